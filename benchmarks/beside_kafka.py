@@ -1,9 +1,14 @@
-"""Barnabas and Apache Kafka measured in one run: `python -m benchmarks.beside_kafka`.
+"""Barnabas and its peers measured in one run: `python -m benchmarks.beside_kafka`.
 
-Both get the same load in turns, on the same machine, after the same warm-up: a whole round that is
-not counted. The load comes from librdkafka, or from a raw client if the cost of librdkafka would
-hide the broker's. The CPU time of a broker is the kernel's accounting of its process. Writes
+The peers are Apache Kafka and kfake, the broker of franz-go in Go. Beside them stand the floors,
+and with `--before DIRECTORY` Barnabas as it was in another checkout. All get the same load in
+turns, on the same machine, after the same warm-up: whole rounds that are not counted. The CPU time
+of a broker is the kernel's accounting of its process and its children. Writes
 `benchmarks/results.json` and, from it, `docs/PERFORMANCE.md`.
+
+    python -m benchmarks.beside_kafka                       all parts
+    python -m benchmarks.beside_kafka --part requests       one part
+    python -m benchmarks.beside_kafka --smoke               all parts at sizes that mean nothing
 """
 
 import argparse
@@ -12,35 +17,40 @@ import contextlib
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from barnabas.protocol.records.batch import read_prefix
+from barnabas.broker.observability.interpreter import is_profile_guided
 from benchmarks import (
     checks,
+    floors,
+    processes,
     raw,
     registering,
     report,
+    requests,
     security,
     spark_pipeline,
     three_brokers,
+    throughput,
     transaction_loads,
 )
 from benchmarks.clusters import BarnabasTrio, KafkaTrio
 from benchmarks.systems import (
     ApacheKafka,
     Barnabas,
+    BarnabasBefore,
+    Kfake,
+    Processes,
     Running,
     System,
-    cpu_seconds,
+    left_out,
     resident_bytes,
     settled,
 )
@@ -51,19 +61,59 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "PERFORMANCE.md"
 
-RECORD_BYTES = (100, 1024, 10 * 1024)
-BATCH_BYTES = (16 * 1024, 1024 * 1024)
-MOST_RECORDS = 1_500_000
-ONE_BY_ONE = 3_000
 SOON = "soon after a start: "
-SOON_MB = 20
-"""The amount written before the clock starts, for loads that need little warm-up."""
-REQUESTS = 10_000
 
-S = TypeVar("S", System, ThreeBrokers)
 Figures = dict[str, float]
 Round = dict[str, Figures]
 """Figures of one system by the name of the measurement."""
+
+
+class Named(Protocol):
+    """A system with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+S = TypeVar("S", bound=Named)
+
+
+class Sizes(NamedTuple):
+    """The amounts of all loads."""
+
+    rounds: int = 3
+    warm_ups: int = 5
+    """The rounds before the counted ones, in parts whose rounds are short."""
+    megabytes: int = 300
+    """The megabytes of each load of librdkafka in each round."""
+    requests: int = 10_000
+    transactions: int = 2_400
+    """Transactions of one record that each load commits."""
+    bursts: int = 30
+    soon_megabytes: int = 20
+    """The amount before the clock starts, in loads that need little warm-up."""
+
+
+SMOKE = Sizes(1, 1, 4, 300, 160, 3, 1)
+"""The sizes that show that everything runs."""
+
+
+class Run(NamedTuple):
+    """One part of a run."""
+
+    found: "Found"
+    directory: Path
+    sizes: Sizes
+    before: Path | None
+
+    def brokers(self) -> list[System]:
+        """Return the systems that run one process."""
+        systems: list[System] = [ApacheKafka(self.directory), Barnabas(self.directory)]
+        if Kfake.name not in left_out():
+            systems.insert(1, Kfake(self.directory))
+        if self.before is not None:
+            systems.append(BarnabasBefore(self.directory, root=self.before))
+        return systems
 
 
 def start_up(system: System) -> Figures:
@@ -98,116 +148,6 @@ def _start_and_rest(system: System, site: security.Site) -> Figures:
         return figures
 
 
-def librdkafka(
-    system: System,
-    record_bytes: int,
-    batch_bytes: int,
-    megabytes: int,
-    tls: security.Tls | None = None,
-) -> Round:
-    """Produce and consume one topic."""
-    topic = f"load-{record_bytes}-{batch_bytes}-{time.time_ns()}"
-    records = min(megabytes * 1_000_000 // record_bytes, MOST_RECORDS)
-    with raw.connect(system.port) as client:
-        raw.create_topic(client, topic)
-        name = f"{record_bytes} B in {batch_bytes // 1024} KB"
-        sizes = ["--size", str(record_bytes), "--batch-size", str(batch_bytes)]
-        load = ["--topic", topic, "--records", str(records), *sizes]
-        port = system.port
-        if tls is not None:
-            port, name = tls.port, f"TLS: {name}"
-            load += ["--authority", tls.authority]
-        load += ["--bootstrap", f"localhost:{port}" if tls else f"127.0.0.1:{port}"]
-        produced = _driven(system, "produce", load)
-        batches = _batches(system.data / f"{topic}-0")
-        produced["requests_per_s"] = batches / produced["seconds"]
-        produced["cpu_us_per_request"] = produced["cpu_seconds"] / batches * 1e6
-        consumed = _driven(system, "consume", load)
-        raw.delete_topic(client, topic)
-    return {f"produce {name}": produced, f"consume {name}": consumed}
-
-
-def one_by_one(system: System) -> Round:
-    """Measure latencies of one record at a time, acknowledged by the whole ISR."""
-    with raw.connect(system.port) as client:
-        raw.create_topic(client, "one-by-one")
-        request = raw.produce_request("one-by-one", records=1, record_bytes=100)
-        raw.acknowledged(client, request)
-        before = cpu_seconds(system.pid)
-        taken = client.latencies(request, ONE_BY_ONE)
-        cpu = cpu_seconds(system.pid) - before
-    p50, p99 = taken[len(taken) // 2], taken[len(taken) * 99 // 100]
-    cost = {"p50_us": p50 * 1e6, "p99_us": p99 * 1e6, "cpu_us_per_request": cpu / len(taken) * 1e6}
-    return {"one record at a time": cost}
-
-
-def bare_requests(system: System) -> Round:
-    """Measure the broker's CPU time of a Produce and a Fetch of 16 KB, with the raw client."""
-    topic = f"bare-{time.time_ns()}"
-    with raw.connect(system.port) as client:
-        raw.create_topic(client, topic)
-        request = raw.produce_request(topic, records=15, record_bytes=1024)
-        raw.acknowledged(client, request)
-        produced = _counted(system, lambda: client.stream(repeat(request, REQUESTS), window=5))
-        fetches = [
-            raw.fetch_request(topic, offset=offset, max_bytes=16 * 1024)
-            for offset in range(0, 15 * REQUESTS, 15)
-        ]
-        fetched = _counted(system, lambda: client.stream(fetches, window=1))
-        raw.delete_topic(client, topic)
-    return {"bare produce of 16 KB": produced, "bare fetch of 16 KB": fetched}
-
-
-def _counted(system: System, work: Callable[[], None]) -> Figures:
-    before, began = cpu_seconds(system.pid), time.perf_counter()
-    work()
-    seconds, cpu = time.perf_counter() - began, cpu_seconds(system.pid) - before
-    return {"requests_per_s": REQUESTS / seconds, "cpu_us_per_request": cpu / REQUESTS * 1e6}
-
-
-def _driven(system: System, what: str, load: Sequence[str]) -> Figures:
-    """Run the librdkafka driver once; its log goes to a temporary file."""
-    before = cpu_seconds(system.pid)
-    with tempfile.TemporaryFile() as log:
-        command = [sys.executable, str(HERE / "librdkafka.py"), what]
-        done = subprocess.run([*command, *load], stdout=subprocess.PIPE, stderr=log, check=True)
-    told = json.loads(done.stdout)
-    cpu = cpu_seconds(system.pid) - before
-    return {
-        "seconds": told["seconds"],
-        "mb_per_s": told["bytes"] / told["seconds"] / 1e6,
-        "cpu_seconds": cpu,
-        "cpu_s_per_gb": cpu / told["bytes"] * 1e9,
-        "client_cpu_seconds": told["client_cpu_seconds"],
-    }
-
-
-def _batches(directory: Path) -> int:
-    """Return the number of batches, and so of requests, that a partition was written in."""
-    count = 0
-    for segment in directory.glob("*.log"):
-        with segment.open("rb") as file:
-            position = 0
-            while len(head := os.pread(file.fileno(), 12, position)) == 12:
-                size = read_prefix(head)[1]
-                if size <= 12:
-                    break
-                position += size
-                count += 1
-    return count
-
-
-def loads(megabytes: int) -> list[Callable[[System], Round]]:
-    """Return the loads of one round."""
-    work: list[Callable[[System], Round]] = [one_by_one, bare_requests]
-    work += [
-        partial(librdkafka, record_bytes=size, batch_bytes=batch, megabytes=megabytes)
-        for batch in BATCH_BYTES
-        for size in RECORD_BYTES
-    ]
-    return work
-
-
 class Found:
     """Every figure of every counted round, by measurement and system."""
 
@@ -217,18 +157,25 @@ class Found:
     def note(self, name: str, whose: str, figures: Figures) -> None:
         self.by_name.setdefault(name, {}).setdefault(whose, []).append(figures)
         shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
-        print(f"{name:28} {whose:13} {shown}", flush=True)
+        print(f"{name:40} {whose:22} {shown}", flush=True)
 
-    def rounds(self, systems: list[S], work: Sequence[Callable[[S], Round]], count: int) -> None:
-        """Run a warm-up round, which is not counted, and then `count` rounds."""
-        for number in range(count + 1):
-            print("warm-up" if not number else f"round {number} of {count}", flush=True)
+    def rounds(
+        self,
+        systems: Sequence[S],
+        work: Sequence[Callable[[S], Round]],
+        count: int,
+        warm_ups: int = 1,
+    ) -> None:
+        """Run the rounds of the warm-up, which are not counted, and then `count` rounds."""
+        order = list(systems)
+        for number in range(1 - warm_ups, count + 1):
+            print(f"round {number} of {count}" if number > 0 else "warm-up", flush=True)
             for load in work:
-                for each in systems:
+                for each in order:
                     for name, figures in load(each).items():
-                        if number:
+                        if number > 0:
                             self.note(name, each.name, figures)
-            systems.reverse()
+            order.reverse()
 
     def soon_after_start(
         self,
@@ -247,46 +194,104 @@ class Found:
                         self.note(SOON + name, system.name, figures)
 
 
-def measure_log(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
-    """Measure start, idle memory, producing and consuming."""
-    for _ in range(rounds):
-        for system in (Barnabas(directory), ApacheKafka(directory)):
-            found.note("start", system.name, start_up(system))
-    with Running(Barnabas(directory)) as ours, Running(ApacheKafka(directory)) as theirs:
-        systems = [ours.system, theirs.system]
+@contextlib.contextmanager
+def _all_running(systems: Sequence[System]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for each in systems:
+            stack.enter_context(Running(each))
         for each in systems:
             with raw.connect(each.port):
-                found.note("idle", each.name, idle(each))
-        found.rounds(systems, loads(megabytes), rounds)
-    for size in RECORD_BYTES:
-        small = partial(librdkafka, record_bytes=size, batch_bytes=BATCH_BYTES[0])
-        little, work = partial(small, megabytes=SOON_MB), partial(small, megabytes=megabytes)
-        found.soon_after_start(directory, little, work, rounds)
+                pass
+        yield
 
 
-def measure_transactions(found: Found, directory: Path, rounds: int, _megabytes: int) -> None:
-    """Measure transactions, and their cost for other producers and consumers."""
+def measure_start(run: Run) -> None:
+    """Measure start and idle memory."""
+    for _ in range(run.sizes.rounds):
+        for system in run.brokers():
+            run.found.note("start", system.name, start_up(system))
+    for _ in range(run.sizes.rounds):
+        for system in run.brokers():
+            with _all_running([system]):
+                run.found.note("idle", system.name, idle(system))
+
+
+def measure_requests(run: Run) -> None:
+    """Measure the CPU time of single requests, and of transactions of one record."""
+    systems = run.brokers()
+    if (cores := os.cpu_count() or 1) > 1:
+        systems.append(Processes(run.directory, cores))
+    with _all_running(systems):
+        work = requests.loads(run.sizes.requests, run.sizes.transactions)
+        everyone: list[System | floors.Floor] = [*systems, *floors.floors(run.directory)]
+        run.found.rounds(everyone, work, run.sizes.rounds, run.sizes.warm_ups)
+
+
+def measure_processes(run: Run) -> None:
+    """Measure several processes on one host beside one, 2 and, where there are cores for it, 4."""
+    for number in (2, 4):
+        if number > max(os.cpu_count() or 1, 2):
+            continue
+        systems: list[System] = [Barnabas(run.directory), Processes(run.directory, number)]
+        work = processes.loads(number, 2 * run.sizes.requests, run.sizes.transactions)
+        with _all_running(systems):
+            run.found.rounds(systems, work, run.sizes.rounds)
+
+
+def measure_throughput(run: Run) -> None:
+    """Measure producing and consuming by librdkafka."""
+    systems = run.brokers()
+    with _all_running(systems):
+        run.found.rounds(systems, throughput.loads(run.sizes.megabytes), run.sizes.rounds)
+
+
+def measure_streams(run: Run) -> None:
+    """Measure bursts of records without and with transactions."""
+    systems = run.brokers()
+    work = [partial(transaction_loads.streams, bursts=run.sizes.bursts)]
+    with _all_running(systems):
+        run.found.rounds(systems, work, run.sizes.rounds)
+
+
+def measure_transactions(run: Run) -> None:
+    """Measure transactions of whole clients, and the restart with many transactional ids."""
+    systems = run.brokers()
+    with _all_running(systems):
+        work = transaction_loads.loads(run.sizes.transactions // 4)
+        run.found.rounds(systems, work, run.sizes.rounds, min(run.sizes.warm_ups, 2))
+        for each in systems:
+            if not isinstance(each, Barnabas | ApacheKafka):
+                continue
+            ids = 10 * run.sizes.requests
+            for name, figures in transaction_loads.restart_with_many_ids(each, ids).items():
+                run.found.note(name, each.name, figures)
+
+
+def measure_soon(run: Run) -> None:
+    """Measure brokers that have just started, after 20 MB or 50 transactions of each producer."""
+    sizes = run.sizes
+    for size in throughput.RECORD_BYTES:
+        small = partial(
+            throughput.librdkafka, record_bytes=size, batch_bytes=throughput.BATCH_BYTES[0]
+        )
+        little = partial(small, megabytes=sizes.soon_megabytes)
+        work = partial(small, megabytes=sizes.megabytes)
+        run.found.soon_after_start(run.directory, little, work, sizes.rounds)
     for producers in (1, 8):
         one_each = partial(transaction_loads.one_record_each, producers=producers)
-        little, work = (
-            partial(one_each, count=50 * producers),
-            partial(one_each, count=400 * producers),
-        )
-        found.soon_after_start(directory, little, work, rounds)
-    with Running(Barnabas(directory)) as ours, Running(ApacheKafka(directory)) as theirs:
-        systems = [ours.system, theirs.system]
-        found.rounds(systems, transaction_loads.loads(), rounds)
-        for each in systems:
-            for name, figures in transaction_loads.restart_with_many_ids(each).items():
-                found.note(name, each.name, figures)
+        little = partial(one_each, count=50 * producers)
+        work = partial(one_each, count=sizes.transactions // 6 * producers)
+        run.found.soon_after_start(run.directory, little, work, sizes.rounds)
 
 
-def measure_cluster(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
+def measure_cluster(run: Run) -> None:
     """Measure clusters of three brokers with three replicas of every partition."""
     systems: list[ThreeBrokers] = [
-        BarnabasTrio(directory / "ours"),
-        KafkaTrio(directory / "theirs"),
+        BarnabasTrio(run.directory / "ours"),
+        KafkaTrio(run.directory / "theirs"),
     ]
+    if run.before is not None:
+        systems.append(BarnabasTrio(run.directory / "before", root=run.before))
     with contextlib.ExitStack() as stack:
         for each in systems:
             stack.callback(each.down)
@@ -294,26 +299,32 @@ def measure_cluster(found: Found, directory: Path, rounds: int, megabytes: int) 
         for each in systems:
             three_brokers.ready(each)
             for name, figures in three_brokers.idle(each).items():
-                found.note(name, each.name, figures)
-        found.rounds(systems, three_brokers.loads(megabytes), rounds)
+                run.found.note(name, each.name, figures)
+        run.found.rounds(systems, three_brokers.loads(run.sizes.megabytes), run.sizes.rounds)
 
 
-def measure_registering(found: Found, directory: Path, rounds: int, _megabytes: int) -> None:
+def measure_registering(run: Run) -> None:
     """Measure the gain of KIP-609 between two Barnabas brokers; Apache Kafka does not have it."""
-    for _ in range(rounds):
+    for _ in range(run.sizes.rounds):
         for load in (registering.waiting, registering.registering):
-            for name, by_variant in load(directory).items():
+            for name, by_variant in load(run.directory).items():
                 for variant, figures in by_variant.items():
-                    found.note(name, variant, figures)
+                    run.found.note(name, variant, figures)
 
 
-def measure_pipeline(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
+def measure_pipeline(run: Run) -> None:
     """Measure our Spark source and sink beside the stock connector's."""
-    spark_pipeline.measure(found.note, directory, rounds, megabytes)
+    spark_pipeline.measure(run.found.note, run.directory, run.sizes.rounds, run.sizes.megabytes)
 
 
-def measure_security(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
+def measure_security(run: Run) -> None:
     """Measure TLS and SASL: data, new connections, logins, and what they add to a broker."""
+    found, directory, rounds, megabytes = (
+        run.found,
+        run.directory,
+        run.sizes.rounds,
+        run.sizes.megabytes,
+    )
     site = security.Site(directory)
     for _ in range(rounds):
         for bare, secured in (
@@ -330,10 +341,10 @@ def measure_security(found: Found, directory: Path, rounds: int, megabytes: int)
             security.add_user(each)
 
         def over_tls(system: System, batch_bytes: int) -> Round:
-            return librdkafka(system, 1024, batch_bytes, megabytes, site.tls(system))
+            return throughput.librdkafka(system, 1024, batch_bytes, megabytes, site.tls(system))
 
         work: list[Callable[[System], Round]] = [
-            partial(over_tls, batch_bytes=size) for size in BATCH_BYTES
+            partial(over_tls, batch_bytes=size) for size in throughput.BATCH_BYTES
         ]
         found.rounds(systems, [*work, partial(site.come_in, count=10 * megabytes)], rounds)
     for _ in range(rounds):
@@ -344,8 +355,13 @@ def measure_security(found: Found, directory: Path, rounds: int, megabytes: int)
 
 
 PARTS = {
-    "log": measure_log,
+    "start": measure_start,
+    "requests": measure_requests,
+    "processes": measure_processes,
+    "throughput": measure_throughput,
+    "streams": measure_streams,
     "transactions": measure_transactions,
+    "soon": measure_soon,
     "cluster": measure_cluster,
     "registering": measure_registering,
     "pipeline": measure_pipeline,
@@ -364,48 +380,85 @@ def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
     }
 
 
+def _left_out() -> dict[str, str]:
+    reasons = left_out()
+    if reason := floors.why_not_in_c():
+        reasons[floors.IN_C] = reason
+    return reasons
+
+
+def python() -> str:
+    """Return the version of the interpreter, and how it was built if that makes it slow."""
+    built = {True: "built with", False: "built without", None: "which may be built without"}
+    return f"{platform.python_version()} {built[is_profile_guided()]} profile-guided optimization"
+
+
 def machine() -> dict[str, str]:
     """Return a description of the machine."""
     cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")[1].split("\n")[0]
     return {
         "cpu": f"{os.cpu_count()} x {cpus}",
         "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
+        "python": python(),
         "kafka": jars.version(),
         "spark": spark_pipeline.SPARK,
+        "left_out": "; ".join(f"{name}: {reason}" for name, reason in _left_out().items()),
         "load_before": f"{os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def measured(part: str, sizes: Sizes, before: Path | None) -> dict[str, Any]:
+    """Measure one part; return its results."""
+    where, found = machine(), Found()
+    with tempfile.TemporaryDirectory(prefix="beside-kafka-") as directory:
+        PARTS[part](Run(found, Path(directory), sizes, before))
+    return {
+        "machine": where,
+        "rounds": sizes.rounds,
+        "megabytes": sizes.megabytes,
+        "medians": medians(found.by_name),
+        "runs": found.by_name,
+    }
+
+
+def options() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--part", choices=PARTS, action="append", help="default: every part")
-    parser.add_argument("--rounds", type=int, default=3)
+    for name, default in Sizes()._asdict().items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {default}")
+    parser.add_argument("--before", type=Path, metavar="DIRECTORY", help="another checkout")
     parser.add_argument(
-        "--megabytes", type=int, default=300, help="megabytes of each load in each round"
+        "--smoke",
+        action="store_true",
+        help="tiny sizes; print the page on the standard output and write nothing",
     )
     parser.add_argument(
         "--report-only",
         action="store_true",
         help="write the page from benchmarks/results.json, without measuring",
     )
-    args = parser.parse_args()
-    if not args.report_only:
-        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        for part in args.part or PARTS:
-            where, found = machine(), Found()
-            with tempfile.TemporaryDirectory(prefix="beside-kafka-") as directory:
-                PARTS[part](found, Path(directory), args.rounds, args.megabytes)
-            results[part] = {
-                "machine": where,
-                "rounds": args.rounds,
-                "megabytes": args.megabytes,
-                "medians": medians(found.by_name),
-                "runs": found.by_name,
-            }
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(report.page(json.loads(RESULTS.read_text()), HERE / "notes.md"))
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = options()
+    given = {name: value for name in Sizes._fields if (value := getattr(args, name)) is not None}
+    sizes = (SMOKE if args.smoke else Sizes())._replace(**given)
+    before = None if args.before is None else args.before.resolve()
+    known = {} if args.smoke or not RESULTS.exists() else json.loads(RESULTS.read_text())
+    for part in () if args.report_only else args.part or PARTS:
+        known[part] = measured(part, sizes, before)
+        if not args.smoke:
+            RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    page = report.page(known, HERE / "notes.md")
+    if args.smoke:
+        sys.stdout.write(page)
+    else:
+        PAGE.write_text(page)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import EncodedBatch, Producer
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from benchmarks.processes import serving
+from benchmarks import raw
+from benchmarks.systems import Barnabas, Running
 
 MIB = 1 << 20
 BATCHES = 64
@@ -96,8 +97,10 @@ async def run(servers: str) -> None:
 
 def main() -> None:
     """Start a broker and measure."""
-    with tempfile.TemporaryDirectory() as directory, serving(1, Path(directory)) as (ports, _):
-        asyncio.run(run(f"127.0.0.1:{ports[0]}"))
+    with tempfile.TemporaryDirectory() as directory, Running(Barnabas(Path(directory))) as broker:
+        port = broker.system.port
+        raw.connect(port).close()
+        asyncio.run(run(f"127.0.0.1:{port}"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.systems import Barnabas, BarnabasBefore
 from tests.support.brokers.cluster import ProcessCluster
+from tests.support.brokers.process import ROOT
 from tests.support.kafka.cluster import KafkaCluster
 from tests.support.kafka.node import DEFAULT, Kafka
 from tests.support.zookeeper import ZooKeeperServer
@@ -53,14 +55,17 @@ class KafkaTrio:
 class BarnabasTrio:
     """Three processes of `barnabas serve` on a real ZooKeeper."""
 
-    name = "Barnabas"
-
-    def __init__(self, directory: Path, properties: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self, directory: Path, properties: Mapping[str, str] = {}, root: Path = ROOT
+    ) -> None:
+        """`root` is the checkout whose brokers run."""
+        self.name = (Barnabas if root == ROOT else BarnabasBefore).name
         self._directory = directory
         self._cluster = ProcessCluster(
             directory,
             ZooKeeperServer(directory / "zookeeper"),
             {**PROPERTIES, **SESSION, **properties},
+            root=root,
         )
         self.bootstrap_servers = self._cluster.bootstrap_servers
 

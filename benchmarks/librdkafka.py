@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import time
+from pathlib import Path
 
 CHUNK = 10_000
 CONSUMED_AT_ONCE = 1000
@@ -69,7 +70,30 @@ def connection(args: argparse.Namespace) -> dict[str, object]:
     return servers | {"security.protocol": "ssl", "ssl.ca.location": args.authority}
 
 
-def produce(args: argparse.Namespace) -> tuple[int, float]:
+class Watch:
+    """The CPU time of this process, as cores in use, since its making."""
+
+    def __init__(self) -> None:
+        self._before = _threads()
+        self.began = time.perf_counter()
+        self.cores = self.busiest = 0.0
+        """The cores that all threads use, and the share of one that the busiest thread uses."""
+
+    def stop(self) -> float:
+        """Return the seconds until now."""
+        seconds = time.perf_counter() - self.began
+        used = [now - self._before.get(thread, 0.0) for thread, now in _threads().items()]
+        self.cores, self.busiest = sum(used) / seconds, max(used) / seconds
+        return seconds
+
+
+def _threads() -> dict[str, float]:
+    """Return the CPU time of each thread in seconds."""
+    files = Path("/proc/self/task").glob("*/schedstat")
+    return {each.parent.name: int(each.read_text().split()[0]) / 1e9 for each in files}
+
+
+def produce(args: argparse.Namespace) -> tuple[int, float, Watch]:
     lib = load()
     rk = client(
         lib,
@@ -89,8 +113,7 @@ def produce(args: argparse.Namespace) -> tuple[int, float]:
     topic = c.c_void_p(lib.rd_kafka_topic_new(rk, args.topic.encode(), None))
     payload = c.create_string_buffer(os.urandom(args.size), args.size)
     rows = (Message * args.chunk)()
-    sent = 0
-    began = time.perf_counter()
+    sent, watch = 0, Watch()
     while sent < args.records:
         count = min(args.chunk, args.records - sent)
         for row in rows[:count]:
@@ -106,10 +129,10 @@ def produce(args: argparse.Namespace) -> tuple[int, float]:
         sent += count
     if lib.rd_kafka_flush(rk, 120_000):
         raise SystemExit("not everything was delivered in 120 s")
-    return sent, time.perf_counter() - began
+    return sent, watch.stop(), watch
 
 
-def consume(args: argparse.Namespace) -> tuple[int, float]:
+def consume(args: argparse.Namespace) -> tuple[int, float, Watch]:
     lib = load()
     rk = client(
         lib,
@@ -136,8 +159,7 @@ def consume(args: argparse.Namespace) -> tuple[int, float]:
     lib.rd_kafka_assign(rk, wanted)
     queue = c.c_void_p(lib.rd_kafka_queue_get_consumer(rk))
     rows = (c.POINTER(Message) * CONSUMED_AT_ONCE)()
-    seen = first = 0
-    began = time.perf_counter()
+    seen, first, watch = 0, 0, Watch()
     deadline = time.monotonic() + 120
     while seen < args.records:
         count = lib.rd_kafka_consume_batch_queue(queue, 200, rows, CONSUMED_AT_ONCE)
@@ -146,10 +168,10 @@ def consume(args: argparse.Namespace) -> tuple[int, float]:
             lib.rd_kafka_message_destroy(row)
         if not first:
             # The client's first Fetch comes after half a second: the rate is that of the rest.
-            first, began = seen, time.perf_counter()
+            first, watch = seen, Watch()
         if time.monotonic() > deadline:
             raise SystemExit(f"only {seen} of {args.records} records came in 120 s")
-    return seen, (time.perf_counter() - began) * seen / (seen - first)
+    return seen, watch.stop() * seen / (seen - first), watch
 
 
 def main() -> None:
@@ -166,7 +188,7 @@ def main() -> None:
     parser.add_argument("--compression", default="none")
     parser.add_argument("--authority", help="PEM file of the authority of brokers with TLS")
     args = parser.parse_args()
-    records, seconds = produce(args) if args.what == "produce" else consume(args)
+    records, seconds, watch = produce(args) if args.what == "produce" else consume(args)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     print(
         json.dumps(
@@ -175,6 +197,8 @@ def main() -> None:
                 "bytes": records * args.size,
                 "seconds": seconds,
                 "client_cpu_seconds": usage.ru_utime + usage.ru_stime,
+                "client_cores": watch.cores,
+                "client_busiest": watch.busiest,
             }
         ),
         flush=True,

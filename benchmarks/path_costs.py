@@ -19,36 +19,24 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from barnabas.broker.observability.interpreter import is_profile_guided
-from barnabas.protocol.codec import decode
-from barnabas.protocol.header import decode_response_header
-from barnabas.protocol.messages import (
-    add_partitions_to_txn,
-    end_txn,
-    find_coordinator,
-    init_producer_id,
-    produce,
-)
-from barnabas.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from barnabas.protocol.messages.end_txn import EndTxnRequest
-from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
-from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-from barnabas.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from barnabas.protocol.records.record import Record, build_batch
 from benchmarks import counted_broker, raw
+from benchmarks.raw_producers import (
+    Batch,
+    Producer,
+    accepted,
+    added,
+    batch_of,
+    ended,
+    initialised,
+    successors,
+    until,
+)
 from tests.support.brokers.process import ROOT, BrokerProcess
 
 REQUESTS = 300
@@ -68,14 +56,6 @@ _CALLED = re.compile(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?(\w+)$", re.MULT
 
 Costs = dict[str, dict[str, float]]
 """The cost of a request, by the name of its path and the kind of cost."""
-
-
-class Producer(NamedTuple):
-    """The transactional id, the producer id and the epoch of batches."""
-
-    transactional_id: str | None
-    id: int = -1
-    epoch: int = -1
 
 
 def main() -> None:
@@ -222,128 +202,61 @@ def _broker(directory: Path, tree: Path, prefix: Sequence[str]) -> Iterator[Brok
 def _paths(client: raw.Client) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield name and work of each path; the work sends REQUESTS requests."""
     raw.create_topic(client, TOPIC)
-    large = raw.produce_request(TOPIC, records=RECORDS_16_KB, record_bytes=RECORD_BYTES)
-    raw.acknowledged(client, large)
-    yield "Produce of 16 KB", lambda: _all(client, [large] * REQUESTS)
-    small = _produced(Producer(None), records=1, sequence=-1, size=100)
-    yield "Produce of one record", lambda: _all(client, [small] * REQUESTS)
-    ordered = _batches(_initialised(client, None), RECORDS_16_KB)
+    plain = Producer(None)
+    large = _batches(client, plain, _large(plain))
+    yield "Produce of 16 KB", lambda: _next(client, large)
+    first = batch_of(TOPIC, plain, records=1, record_bytes=100)
+    small = _batches(client, plain, first)
+    yield "Produce of one record", lambda: _next(client, small)
+    ordered = _batches(client, idempotent := initialised(client, None), _large(idempotent))
     yield "idempotent Produce of 16 KB", lambda: _next(client, ordered)
-    in_transaction = _initialised(client, "x")
-    _accepted(client, add_partitions_to_txn, _ADD, _added(in_transaction))
-    transactional = _batches(in_transaction, RECORDS_16_KB)
+    producer = initialised(client, "x")
+    accepted(client, added(TOPIC, producer))
+    transactional = _batches(client, producer, _large(producer))
     yield "transactional Produce of 16 KB", lambda: _next(client, transactional)
     fetches = [
         raw.fetch_request(TOPIC, offset=RECORDS_16_KB * each, max_bytes=16 * 1024)
         for each in range(REQUESTS)
     ]
     yield "Fetch of 16 KB", lambda: _all(client, fetches)
-    _accepted(client, end_txn, _END, _ended(in_transaction))
-    singles = _initialised(client, "y")
-    batches = _batches(singles, 1)
+    accepted(client, ended(producer))
+    yield "transaction of one record", _transactions(client, initialised(client, "y"))
 
-    def transactions() -> None:
+
+def _large(producer: Producer) -> Batch:
+    return batch_of(TOPIC, producer, records=RECORDS_16_KB, record_bytes=RECORD_BYTES)
+
+
+def _batches(client: raw.Client, producer: Producer, first: Batch) -> Iterator[bytearray]:
+    """Send the first batch; return the others, for the time that does not count and the one that
+    does."""
+    accepted(client, first.frame)
+    return successors(first, producer, 2 * REQUESTS)
+
+
+def _transactions(client: raw.Client, producer: Producer) -> Callable[[], None]:
+    add, end = added(TOPIC, producer), ended(producer)
+    accepted(client, add)
+    first = batch_of(TOPIC, producer, records=1, record_bytes=100)
+    batches = _batches(client, producer, first)
+    accepted(client, end)
+
+    def work() -> None:
         for _ in range(REQUESTS):
-            _accepted(client, add_partitions_to_txn, _ADD, _added(singles))
+            accepted(client, add)
             client.exchange(next(batches))
-            _accepted(client, end_txn, _END, _ended(singles))
+            accepted(client, end)
 
-    yield "transaction of one record", transactions
+    return work
 
 
-def _all(client: raw.Client, requests: Sequence[bytes]) -> None:
+def _all(client: raw.Client, requests: Iterable[bytes | bytearray]) -> None:
     for request in requests:
         client.exchange(request)
 
 
-def _next(client: raw.Client, requests: Iterator[bytes]) -> None:
-    _all(client, [next(requests) for _ in range(REQUESTS)])
-
-
-def _produced(producer: Producer, *, records: int, sequence: int, size: int) -> bytes:
-    now_ms = time.time_ns() // 1_000_000
-    batch = build_batch(
-        [Record(at, now_ms, None, bytes(size), ()) for at in range(records)],
-        producer_id=producer.id,
-        producer_epoch=producer.epoch,
-        base_sequence=sequence,
-        transactional=producer.transactional_id is not None,
-    )
-    data = PartitionProduceData(index=0, records=batch)
-    request = ProduceRequest(
-        transactional_id=producer.transactional_id,
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])],
-    )
-    return raw.frame(produce.API, _PRODUCE, request)
-
-
-def _batches(producer: Producer, records: int) -> Iterator[bytes]:
-    sequence = 0
-    while True:
-        size = RECORD_BYTES if records > 1 else 100
-        yield _produced(producer, records=records, sequence=sequence, size=size)
-        sequence += records
-
-
-def _initialised(client: raw.Client, transactional_id: str | None) -> Producer:
-    if transactional_id is not None:
-        asked = FindCoordinatorRequest(coordinator_keys=[transactional_id], key_type=1)
-        _until(lambda: not client.call(find_coordinator.API, 4, asked).coordinators[0].error_code)
-    request = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=900_000
-    )
-
-    def given() -> Any:
-        answer = client.call(init_producer_id.API, 4, request)
-        return None if answer.error_code else answer
-
-    answer = _until(given)
-    return Producer(transactional_id, answer.producer_id, answer.producer_epoch)
-
-
-def _added(producer: Producer) -> AddPartitionsToTxnRequest:
-    return AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=producer.transactional_id or "",
-        v3_and_below_producer_id=producer.id,
-        v3_and_below_producer_epoch=producer.epoch,
-        v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
-    )
-
-
-def _ended(producer: Producer) -> EndTxnRequest:
-    return EndTxnRequest(
-        transactional_id=producer.transactional_id or "",
-        producer_id=producer.id,
-        producer_epoch=producer.epoch,
-        committed=True,
-    )
-
-
-def _accepted(client: raw.Client, module: Any, version: int, request: Any) -> None:
-    """Send a request until it is accepted."""
-    sent = raw.frame(module.API, version, request)
-
-    def accepted() -> bool:
-        answer = client.exchange(sent)
-        _, body = decode_response_header(module.API.key, version, answer)
-        response = decode(module.API.response, version, answer, body)
-        if module is end_txn:
-            return not response.error_code
-        (topic,) = response.results_by_topic_v3_and_below
-        return not topic.results_by_partition[0].partition_error_code
-
-    _until(accepted)
-
-
-def _until(ready: Callable[[], Any]) -> Any:
-    end = time.monotonic() + _START_S
-    while not (found := ready()):
-        if time.monotonic() > end:
-            raise TimeoutError("the broker does not accept a request")
-        time.sleep(0.01)
-    return found
+def _next(client: raw.Client, requests: Iterator[bytearray]) -> None:
+    _all(client, islice(requests, REQUESTS))
 
 
 @contextmanager
@@ -354,7 +267,7 @@ def _connected(port: int) -> Iterator[raw.Client]:
         except ConnectionRefusedError:
             return None
 
-    with _until(connected) as client:
+    with until(connected) as client:
         yield client
 
 

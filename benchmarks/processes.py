@@ -1,118 +1,90 @@
-"""One broker compared with several on one host: `python -m benchmarks.processes [ROUNDS]`.
+"""One broker compared with several processes on one host: the part `processes` of `beside_kafka`.
 
-One client for each broker sends small requests to its own partition: first all to one process, then
-each to its own process, in turns, so that both have the same machine.
+There are as many clients as processes, each with a partition of its own: of the one broker, or one
+of each process. They send small Produce requests. Then eight producers commit transactions of one
+record.
 """
 
 import multiprocessing
-import re
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from itertools import count, repeat
-from pathlib import Path
-from typing import NamedTuple
 
-from barnabas.protocol.messages import metadata
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from benchmarks import raw
-from benchmarks.systems import cpu_seconds
+from benchmarks import raw, requests
+from benchmarks.systems import Barnabas, Processes, System, cpu_seconds
 
-BROKERS = 2
-REQUESTS = 60_000
-"""Requests of each client, with ten records of 100 bytes."""
 WINDOW = 16
-METADATA_VERSION = 9
-ROUNDS = 5
+RECORDS, RECORD_BYTES = 10, 100
+
+Figures = dict[str, float]
+Round = dict[str, Figures]
 
 
-class Figures(NamedTuple):
-    """The results of one run."""
-
-    requests_per_s: float
-    broker_us_per_request: float
-    broker_cores: float
+def produce_name(clients: int) -> str:
+    """Return the name of the measurement of Produce requests by so many clients."""
+    return f"Produce of 10 records, {clients} clients"
 
 
-@contextmanager
-def serving(processes: int, directory: Path) -> Iterator[tuple[list[int], int]]:
-    """Start the brokers; yield their ports, and the id of their process or supervisor."""
-    command = [
-        *(sys.executable, "-m", "barnabas", "serve", "--log-level", "error"),
-        *("--listen", "127.0.0.1:0", "--data", str(directory)),
-        *(("--processes", str(processes)) if processes > 1 else ()),
+def transactions_name(processes: int) -> str:
+    """Return the name of the measurement of transactions beside so many processes."""
+    return f"transactions of one record, beside {processes} processes"
+
+
+def produce(system: System, clients: int, amount: int) -> Round:
+    """Measure small Produce requests of several clients, `amount` of each."""
+    placed = _placed(system, clients)
+    sending = [multiprocessing.Process(target=_send, args=(*each, amount)) for each in placed]
+    before, began = cpu_seconds(system.pid), time.perf_counter()
+    for each in sending:
+        each.start()
+    for each in sending:
+        each.join()
+        if each.exitcode:
+            raise RuntimeError(f"a client of {system.name} failed")
+    seconds, cpu = time.perf_counter() - began, cpu_seconds(system.pid) - before
+    with raw.connect(system.port) as client:
+        for _, topic in placed:
+            raw.delete_topic(client, topic)
+    total = clients * amount
+    figures = {"cpu_us": cpu / total * 1e6, "per_s": total / seconds, "cores": cpu / seconds}
+    return {produce_name(clients): figures}
+
+
+def transactions(system: System, processes: int, amount: int) -> Round:
+    """Measure transactions by eight producers."""
+    (figures,) = requests.transactions(system, 8, amount).values()
+    return {transactions_name(processes): figures}
+
+
+def loads(processes: int, amount: int, transacted: int) -> list[Callable[[System], Round]]:
+    """Return the loads of one round."""
+    return [
+        partial(produce, clients=processes, amount=amount),
+        partial(transactions, processes=processes, amount=transacted),
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        greeting = parent.stdout.readline().decode()
-        try:
-            yield [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", greeting)], parent.pid
-        finally:
-            parent.terminate()
 
 
-def load(port: int, topic: str) -> None:
-    """Send the requests of one client."""
-    request = raw.produce_request(topic, records=10, record_bytes=100)
+def _send(port: int, topic: str, amount: int) -> None:
+    request = raw.produce_request(topic, records=RECORDS, record_bytes=RECORD_BYTES)
     with raw.connect(port) as client:
-        client.stream(repeat(request, REQUESTS), WINDOW)
+        client.stream(repeat(request, amount), WINDOW)
 
 
-def place_loads(ports: list[int]) -> list[tuple[int, str]]:
-    """Return ports and topics for the clients, with the same number on each broker."""
-    led: dict[int, list[str]] = {port: [] for port in ports}
-    each = BROKERS // len(ports)
-    with raw.connect(ports[0]) as client:
+def _placed(system: System, clients: int) -> list[tuple[int, str]]:
+    """Return ports and topics for the clients, with the same number on each process."""
+    assert isinstance(system, Barnabas | Processes)
+    led: dict[int, list[str]] = {port: [] for port in system.ports}
+    each = clients // len(led)
+    spare: list[str] = []
+    with raw.connect(system.port) as client:
         for number in count():
-            topic = f"load-{number}"
+            topic = f"clients-{time.time_ns()}-{number}"
             raw.create_topic(client, topic)
-            led[leader_port(client, topic)].append(topic)
-            if all(len(topics) >= each for topics in led.values()):
+            topics = led[raw.leader_port(client, topic)]
+            (topics if len(topics) < each else spare).append(topic)
+            if all(len(topics) == each for topics in led.values()):
                 break
-    return [(port, topic) for port, topics in led.items() for topic in topics[:each]]
-
-
-def leader_port(client: raw.Client, topic: str) -> int:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-    found = client.call(metadata.API, METADATA_VERSION, request)
-    leader = found.topics[0].partitions[0].leader_id
-    return next(node.port for node in found.brokers if node.node_id == leader)
-
-
-def run(processes: int) -> Figures:
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        serving(processes, Path(directory)) as (ports, pid),
-    ):
-        loads = [multiprocessing.Process(target=load, args=place) for place in place_loads(ports)]
-        cpu, began = cpu_seconds(pid), time.monotonic()
-        for each in loads:
-            each.start()
-        for each in loads:
-            each.join()
-        seconds, used = time.monotonic() - began, cpu_seconds(pid) - cpu
-        total = len(loads) * REQUESTS
-        return Figures(total / seconds, used / total * 1e6, used / seconds)
-
-
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
-    found: dict[int, list[Figures]] = {1: [], BROKERS: []}
-    for _ in range(rounds):
-        for processes, figures in found.items():
-            figures.append(run(processes))
-    for processes, figures in found.items():
-        middle = Figures(*(statistics.median(column) for column in zip(*figures, strict=True)))
-        print(
-            f"{processes} process(es): {middle.requests_per_s:8.0f} requests/s, "
-            f"{middle.broker_us_per_request:5.1f} us of broker CPU each, "
-            f"{middle.broker_cores:4.2f} cores"
-        )
-
-
-if __name__ == "__main__":
-    main()
+        for topic in spare:
+            raw.delete_topic(client, topic)
+    return [(port, topic) for port, topics in led.items() for topic in topics]

@@ -6,7 +6,9 @@ only the size, and the error code if an error would go unnoticed.
 
 import socket
 import time
+from collections import deque
 from collections.abc import Iterable
+from itertools import repeat
 from struct import Struct
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +28,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.schema import Api
 
 _SIZE = Struct(">i")
-_METADATA, _PRODUCE, _FETCH, _DELETE = 9, 9, 12, 5
+_METADATA, _PRODUCE, FETCH, _DELETE = 9, 9, 12, 5
 """The versions that name topics by name, so that a request can be built once."""
 _READY_WITHIN_S = 60.0
 _RETRY_S = 0.002
@@ -38,7 +40,10 @@ class Client:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), 30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port = port
         self._answers = self._socket.makefile("rb", 1024 * 1024)
+        self.last_answer = b""
+        """The last response of a stream."""
 
     def __enter__(self) -> Self:
         return self
@@ -49,10 +54,26 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         self._answers.close()
         self._socket.close()
 
-    def exchange(self, request: bytes) -> bytes:
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._socket.fileno()
+
+    def send(self, request: bytes | bytearray) -> None:
+        """Send one request; `receive` returns its response."""
+        self._socket.sendall(request)
+
+    def receive(self) -> bytes:
+        """Return the response of the oldest request that has none yet."""
+        return self._answer()
+
+    def exchange(self, request: bytes | bytearray) -> bytes:
         """Send one request and return its response."""
         self._socket.sendall(request)
         return self._answer()
@@ -63,28 +84,27 @@ class Client:
         _, body = decode_response_header(api.key, version, answer)
         return decode(api.response, version, answer, body)
 
-    def stream(self, requests: Iterable[bytes], window: int) -> None:
-        """Send request after request, with up to `window` of them in flight."""
-        flying = 0
-        for request in requests:
-            if flying == window:
-                self._answer()
-                flying -= 1
-            self._socket.sendall(request)
-            flying += 1
-        for _ in range(flying):
-            self._answer()
+    def stream(self, requests: Iterable[bytes | bytearray], window: int) -> list[float]:
+        """Send request after request, with up to `window` of them in flight.
 
-    def latencies(self, request: bytes, count: int) -> list[float]:
-        """Return the seconds from request to response of `count` requests, one at a time,
-        ascending."""
-        clock = time.perf_counter
+        Return the seconds from each request to its response, ascending.
+        """
+        clock, flying = time.perf_counter, deque[float]()
         taken = []
-        for _ in range(count):
-            began = clock()
-            self.exchange(request)
+        for request in requests:
+            if len(flying) == window:
+                self.last_answer = self._answer()
+                taken.append(clock() - flying.popleft())
+            flying.append(clock())
+            self._socket.sendall(request)
+        for began in flying:
+            self.last_answer = self._answer()
             taken.append(clock() - began)
         return sorted(taken)
+
+    def latencies(self, request: bytes, count: int) -> list[float]:
+        """Return the seconds of `count` requests that are sent one at a time, ascending."""
+        return self.stream(repeat(request, count), window=1)
 
     def _answer(self) -> bytes:
         size: int = _SIZE.unpack(self._read(_SIZE.size))[0]
@@ -126,17 +146,21 @@ def _produce(topic: str, records: list[Record], partition: int = 0) -> bytes:
     return frame(produce.API, _PRODUCE, request)
 
 
-def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
-    """Return a Fetch from partition 0 that does not wait and has no session."""
+def fetch_request(
+    topic: str, *, offset: int, max_bytes: int, session: int = 0, epoch: int = -1
+) -> bytes:
+    """Return a Fetch from partition 0 that does not wait; epoch -1 is one without a session."""
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
         max_bytes=64 * 1024 * 1024,
+        session_id=session,
+        session_epoch=epoch,
         topics=[FetchTopic(topic=topic, partitions=[partition])],
         forgotten_topics_data=[],
     )
-    return frame(fetch.API, _FETCH, request)
+    return frame(fetch.API, FETCH, request)
 
 
 def acknowledged(client: Client, request: bytes) -> None:
@@ -176,6 +200,14 @@ def create_topic(client: Client, topic: str) -> None:
             return
         time.sleep(_RETRY_S)
     raise TimeoutError(f"{topic} has no leader")
+
+
+def leader_port(client: Client, topic: str) -> int:
+    """Return the port of the broker that leads partition 0."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    found = client.call(metadata.API, _METADATA, request)
+    leader = found.topics[0].partitions[0].leader_id
+    return next(int(node.port) for node in found.brokers if node.node_id == leader)
 
 
 def delete_topic(client: Client, topic: str) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-OURS, THEIRS = "Barnabas", "Apache Kafka"
+from benchmarks import aims, side_by_side
+from benchmarks.side_by_side import OURS, THEIRS, Medians, shown
 
-Medians = Mapping[str, Mapping[str, Mapping[str, float]]]
+_OF_MEGABYTES = ("throughput", "soon", "security")
+"""Parts whose loads have a size in megabytes."""
 
 
 class Aim(NamedTuple):
@@ -24,20 +26,8 @@ def _at_most(ratio: float, text: str = "") -> Aim:
     return Aim(text or f"at most {ratio:g}x", lambda ours, theirs: ours <= ratio * theirs)
 
 
-def _own(limit: float) -> Aim:
-    return Aim(f"at least {limit:g}", lambda ours, _theirs: ours >= limit)
-
-
 def _own_most(limit: float, unit: str) -> Aim:
     return Aim(f"at most {limit:g} {unit}", lambda ours, _theirs: ours <= limit)
-
-
-def _below(limit: float, ratio: float | None, unit: str) -> Aim:
-    text = f"below {limit:g} {unit}" + ("" if ratio is None else ", at most a sixth")
-    return Aim(
-        text,
-        lambda ours, theirs: ours < limit and (ratio is None or ours <= ratio * theirs),
-    )
 
 
 class Row(NamedTuple):
@@ -49,76 +39,28 @@ class Row(NamedTuple):
     aim: Aim | None
 
 
-def _of_log(medians: Medians) -> dict[str, list[Row]]:
-    """Return the tables of the log, in the order of the page."""
-    sixth = 1 / 6
-    single = "one record at a time"
-    return {
-        "Start and idle memory": [
-            Row(
-                "start", "seconds", "start to first acknowledged record, s", _below(0.4, sixth, "s")
-            ),
-            Row("idle", "resident_mb", "resident memory when idle, MB", _below(60, sixth, "MB")),
-        ],
-        "One record at a time": [
-            Row(single, "p50_us", "p50, us", _at_most(0.5)),
-            Row(single, "p99_us", "p99, us", _at_most(0.5)),
-            Row(single, "cpu_us_per_request", "broker CPU per request, us", None),
-        ],
-        "Broker CPU of a request": [
-            Row(
-                "bare produce of 16 KB",
-                "cpu_us_per_request",
-                "produce of 16 KB, us",
-                _below(50, None, "us"),
-            ),
-            Row("bare fetch of 16 KB", "cpu_us_per_request", "fetch of 16 KB, us", None),
-        ],
-        "Produce, soon after a start": _loads(medians, "soon after a start: produce"),
-        "Produce, warmed up": _loads(medians, "produce"),
-        "Consume": _loads(medians, "consume"),
-    }
-
-
-def _of_transactions(_medians: Medians) -> dict[str, list[Row]]:
-    streamed = "stream in transactions of 100 ms"
+def _of_soon(medians: Medians) -> dict[str, list[Row]]:
     rows = []
-    for name, who in (
-        ("soon after a start: one record each, 1 at a time", "soon after a start, one producer"),
-        ("soon after a start: one record each, 8 at a time", "soon after a start, 8 producers"),
-        ("one record each, 1 at a time", "one producer"),
-        ("one record each, 8 at a time", "8 producers"),
-        ("by our own client, 1 at a time", "one producer (our client)"),
-        ("by our own client, 8 at a time", "8 producers (our client)"),
-    ):
+    for producers in (1, 8):
+        name = f"soon after a start: one record each, {producers} at a time"
+        who = "one producer" if producers == 1 else f"{producers} producers"
         rows += [
             Row(name, "per_s", f"{who}, transactions/s", _at_least(3)),
             Row(name, "cpu_us", f"{who}, broker CPU us", _at_most(0.125, "at most an eighth")),
             Row(name, "p50_ms", f"{who}, p50 ms", None),
             Row(name, "p99_ms", f"{who}, p99 ms", None),
         ]
-    return {
-        "Transactions of one record": rows,
-        "Streams of 1 KB records": [
-            Row("stream plain", "mb_per_s", "without idempotence, MB/s", None),
-            Row("stream idempotent", "mb_per_s", "idempotent, MB/s", None),
-            Row(streamed, "mb_per_s", "in transactions of 100 ms, MB/s", None),
-            Row(streamed, "of_idempotent", "the same, of idempotent", _own(0.97)),
-            Row(streamed, "commit_p50_ms", "commit, p50 ms", None),
-            Row(streamed, "commit_p99_ms", "commit, p99 ms", None),
-            Row("consume read_uncommitted", "mb_per_s", "read_uncommitted, MB/s", None),
-            Row("consume read_committed", "mb_per_s", "read_committed, MB/s", None),
-            Row("consume read_committed", "of_uncommitted", "the same, of uncommitted", None),
-        ],
-        "Restart": [
-            Row(
-                "restart with 100,000 ids",
-                "seconds",
-                "until 100,000 transactional ids are served, s",
-                None,
-            )
-        ],
-    }
+    produced = []
+    for name in medians:
+        if not name.startswith("soon after a start: produce "):
+            continue
+        label = name.removeprefix("soon after a start: produce ")
+        produced += [
+            Row(name, "mb_per_s", f"{label}, MB/s", _at_least(2)),
+            Row(name, "cpu_s_per_gb", f"{label}, CPU s/GB", _at_most(0.25, "at most a quarter")),
+            Row(name, "requests_per_s", f"{label}, requests/s", None),
+        ]
+    return {"Produce": produced, "Transactions of one record": rows}
 
 
 def _of_cluster(_medians: Medians) -> dict[str, list[Row]]:
@@ -198,24 +140,6 @@ def _of_security(medians: Medians) -> dict[str, list[Row]]:
     }
 
 
-def _loads(medians: Medians, what: str) -> list[Row]:
-    rows = []
-    for name in medians:
-        if not name.startswith(f"{what} "):
-            continue
-        label = name.removeprefix(f"{what} ")
-        faster, cheaper = _at_least(1), _at_most(1)
-        if what.endswith("produce"):
-            small = name.endswith(" 16 KB")
-            faster = _at_least(2) if small else _at_least(1)
-            cheaper = _at_most(0.25, "at most a quarter") if small else _at_most(0.7)
-        rows.append(Row(name, "mb_per_s", f"{label}, MB/s", faster))
-        rows.append(Row(name, "cpu_s_per_gb", f"{label}, CPU s/GB", cheaper))
-        if what.endswith("produce"):
-            rows.append(Row(name, "requests_per_s", f"{label}, requests/s", None))
-    return rows
-
-
 def _registering(results: Mapping[str, Any]) -> list[str]:
     """Return the comparison of two settings of one broker."""
     lines = [
@@ -231,11 +155,11 @@ def _registering(results: Mapping[str, Any]) -> list[str]:
     ]
     for name, variants in results["medians"].items():
         for variant, figures in variants.items():
-            shown = (
-                _shown(figures[key])
+            cells = (
+                shown(figures[key])
                 for key in ("per_s", "cpu_us", "requests_per_txn", "refusals_per_txn")
             )
-            lines.append(f"| {name} | {variant} | {' | '.join(shown)} |")
+            lines.append(f"| {name} | {variant} | {' | '.join(cells)} |")
     return lines
 
 
@@ -294,9 +218,19 @@ def _pipeline(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+TITLES = {
+    "start": "Start and memory at rest",
+    "requests": "Single requests, and transactions of one record",
+    "processes": "Several processes on one host",
+    "throughput": "Producing and consuming at full speed",
+    "streams": "Streams in transactions of 100 ms",
+    "transactions": "Transactions of whole clients",
+    "soon": "Soon after a start",
+    "cluster": "Three brokers, three replicas",
+    "security": "Security",
+}
 _TABLES = {
-    "log": _of_log,
-    "transactions": _of_transactions,
+    "soon": _of_soon,
     "cluster": _of_cluster,
     "security": _of_security,
 }
@@ -307,20 +241,31 @@ def page(results: Mapping[str, Any], notes: Path) -> str:
     lines = [
         "# Performance",
         "",
-        "Barnabas and Apache Kafka with the JVM options of Kafka's own scripts, measured in "
-        "one run, in turns. Both have the same warm-up: a whole round that is not counted, or, in "
-        'the rows "soon after a start", 20 MB or 50 transactions of each kind of producer on '
-        "brokers that have just been started. The figures are medians. Both have acks=all, their "
-        "default flush policy, one partition and no compression. CPU seconds and memory are the "
-        "kernel's accounting of the broker's process. Load and broker share the cores, so the CPU "
-        "columns are more reliable than the throughput.",
+        "Barnabas, Apache Kafka with the JVM options of Kafka's own scripts, and kfake (the broker "
+        "of franz-go, in Go, with its data in files), measured in one run, in turns. All have the "
+        "same warm-up: whole rounds that are not counted, or, soon after a start, 20 MB or 50 "
+        "transactions of each producer on brokers that have just been started. The figures are "
+        "medians; the spread is the distance of the farthest rounds. All have acks=all, their "
+        "default flush policy, one partition and no compression. CPU times are the kernel's "
+        "accounting in nanoseconds, of all threads and child processes of the broker. Load and "
+        "broker share the cores, so CPU times are more reliable than rates.",
+        "",
+        "The floors read the same frames, write the same bytes to a file and send answers of the "
+        "same size, and do nothing else: one is a program in C (`benchmarks/floor.c`), one a bare "
+        "protocol on uvloop (`benchmarks/uvloop_floor.py`).",
         "",
         "Command: `python -m benchmarks.beside_kafka` (writes this page and "
         "`benchmarks/results.json`).",
+        "",
+        "## Aims",
+        "",
+        "An aim beside a system that was not measured is left out.",
+        "",
+        *aims.table(results),
     ]
-    for part, tables in _TABLES.items():
+    for part in TITLES:
         if part in results:
-            lines += _part(part, results[part], tables)
+            lines += _part(part, results[part])
     if "registering" in results:
         lines += _registering(results["registering"])
     if "pipeline" in results:
@@ -328,21 +273,22 @@ def page(results: Mapping[str, Any], notes: Path) -> str:
     return "\n".join(lines) + "\n\n" + notes.read_text()
 
 
-def _part(
-    part: str, results: Mapping[str, Any], tables: Callable[[Medians], dict[str, list[Row]]]
-) -> list[str]:
+def _part(part: str, results: Mapping[str, Any]) -> list[str]:
     where, medians = results["machine"], results["medians"]
     lines = [
         "",
-        f"## The {part}",
+        f"## {TITLES[part]}",
         "",
         f"{results['rounds']} rounds"
-        + (f" of {results['megabytes']} MB per load" if part in ("log", "security") else "")
+        + (f" of {results['megabytes']} MB per load" if part in _OF_MEGABYTES else "")
         + f", {where['date']}, Apache Kafka {where['kafka']}, on {where['cpu']}, "
         f"{where['system']}, Python {where['python']}; load average before: "
-        f"{where['load_before']}.",
+        f"{where['load_before']}."
+        + (f" Left out: {where['left_out']}." if where.get("left_out") else ""),
     ]
-    for title, rows in tables(medians).items():
+    if part not in _TABLES:
+        return lines + side_by_side.part(part, results)
+    for title, rows in _TABLES[part](medians).items():
         if rows := [each for each in rows if each.measurement in medians]:
             lines += ["", f"### {title}", ""]
             lines += [f"| | {OURS} | {THEIRS} | ratio | aim | met |", "|---|--:|--:|--:|---|---|"]
@@ -358,9 +304,5 @@ def _line(row: Row, medians: Medians, beside: str = THEIRS) -> str:
     if row.aim is not None:
         aim, met = row.aim.text, "yes" if row.aim.met(ours, theirs) else "**no**"
     ratio = f"{ours / theirs:.2f}" if theirs else ""
-    beside_ours = _shown(theirs) if theirs else ""
-    return f"| {row.label} | {_shown(ours)} | {beside_ours} | {ratio} | {aim} | {met} |"
-
-
-def _shown(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    beside_ours = shown(theirs) if theirs else ""
+    return f"| {row.label} | {shown(ours)} | {beside_ours} | {ratio} | {aim} | {met} |"

@@ -1,30 +1,42 @@
 """The compared brokers, each in its own process, and their cost by the kernel's accounting."""
 
+import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
-from tests.support.brokers.process import BrokerProcess
+from tests.support import go_programs
+from tests.support.brokers.process import ROOT, BrokerProcess
 from tests.support.kafka.node import DEFAULT, Kafka
+from tests.support.ports import free_port
 
-PROPERTIES = {
+_SHARED = {
     # Files of deleted topics are removed at once, so that the next topic has their disk space.
     "log.segment.delete.delay.ms": "1000",
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
+}
+PROPERTIES = {
+    **_SHARED,
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-"""Settings of both systems; otherwise their defaults apply."""
+"""Settings of Barnabas and Apache Kafka; otherwise their defaults apply."""
+_KFAKE = Path(__file__).parent / "kfake"
 _TICKS = 100
-_TIMES = slice(11, 15)
+_ENDED = slice(13, 15)
 """Fields of /proc/<pid>/stat, counted from the end of the command's name: user and system time of
-the process, and of its children that have ended."""
+the children that have ended."""
+_SCHEDULED = 2
+"""The clock of a process that counts its time on a CPU (CPUCLOCK_SCHED in the kernel)."""
+_STOP_WITHIN_S = 30.0
 
 
 class System(Protocol):
@@ -65,13 +77,21 @@ class Barnabas:
         properties: Mapping[str, str] = {},
         listeners: Sequence[str] = (),
         program: str = "",
+        root: Path = ROOT,
     ) -> None:
-        """`program` is a module that runs a broker in place of `barnabas serve`."""
-        self.data = directory / "barnabas"
+        """`program` is a module that runs a broker in place of `barnabas serve`, `root` the
+        checkout whose broker runs."""
+        self.data = directory / self.name.replace(" ", "-")
         self._broker = BrokerProcess(
-            self.data, defaults=PROPERTIES, further=listeners, program=program, **properties
+            self.data,
+            defaults=PROPERTIES,
+            further=listeners,
+            program=program,
+            root=root,
+            **properties,
         )
         self.port = self._broker.port
+        self.ports = [self.port]
 
     @property
     def pid(self) -> int:
@@ -90,6 +110,94 @@ class Barnabas:
     def stop(self) -> None:
         if self._broker.is_running:
             self._broker.terminate()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+
+class BarnabasBefore(Barnabas):
+    """The broker of another checkout, for a comparison with itself."""
+
+    name = "Barnabas before"
+
+
+class Processes:
+    """Several brokers of `barnabas serve --processes` on one host.
+
+    The replication of internal topics is the default's: it is a part of what processes cost.
+    """
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.name = processes_name(count)
+        self.data = directory / f"processes-{count}"
+        self.port = 0
+        self.ports: list[int] = []
+        self._count = count
+        self._parent: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._parent is not None
+        return self._parent.pid
+
+    def prepare(self) -> None:
+        """Do nothing: the first start formats the storage."""
+
+    def launch(self) -> None:
+        """Start the processes; the line that gives their ports comes when all of them serve."""
+        command = [sys.executable, "-m", "barnabas", "serve", "--log-level", "error"]
+        command += ["--listen", "127.0.0.1:0", "--data", str(self.data)]
+        command += ["--processes", str(self._count)]
+        command += [word for pair in _SHARED.items() for word in ("--set", "=".join(pair))]
+        self._parent = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert self._parent.stdout is not None
+        greeting = self._parent.stdout.readline()
+        self.ports = [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", greeting)]
+        self.port = self.ports[0]
+
+    def restart(self) -> None:
+        self._end()
+        self.launch()
+
+    def stop(self) -> None:
+        self._end()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def _end(self) -> None:
+        if self._parent is not None:
+            _terminated(self._parent)
+
+
+class Kfake:
+    """One broker of franz-go's kfake, in Go, with its data in files that it does not sync."""
+
+    name = "kfake"
+
+    def __init__(self, directory: Path) -> None:
+        self.data = directory / "kfake"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def prepare(self) -> None:
+        """Build the program."""
+        go_programs.built(_KFAKE, "kfake")
+
+    def launch(self) -> None:
+        command = [str(go_programs.built(_KFAKE, "kfake"))]
+        command += ["-port", str(self.port), "-data", str(self.data)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def restart(self) -> None:
+        assert self._process is not None
+        _terminated(self._process)
+        self.launch()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            _terminated(self._process)
         shutil.rmtree(self.data, ignore_errors=True)
 
 
@@ -162,9 +270,30 @@ class Running:
         self.system.stop()
 
 
+def processes_name(count: int) -> str:
+    """Return the name of several processes of Barnabas as one system."""
+    return f"Barnabas, {count} processes"
+
+
+def left_out() -> dict[str, str]:
+    """Return the reason for each system that cannot run on this machine."""
+    reasons = {Kfake.name: go_programs.why_not()}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and its children so far, in user and kernel mode."""
-    return sum(_ticks(each) for each in _tree(pid)) / _TICKS
+    """CPU time of a process, its threads and its children so far, in user and kernel mode.
+
+    It is exact to the nanosecond; only that of children that have ended is counted in ticks.
+    """
+    return sum(_running_s(each) + _ended_s(each) for each in _tree(pid))
+
+
+def _running_s(pid: int) -> float:
+    """Return the CPU time of all threads of a process, also of those that have ended."""
+    with suppress(OSError):
+        return time.clock_gettime_ns((~pid << 3) | _SCHEDULED) / 1e9
+    return 0.0  # the process has ended: its parent counts its time
 
 
 def resident_bytes(pid: int) -> int:
@@ -209,12 +338,25 @@ def _tree(pid: int) -> Iterator[int]:
         yield from _tree(child)
 
 
-def _ticks(pid: int) -> int:
+def _ended_s(pid: int) -> float:
+    """Return the CPU time of the children of a process that have ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0  # the process has ended: its parent counts its time
-    return sum(map(int, fields[_TIMES]))
+        return 0.0
+    return sum(map(int, fields[_ENDED])) / _TICKS
+
+
+def _terminated(process: "subprocess.Popen[Any]") -> None:
+    """End a process with SIGTERM; kill it if it does not end in time."""
+    process.terminate()
+    try:
+        process.wait(_STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _memory(pid: int, field: str) -> int:

@@ -12,23 +12,23 @@ from pathlib import Path
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.transactional_producer import TransactionalProducer
-from barnabas.protocol.messages import find_coordinator, init_producer_id
-from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages import init_producer_id
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from benchmarks import raw
+from benchmarks.raw_producers import initialised
 from benchmarks.systems import System, cpu_seconds
 
 Figures = dict[str, float]
 Round = dict[str, Figures]
 
 HERE = Path(__file__).parent
-ONE_BY_ONE = 1_200
-BY_EIGHT = 4_000
-STREAMED = 200_000
 STREAM_BYTES = 1024
-MANY_IDS = 100_000
-_TRANSACTION = 1
-_WITHIN_S = 180.0
+RESTART = "restart with 100,000 ids"
+IDEMPOTENT, FLUSHED, BURSTS = (
+    "idempotent stream",
+    "bursts of 100 ms, flushed",
+    "transactions of 100 ms",
+)
 
 
 def one_record_each(system: System, producers: int, count: int) -> Round:
@@ -83,62 +83,41 @@ async def _own(port: int, topic: str, producers: int, count: int) -> list[float]
     return taken
 
 
-def streams(system: System) -> Round:
-    """Measure 1 KB records at full speed: plain, idempotent, and in transactions of 100 ms."""
+def streams(system: System, bursts: int) -> Round:
+    """Measure bursts of 1 KB records: without a pause, flushed, and as transactions."""
     found: Round = {}
-    for name, options in (
-        ("plain", []),
-        ("idempotent", ["--idempotent"]),
-        ("in transactions of 100 ms", ["--transaction-ms", "100"]),
-    ):
-        topic = f"stream-{len(found)}-{time.time_ns()}"
+    size = ["--size", str(STREAM_BYTES)]
+    for name, kind in ((IDEMPOTENT, "idempotent"), (FLUSHED, "flushed"), (BURSTS, "transactions")):
+        topic = f"stream-{kind}-{time.time_ns()}"
         with raw.connect(system.port) as client:
             raw.create_topic(client, topic)
-            size = ["--size", str(STREAM_BYTES)]
-            found[f"stream {name}"] = _driven(system, "stream", topic, STREAMED, *size, *options)
-            if "transactions" in name:
-                for isolation in ("read_committed", "read_uncommitted"):
+            told = _driven(
+                system, "stream", topic, 0, *size, "--bursts-are", kind, "--bursts", str(bursts)
+            )
+            told["cpu_s_per_gb"] = told["cpu_seconds"] / told["count"] / STREAM_BYTES * 1e9
+            found[name] = told
+            if name == BURSTS:
+                for isolation in ("read_uncommitted", "read_committed"):
                     asked = [*size, "--isolation", isolation]
-                    told = _driven(system, "consume", topic, STREAMED, *asked)
-                    found[f"consume {isolation}"] = told
+                    count = int(told["count"])
+                    found[isolation] = _driven(system, "consume", topic, count, *asked)
             raw.delete_topic(client, topic)
-    plain = found["stream idempotent"]["mb_per_s"]
-    transactional = found["stream in transactions of 100 ms"]
-    transactional["of_idempotent"] = transactional["mb_per_s"] / plain
-    uncommitted = found["consume read_uncommitted"]["mb_per_s"]
-    committed = found["consume read_committed"]
-    committed["of_uncommitted"] = committed["mb_per_s"] / uncommitted
+    found[BURSTS]["of_bursts"] = found[BURSTS]["mb_per_s"] / found[FLUSHED]["mb_per_s"]
     return found
 
 
-def restart_with_many_ids(system: System) -> Round:
-    """Measure the seconds from a restart until one of 100,000 transactional ids is served again."""
+def restart_with_many_ids(system: System, ids: int) -> Round:
+    """Measure the seconds from a restart until transactional ids are served again."""
     with raw.connect(system.port) as client:
-        _coordinated(client, "many-0")
-        requests = (_init(f"many-{number}") for number in range(MANY_IDS))
+        initialised(client, "many-0")
+        requests = (_init(f"many-{number}") for number in range(ids))
         client.stream(requests, window=64)
     system.restart()
     began = time.perf_counter()
     with raw.connect(system.port) as client:
-        for number in (0, MANY_IDS // 2, MANY_IDS - 1):
-            _coordinated(client, f"many-{number}")
-    return {"restart with 100,000 ids": {"seconds": time.perf_counter() - began}}
-
-
-def _coordinated(client: raw.Client, transactional_id: str) -> None:
-    """Initialise the transactional id as soon as its coordinator is available."""
-    asked = FindCoordinatorRequest(coordinator_keys=[transactional_id], key_type=_TRANSACTION)
-    end = time.monotonic() + _WITHIN_S
-    while time.monotonic() < end:
-        found = client.call(find_coordinator.API, 4, asked).coordinators[0]
-        if not found.error_code:
-            request = InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=60_000
-            )
-            if not client.call(init_producer_id.API, 4, request).error_code:
-                return
-        time.sleep(0.01)
-    raise TimeoutError(f"{transactional_id} has no coordinator")
+        for number in (0, ids // 2, ids - 1):
+            initialised(client, f"many-{number}")
+    return {RESTART: {"seconds": time.perf_counter() - began}}
 
 
 def _init(transactional_id: str) -> bytes:
@@ -160,12 +139,10 @@ def _driven(system: System, what: str, topic: str, count: int, *options: str) ->
     return told
 
 
-def loads() -> list[Callable[[System], Round]]:
-    """Return the loads of one round."""
+def loads(count: int) -> list[Callable[[System], Round]]:
+    """Return the loads of one round, with transactions of one record."""
     return [
-        partial(one_record_each, producers=1, count=ONE_BY_ONE),
-        partial(one_record_each, producers=8, count=BY_EIGHT),
-        partial(by_own_client, producers=1, count=ONE_BY_ONE),
-        partial(by_own_client, producers=8, count=BY_EIGHT),
-        streams,
+        partial(load, producers=producers, count=count * producers // 2)
+        for load in (one_record_each, by_own_client)
+        for producers in (1, 8)
     ]

@@ -1,7 +1,7 @@
 """A transactional load from librdkafka, in its own process; prints JSON.
 
 `one-record`: transactions of one record each, one after the other, by each of N producers.
-`stream`: records at full speed, in transactions of a given length or in none.
+`stream`: records at full speed, in bursts: without a pause, flushed, or as transactions.
 `consume`: a topic from its beginning, by isolation level.
 """
 
@@ -66,54 +66,80 @@ def one_record(args: argparse.Namespace) -> dict[str, float]:
 
 
 def stream(args: argparse.Namespace) -> dict[str, float]:
+    """Send bursts of a given length with a small queue, so that a flush has little left to do.
+
+    A transaction is flushed before its commit: the time of the commit is its own.
+    """
+    producer = _streaming(args)
+    payload = os.urandom(args.size)
+    transactional, flushed = args.bursts_are == "transactions", args.bursts_are != "idempotent"
+    flushes: list[float] = []
+    commits: list[float] = []
+    count, began = 0, time.perf_counter()
+    for _ in range(args.bursts):
+        if transactional:
+            producer.begin_transaction()
+        count += _burst(producer, args, payload)
+        if flushed:
+            flushes.append(_timed(lambda: _flush(producer)))
+        if transactional:
+            commits.append(_timed(lambda: producer.commit_transaction(_TIMEOUT_S)))
+    _flush(producer)
+    seconds = time.perf_counter() - began
+    told = {"count": count, "seconds": seconds, "mb_per_s": count * args.size / seconds / 1e6}
+    for name, taken in (("flush", sorted(flushes)), ("commit", sorted(commits))):
+        if taken:
+            told[f"{name}_p50_ms"] = taken[len(taken) // 2] * 1e3
+            told[f"{name}_p99_ms"] = taken[len(taken) * 99 // 100] * 1e3
+    return told
+
+
+def _streaming(args: argparse.Namespace) -> Producer:
+    """Return a producer that has its producer id, which takes librdkafka a while."""
     settings: dict[str, Any] = {
         "bootstrap.servers": args.bootstrap,
         "linger.ms": 5,
         "batch.size": 16384,
         "queue.buffering.max.messages": 500_000,
-        "enable.idempotence": args.idempotent or args.transaction_ms > 0,
+        "queue.buffering.max.kbytes": args.queue_kb,
+        "enable.idempotence": True,
         **_LOG_LEVEL,
     }
-    if args.transaction_ms:
-        settings["transactional.id"] = args.topic
-    producer = Producer(settings)
-    commits: list[float] = []
-    if args.transaction_ms:
+    if args.bursts_are == "transactions":
+        producer = Producer(settings | {"transactional.id": args.topic})
         producer.init_transactions(_TIMEOUT_S)
-        producer.begin_transaction()
     else:
-        # librdkafka takes a while to get a producer id.
+        producer = Producer(settings)
         producer.produce(args.topic, b"")
-        producer.flush(_TIMEOUT_S)
-    payload = os.urandom(args.size)
-    began = opened = time.perf_counter()
-    for number in range(args.count):
-        while True:
-            try:
-                producer.produce(args.topic, payload)
-                break
-            except BufferError:
-                producer.poll(0.005)
-        if number % 50 == 0:
-            producer.poll(0)
-            if args.transaction_ms and time.perf_counter() - opened >= args.transaction_ms / 1000:
-                at = time.perf_counter()
-                producer.commit_transaction(_TIMEOUT_S)
-                producer.begin_transaction()
-                opened = time.perf_counter()
-                commits.append(opened - at)
-    if args.transaction_ms:
-        producer.commit_transaction(_TIMEOUT_S)
-    elif producer.flush(_TIMEOUT_S):
+        _flush(producer)
+    return producer
+
+
+def _burst(producer: Producer, args: argparse.Namespace, payload: bytes) -> int:
+    """Send records for the length of a burst; return their number."""
+    count, end = 0, time.perf_counter() + args.burst_ms / 1e3
+    while time.perf_counter() < end:
+        for _ in range(50):
+            while True:
+                try:
+                    producer.produce(args.topic, payload)
+                    break
+                except BufferError:
+                    producer.poll(0.005)
+        count += 50
+        producer.poll(0)
+    return count
+
+
+def _flush(producer: Producer) -> None:
+    if producer.flush(_TIMEOUT_S):
         raise SystemExit("not everything was delivered")
-    seconds = time.perf_counter() - began
-    commits.sort()
-    mb_per_s = args.count * args.size / seconds / 1e6
-    told = {"count": args.count, "seconds": seconds, "mb_per_s": mb_per_s}
-    if commits:
-        told["commit_p50_ms"] = commits[len(commits) // 2] * 1e3
-        told["commit_p99_ms"] = commits[len(commits) * 99 // 100] * 1e3
-    return told
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def consume(args: argparse.Namespace) -> dict[str, float]:
@@ -145,11 +171,14 @@ def main() -> None:
     parser.add_argument("what", choices=["one-record", "stream", "consume"])
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--producers", type=int, default=1)
-    parser.add_argument("--transaction-ms", type=int, default=0)
-    parser.add_argument("--idempotent", action="store_true")
+    kinds = ["idempotent", "flushed", "transactions"]
+    parser.add_argument("--bursts-are", choices=kinds, default="idempotent")
+    parser.add_argument("--bursts", type=int, default=30)
+    parser.add_argument("--burst-ms", type=int, default=100)
+    parser.add_argument("--queue-kb", type=int, default=16 * 1024)
     parser.add_argument("--isolation", default="read_committed")
     args = parser.parse_args()
     told = {"one-record": one_record, "stream": stream, "consume": consume}[args.what](args)

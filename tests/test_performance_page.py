@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
-from benchmarks import report, systems
+from benchmarks import aims, report, side_by_side, systems
 from benchmarks.beside_kafka import HERE, PAGE, RESULTS, medians
 
 
@@ -17,15 +19,84 @@ def test_the_medians_are_those_of_the_runs() -> None:
         assert part["medians"] == medians(part["runs"])
 
 
+def measured(part: str, measurement: str, **figures: dict[str, float]) -> dict[str, Any]:
+    """Return results with one measurement; the keys are the systems, `_` for a space."""
+    by_system = {name.replace("_", " "): each for name, each in figures.items()}
+    runs = {name: [each] for name, each in by_system.items()}
+    results: dict[str, Any] = json.loads(RESULTS.read_text())
+    results[part] |= {"medians": {measurement: by_system}, "runs": {measurement: runs}}
+    return results
+
+
+def row(results: dict[str, Any], *cells: str) -> str:
+    """Return the row of the table of aims that has all these cells."""
+    rows = [each for each in aims.table(results) if all(f"| {cell} |" in each for cell in cells)]
+    (found,) = rows
+    return found
+
+
 def test_an_aim_that_is_missed_is_said_to_be_missed() -> None:
+    name, aim = "Produce of 16 KB", "at most 0.6 of Apache Kafka"
+    results = measured("requests", name, Barnabas={"cpu_us": 16.0}, Apache_Kafka={"cpu_us": 20.0})
+    assert row(results, name, aim).endswith(f"| 0.80 | {aim} | **no** |")
+    results["requests"]["medians"][name]["Barnabas"]["cpu_us"] = 12.0
+    assert row(results, name, aim).endswith("| yes |")
+
+
+def test_an_aim_beside_a_system_that_was_not_measured_is_left_out() -> None:
+    name = "Produce of 16 KB"
+    results = measured("requests", name, Barnabas={"cpu_us": 16.0}, Apache_Kafka={"cpu_us": 20.0})
+    assert not any("kfake" in each for each in aims.table(results))
+
+
+def test_a_slower_row_whose_client_is_the_limit_is_held_against_the_cpu_time() -> None:
+    name = "consume 100 B in 16 KB"
+    ours = {"mb_per_s": 90.0, "cpu_s_per_gb": 0.6, "client_busiest": 0.97}
+    results = measured(
+        "throughput", name, Barnabas=ours, kfake={"mb_per_s": 100.0, "cpu_s_per_gb": 1.0}
+    )
+    found = row(results, name, "CPU s/GB", "yes")
+    assert "its busiest thread has 97% of a core" in found
+    ours["client_busiest"] = 0.5
+    assert row(results, name, "MB/s").endswith("| at least 1 of kfake | **no** |")
+
+
+def test_systems_stand_beside_the_floor_and_the_best_peer() -> None:
+    name = "Produce of 16 KB"
+    figures = {"per_s": 50_000.0, "p50_us": 100.0, "p99_us": 200.0}
+    results = measured(
+        "requests",
+        name,
+        Barnabas={"cpu_us": 16.0, **figures},
+        Apache_Kafka={"cpu_us": 20.0, **figures},
+        kfake={"cpu_us": 32.0, **figures},
+        floor_in_C={"cpu_us": 8.0, **figures},
+    )
+    results["requests"]["runs"][name]["Barnabas"] = [
+        {"cpu_us": each} for each in (15.0, 16.0, 17.0)
+    ]
+    table = side_by_side.part("requests", results["requests"])
+    assert "| Barnabas | 16 | 12% | 2.00 | 0.80 | 50,000 | 100 | 200 |" in table
+
+
+def test_a_system_that_is_left_out_is_named_with_the_reason() -> None:
     results = json.loads(RESULTS.read_text())
-    produced = results["log"]["medians"]["produce 1024 B in 1024 KB"]
-    produced[report.OURS]["mb_per_s"] = produced[report.THEIRS]["mb_per_s"] / 2
-    page = report.page(results, HERE / "notes.md")
-    start = page.rindex("| 1024 B in 1024 KB, MB/s", 0, page.index("### Consume"))
-    row = page[start:].splitlines()[0]
-    assert "0.50" in row
-    assert "**no**" in row
+    results["requests"]["machine"]["left_out"] = "kfake: `go` is not installed"
+    assert "Left out: kfake: `go` is not installed." in report.page(results, HERE / "notes.md")
+
+
+def test_cpu_time_of_threads_that_have_ended_counts() -> None:
+    work = "import threading as t; x = t.Thread(target=lambda: sum(range(3_000_000)))"
+    command = [sys.executable, "-c", f"{work}; x.start(); x.join(); print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        seconds = systems.cpu_seconds(process.pid)
+        main = Path(f"/proc/{process.pid}/task/{process.pid}/schedstat")
+        own = int(main.read_text().split()[0]) / 1e9
+        process.communicate(b"\n")
+    assert seconds > own + 0.005
+    assert systems.cpu_seconds(process.pid) == 0
 
 
 def test_cost_of_the_pipeline_is_shown_if_it_was_measured() -> None:

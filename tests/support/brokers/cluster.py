@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from barnabas.protocol.java_hash import partition_for
-from tests.support.brokers.process import BrokerProcess
+from tests.support.brokers.process import ROOT, BrokerProcess
 from tests.support.ports import free_port
 from tests.support.waiting import IN_TIME_S
 from tests.support.zookeeper import ZooKeeperServer
@@ -45,11 +45,15 @@ class ProcessCluster:
     """A context manager; `brokers` has each process by its broker id.
 
     The brokers keep their addresses and directories over all their processes. `keys` are Kafka's
-    and win over `REPLICATED`.
+    and win over `REPLICATED`. `root` is the checkout whose brokers run.
     """
 
     def __init__(
-        self, directory: Path, zookeeper: ZooKeeperServer, keys: Mapping[str, str] = {}
+        self,
+        directory: Path,
+        zookeeper: ZooKeeperServer,
+        keys: Mapping[str, str] = {},
+        root: Path = ROOT,
     ) -> None:
         self.directory = directory
         self.zookeeper = zookeeper
@@ -57,6 +61,7 @@ class ProcessCluster:
         """The ports for clients and for other brokers."""
         self.brokers: dict[int, BrokerProcess] = {}
         self._keys = {**REPLICATED, **keys}
+        self._root = root
 
     @property
     def bootstrap_servers(self) -> str:
@@ -105,9 +110,8 @@ class ProcessCluster:
 
     def make_broker(self, broker: int) -> BrokerProcess:
         """Return the process of a broker, which is not started."""
-        return BrokerProcess(
-            self.directory / f"broker-{broker}", defaults={}, **self.properties(broker)
-        )
+        directory, keys = self.directory / f"broker-{broker}", self.properties(broker)
+        return BrokerProcess(directory, defaults={}, root=self._root, **keys)
 
     def properties(self, broker: int) -> dict[str, str]:
         """Return Kafka's keys of one broker."""

@@ -1,0 +1,167 @@
+"""The floors of a broker: a program in C and a bare protocol on uvloop.
+
+They read the frames of the raw client, write the same bytes to a file and send answers of the same
+size. What a broker costs beyond them is its own work: checks, state, offsets, indexes.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from struct import pack
+from typing import Any, NamedTuple
+
+from barnabas.protocol.codec import encode
+from barnabas.protocol.header import encode_response_header
+from barnabas.protocol.messages import add_partitions_to_txn, end_txn, fetch, produce
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from barnabas.protocol.messages.end_txn import EndTxnResponse
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas.protocol.schema import Api
+from benchmarks import raw
+from benchmarks.raw_producers import ADD, END, PRODUCE, Batch, Producer
+from tests.support.ports import free_port
+
+_HERE = Path(__file__).parent
+_MARKER, _DECISION = 78, 180
+"""Bytes of a marker's batch, and of a batch of the transaction log on average."""
+IN_C, IN_UVLOOP = "floor in C", "floor in uvloop"
+
+
+class Answer(NamedTuple):
+    """The appends and the answer of a request of one API."""
+
+    key: int
+    answer: bytes
+    skip: int = -1
+    """The bytes of a frame before its records; -1 if none are written."""
+    tail: int = 0
+    """The bytes of a frame behind its records."""
+    appends: tuple[int, ...] = ()
+    """The sizes of further appends, to another file."""
+    stored: int = 0
+    """The bytes of the file that are sent behind the answer."""
+
+    def packed(self) -> bytes:
+        """Return the form that the floors read, with integers of this machine."""
+        numbers = [self.key, self.skip, self.tail, len(self.appends), *self.appends]
+        numbers += [self.stored, len(self.answer)]
+        return pack(f"={len(numbers)}i", *numbers) + self.answer
+
+
+class Floor:
+    """One of the floors. Each topic has a process of its own."""
+
+    def __init__(self, directory: Path, *, in_c: bool) -> None:
+        self.name = IN_C if in_c else IN_UVLOOP
+        self._directory = directory
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._program = [sys.executable, str(_HERE / "uvloop_floor.py")]
+        if in_c:
+            program = directory / "floor"
+            subprocess.run(["cc", "-O2", "-o", str(program), str(_HERE / "floor.c")], check=True)
+            self._program = [str(program)]
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @contextmanager
+    def serving(self, _topic: str, answers: Sequence[Answer]) -> Iterator[None]:
+        """Run the process with these answers."""
+        names = ("records", "log", "answers")
+        files = [self._directory / f"floor-{name}" for name in names]
+        files[-1].write_bytes(
+            pack("=i", len(answers)) + b"".join(answer.packed() for answer in answers)
+        )
+        self._process = subprocess.Popen([*self._program, str(self._port), *map(str, files)])
+        try:
+            yield
+        finally:
+            self._process.kill()
+            self._process.wait()
+            for file in files:
+                file.unlink(missing_ok=True)
+
+    def leader(self, _topic: str) -> raw.Client:
+        return raw.connect(self._port)
+
+    def coordinator(self, _transactional_id: str) -> raw.Client:
+        return raw.connect(self._port)
+
+    def producer(self, transactional_id: str | None) -> Producer:
+        return Producer(transactional_id, 1000, 0)
+
+
+def floors(directory: Path) -> list[Floor]:
+    """Return the floors that this machine can run."""
+    in_c = [] if why_not_in_c() else [Floor(directory, in_c=True)]
+    return [*in_c, Floor(directory, in_c=False)]
+
+
+def why_not_in_c() -> str | None:
+    """Return the reason why the program in C cannot be built; None if it can."""
+    return None if shutil.which("cc") else "`cc` is not installed"
+
+
+def produced(topic: str, batch: Batch) -> Answer:
+    """Return the answer to a Produce."""
+    partition = PartitionProduceResponse(index=0, error_code=0, base_offset=0, log_start_offset=0)
+    topics = [TopicProduceResponse(name=topic, partition_responses=[partition])]
+    answer = _frame(produce.API, PRODUCE, ProduceResponse(responses=topics))
+    tail = len(batch.frame) - batch.at - batch.size
+    return Answer(produce.API.key, answer, skip=batch.at, tail=tail)
+
+
+def fetched(topic: str, stored: int) -> Answer:
+    """Return the answer to a Fetch of one batch."""
+    partition = PartitionData(
+        partition_index=0,
+        high_watermark=0,
+        aborted_transactions=None,
+        records=bytes(stored),
+    )
+    topics = [FetchableTopicResponse(topic=topic, partitions=[partition])]
+    answer = _frame(fetch.API, raw.FETCH, FetchResponse(responses=topics))
+    return Answer(fetch.API.key, answer[:-stored], stored=stored)
+
+
+def transacted(topic: str) -> list[Answer]:
+    """Return the answers to AddPartitionsToTxn and EndTxn, with the appends of a transaction:
+    the partition, then the decision, the marker and the end."""
+    result = AddPartitionsToTxnPartitionResult(partition_index=0)
+    added = AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(name=topic, results_by_partition=[result])
+        ]
+    )
+    return [
+        Answer(
+            add_partitions_to_txn.API.key,
+            _frame(add_partitions_to_txn.API, ADD, added),
+            appends=(_DECISION,),
+        ),
+        Answer(
+            end_txn.API.key,
+            _frame(end_txn.API, END, EndTxnResponse()),
+            appends=(_DECISION, _MARKER, _DECISION),
+        ),
+    ]
+
+
+def _frame(api: Api, version: int, response: Any) -> bytes:
+    body = encode_response_header(api.key, version, 0) + encode(response, version)
+    return len(body).to_bytes(4, "big") + body

@@ -137,10 +137,12 @@ def verdicts(results: Mapping[str, Any]) -> Iterator[Verdict]:
         theirs = medians.get(aim.other or aim.measurement, {}).get(beside, {}).get(aim.figure)
         if ours is not None and theirs is not None:
             yield Verdict(aim, ours, theirs)
-    yield from _of_throughput(results.get("throughput", {}).get("medians", {}))
+    if "throughput" in results:
+        cores = int(results["throughput"]["machine"]["cpu"].partition(" x ")[0])
+        yield from _of_throughput(results["throughput"]["medians"], cores)
 
 
-def _of_throughput(medians: Mapping[str, Any]) -> Iterator[Verdict]:
+def _of_throughput(medians: Mapping[str, Any], cores: int) -> Iterator[Verdict]:
     """As fast as the best peer, or the client is the limit and the CPU per GB at most 0.7 of it."""
     for what in ("produce", "consume"):
         for batch in BATCH_BYTES:
@@ -149,21 +151,36 @@ def _of_throughput(medians: Mapping[str, Any]) -> Iterator[Verdict]:
                 found = medians.get(name, {})
                 peers = [each for each in PEERS if each in found]
                 if OURS in found and peers:
-                    yield _faster(name, found, peers)
+                    yield _faster(name, found, peers, cores)
 
 
-def _faster(name: str, found: Mapping[str, Mapping[str, float]], peers: list[str]) -> Verdict:
+def _faster(
+    name: str, found: Mapping[str, Mapping[str, float]], peers: list[str], cores: int
+) -> Verdict:
     best = max(peers, key=lambda each: found[each]["mb_per_s"])
     ours = found[OURS]
     aim = Aim("throughput", name, "mb_per_s", 1.0, best, least=True)
     verdict = Verdict(aim, ours["mb_per_s"], found[best]["mb_per_s"])
-    busiest = ours.get("client_busiest", 0.0)
-    if verdict.met or busiest < _BUSY:
+    note = _limit(ours, cores)
+    if verdict.met or not note:
         return verdict
     cheapest = min(peers, key=lambda each: found[each]["cpu_s_per_gb"])
-    note = f"the client is the limit: its busiest thread has {busiest:.0%} of a core"
     aim = Aim("throughput", name, "cpu_s_per_gb", 0.7, cheapest)
     return Verdict(aim, ours["cpu_s_per_gb"], found[cheapest]["cpu_s_per_gb"], note)
+
+
+def _limit(ours: Mapping[str, float], cores: int) -> str:
+    """Return the text that shows that the client is the limit, or nothing.
+
+    Either a thread of the client is busy all the time, or the machine is, mostly with the client.
+    """
+    client, busiest = ours.get("client_cores", 0.0), ours.get("client_busiest", 0.0)
+    broker = ours["cpu_seconds"] / ours["seconds"]
+    if busiest >= _BUSY:
+        return f"the client is the limit: its busiest thread has {busiest:.0%} of a core"
+    if client > broker and client + broker >= _BUSY * cores:
+        return f"the client is the limit: it has {client:.2f} of {cores} cores, the broker the rest"
+    return ""
 
 
 LABELS = {

@@ -94,7 +94,7 @@ class Sizes(NamedTuple):
     """The amount before the clock starts, in loads that need little warm-up."""
 
 
-SMOKE = Sizes(1, 1, 4, 300, 160, 3, 1)
+SMOKE = Sizes(1, 1, 30, 300, 160, 3, 1)
 """The sizes that show that everything runs."""
 
 

@@ -171,7 +171,7 @@ def consume(args: argparse.Namespace) -> tuple[int, float, Watch]:
             first, watch = seen, Watch()
         if time.monotonic() > deadline:
             raise SystemExit(f"only {seen} of {args.records} records came in 120 s")
-    return seen, watch.stop() * seen / (seen - first), watch
+    return seen, watch.stop() * seen / max(seen - first, 1), watch
 
 
 def main() -> None:

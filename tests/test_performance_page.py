@@ -52,12 +52,15 @@ def test_an_aim_beside_a_system_that_was_not_measured_is_left_out() -> None:
 def test_a_slower_row_whose_client_is_the_limit_is_held_against_the_cpu_time() -> None:
     name = "consume 100 B in 16 KB"
     ours = {"mb_per_s": 90.0, "cpu_s_per_gb": 0.6, "client_busiest": 0.97}
+    ours |= {"cpu_seconds": 0.2, "seconds": 1.0}
     results = measured(
         "throughput", name, Barnabas=ours, kfake={"mb_per_s": 100.0, "cpu_s_per_gb": 1.0}
     )
     found = row(results, name, "CPU s/GB", "yes")
     assert "its busiest thread has 97% of a core" in found
-    ours["client_busiest"] = 0.5
+    ours |= {"client_busiest": 0.8, "client_cores": 1.65}
+    assert "it has 1.65 of 2 cores" in row(results, name, "CPU s/GB", "yes")
+    ours["client_cores"] = 1.0
     assert row(results, name, "MB/s").endswith("| at least 1 of kfake | **no** |")
 
 

@@ -154,8 +154,9 @@ class Found:
     def __init__(self) -> None:
         self.by_name: dict[str, dict[str, list[Figures]]] = {}
 
-    def note(self, name: str, whose: str, figures: Figures) -> None:
-        self.by_name.setdefault(name, {}).setdefault(whose, []).append(figures)
+    def note(self, name: str, whose: str, figures: Figures, *, counted: bool = True) -> None:
+        if counted:
+            self.by_name.setdefault(name, {}).setdefault(whose, []).append(figures)
         shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
         print(f"{name:40} {whose:22} {shown}", flush=True)
 
@@ -173,8 +174,7 @@ class Found:
             for load in work:
                 for each in order:
                     for name, figures in load(each).items():
-                        if number > 0:
-                            self.note(name, each.name, figures)
+                        self.note(name, each.name, figures, counted=number > 0)
             order.reverse()
 
     def soon_after_start(
@@ -257,7 +257,7 @@ def measure_transactions(run: Run) -> None:
     """Measure transactions of whole clients, and the restart with many transactional ids."""
     systems = run.brokers()
     with _all_running(systems):
-        work = transaction_loads.loads(run.sizes.transactions // 4)
+        work = transaction_loads.loads(run.sizes.transactions)
         run.found.rounds(systems, work, run.sizes.rounds, min(run.sizes.warm_ups, 2))
         for each in systems:
             if not isinstance(each, Barnabas | ApacheKafka):

@@ -142,7 +142,7 @@ def _driven(system: System, what: str, topic: str, count: int, *options: str) ->
 def loads(count: int) -> list[Callable[[System], Round]]:
     """Return the loads of one round, with transactions of one record."""
     return [
-        partial(load, producers=producers, count=count * producers // 2)
+        partial(load, producers=producers, count=amount)
         for load in (one_record_each, by_own_client)
-        for producers in (1, 8)
+        for producers, amount in ((1, count // 2), (8, count))
     ]

@@ -1,0 +1,65 @@
+"""The loads of `benchmarks` run, on a broker, on several processes, on kfake and on the floors."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from benchmarks import floors, processes, raw, requests, throughput, transaction_loads
+from benchmarks.systems import Barnabas, Kfake, Processes, Running, System, left_out
+
+FEW = 24
+
+
+@pytest.fixture(scope="module")
+def systems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, System]]:
+    directory = tmp_path_factory.mktemp("systems")
+    made: list[System] = [Barnabas(directory), Processes(directory, 2)]
+    if Kfake.name not in left_out():
+        made.append(Kfake(directory))
+    with ExitStack() as stack:
+        for each in made:
+            stack.enter_context(Running(each))
+            raw.connect(each.port).close()
+        yield {each.name: each for each in made}
+
+
+@pytest.mark.parametrize("name", [Barnabas.name, "Barnabas, 2 processes", Kfake.name])
+def test_single_requests_are_measured(systems: dict[str, System], name: str) -> None:
+    if name not in systems:
+        pytest.skip(left_out()[name])
+    for load in requests.loads(FEW, FEW):
+        (figures,) = load(systems[name]).values()
+        assert figures["cpu_us"] > 0
+        assert 0 < figures["p50_us"] <= figures["p99_us"]
+
+
+def test_floors_take_the_same_requests(tmp_path) -> None:
+    for floor in floors.floors(tmp_path):
+        for load in requests.loads(FEW, FEW):
+            (figures,) = load(floor).values()
+            assert figures["cpu_us"] > 0
+
+
+@pytest.mark.parametrize("name", [Barnabas.name, "Barnabas, 2 processes"])
+def test_clients_of_several_processes_are_measured(systems: dict[str, System], name: str) -> None:
+    produced, transacted = processes.loads(2, FEW, FEW)
+    assert produced(systems[name])[processes.produce_name(2)]["per_s"] > 0
+    assert transacted(systems[name])[processes.transactions_name(2)]["cpu_us"] > 0
+
+
+def test_bursts_and_transactions_come_from_the_same_load(systems: dict[str, System]) -> None:
+    found = transaction_loads.streams(systems[Barnabas.name], bursts=2)
+    bursts, transactions = (
+        found[name] for name in (transaction_loads.FLUSHED, transaction_loads.BURSTS)
+    )
+    assert "commit_p50_ms" in transactions
+    assert "commit_p50_ms" not in bursts
+    assert transactions["of_bursts"] == transactions["mb_per_s"] / bursts["mb_per_s"]
+
+
+def test_cores_of_the_client_are_known(systems: dict[str, System]) -> None:
+    found = throughput.librdkafka(systems[Barnabas.name], 1024, 16 * 1024, megabytes=5)
+    for figures in found.values():
+        assert 0 < figures["client_busiest"] <= figures["client_cores"]
+    assert found["produce 1024 B in 16 KB"]["requests_per_s"] > 0

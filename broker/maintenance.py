@@ -160,7 +160,7 @@ class LogTasks:
         for log in self._logs.rolled:
             if not log.awaits_flush:
                 self._logs.rolled.discard(log)
-            elif (partition := self._replicas.find(log.topic, log.partition)) is not None:
+            elif (partition := self._replicas.find((log.topic, log.partition))) is not None:
                 self._flusher.request(partition)
 
     async def flush_by_time(self) -> None:

@@ -117,7 +117,7 @@ class ReplicaManager:
         self._observers.append((topic, observer))
 
     def find(self, place: tuple[str, int]) -> Partition | None:
-        """Return the replica of a partition on this broker, None without one."""
+        """Return the replica of a partition on this broker, None if there is no usable one."""
         return self._partitions.get(place)
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -134,10 +134,6 @@ class ReplicaManager:
         if self._cache.partition(topic, index) is not None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-    def find(self, topic: str, index: int) -> Partition | None:
-        """Return the replica of a partition on this broker, None if there is no usable one."""
-        return self._partitions.get((topic, index))
 
     # -- requests of the controller --------------------------------------------------------------
 
@@ -330,7 +326,7 @@ class ReplicaManager:
 
     def log_start_moved(self, log: Log) -> None:
         """Notify the followers: retention has moved the start of a log."""
-        partition = self.find(log.topic, log.partition)
+        partition = self.find((log.topic, log.partition))
         if partition is not None:
             partition.tell_followers()
 

@@ -19,7 +19,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import GeneratorType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
@@ -100,8 +100,8 @@ class Route(NamedTuple):
     for_brokers: bool = False
     """Whether only brokers send the requests, which quotas do not limit."""
     fast_path: Callable[[int], FastPath] | None = None
-    """Makes a fast path for a version of the API. Whoever replaces the handler decides on it too:
-    requests on the fast path do not reach the handler."""
+    """Makes a fast path for a version of the API. A route with another handler needs another one or
+    none, because requests on the fast path do not reach the handler."""
 
     def refuse(self, request: Any, code: ErrorCode, version: int) -> Any:
         """Return the answer to a request that failed as a whole."""
@@ -200,7 +200,7 @@ class _Served:
         self.errors_of = errors_of(route.api.response)
         self._version = version
         self.decode = decoder(route.api.request, version)
-        self.decode_records: Callable[..., Any] | None = None
+        self.decode_records: Callable[..., Any] = _too_many
         """Decodes a frame that is large because of its records, or raises TooManyElements."""
         if has_records(route.api.request, version):
             self.decode_records = decoder(route.api.request, version, Form.SMALL)
@@ -291,6 +291,11 @@ class Exchange:
             _abandon(self._waiting)
 
 
+def _too_many(*_: object) -> NoReturn:
+    """Decode nothing: all large frames of the API are large because of their elements."""
+    raise TooManyElements
+
+
 def _settle(charge: Charge, response: Any) -> None:
     """Tell the client for how long it is throttled, where the answer has a field for it."""
     throttle_ms = charge.settle()
@@ -365,11 +370,9 @@ class Dispatcher:
             key, version, correlation_id, client_id, peer.principal, peer.listener,
             peer.host, peer.connection_id, received_ms, self._inter_broker,
         )  # fmt: skip
-        served = self._served.get((key, version))
+        served = self._served.get((key, version)) or self._serve(context)
         if served is None:
-            served = self._serve(context)
-            if served is None:
-                return self._unknown_api_versions(context, started, peer)
+            return self._unknown_api_versions(context, started, peer)
         size = len(frame)
         served.bytes_in.value += size
         if quotas is not None and limited and not served.route.for_brokers:
@@ -380,17 +383,12 @@ class Dispatcher:
                     charge.produced(size)
         # As in Kafka, bytes behind the message are ignored: librdkafka's Metadata v13 for all
         # topics is three bytes too long.
-        if size <= SMALL_FRAME:
-            request = served.decode(frame, offset, False)
-        else:
-            decode = served.decode_records
-            try:
-                if decode is None:
-                    raise TooManyElements
-                request = decode(frame, offset, False)
-            except TooManyElements:
-                call = _Call(served, context, started, peer, Exchange())
-                return self._run(call, self._decode(call, frame, offset))
+        decode = served.decode if size <= SMALL_FRAME else served.decode_records
+        try:
+            request = decode(frame, offset, False)
+        except TooManyElements:
+            call = _Call(served, context, started, peer, Exchange())
+            return self._run(call, self._decode(call, frame, offset))
         try:
             response = served.handle(request, context)
             if response is None or type(response) is served.response:
@@ -422,7 +420,12 @@ class Dispatcher:
         if known is None:
             assert served.fast_path is not None
             known = peer.fast_paths[served.key] = served, served.fast_path(context.api_version)
-        known[1].learn(frame, request, context, response)
+        try:
+            known[1].learn(frame, request, context, response)
+        except Exception as error:
+            # The request has its effect and its answer, so this must not become an error answer.
+            _log.error("fast path failed", api=served.route.api.name, exc_info=error)
+            del peer.fast_paths[served.key]
 
     def _wait(
         self,

@@ -10,9 +10,11 @@ import struct
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 
+from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
 from barnabas.broker.replication.partition import PendingAppend
 from barnabas.broker.security import authorizer
 from barnabas.config.key import INT_MAX
@@ -109,10 +111,11 @@ def test_acks_without_an_answer_is_not_served() -> None:
     with writing() as pair:
         for _ in range(3):
             assert pair.exchange(frame(batch(), acks=0), answers=0) == []
-        assert pair.exchange(frame(batch(), acks=1))
-        assert pair.served == 1
+        assert quick(pair)
+        assert not quick(pair, acks=1)
         assert quick(pair, acks=1)
-        assert pair.fast.partition().log.log_end_offset == 7
+        assert pair.served == 3
+        assert pair.fast.partition().log.log_end_offset == 8
 
 
 def test_another_partition_or_topic_is_another_one() -> None:
@@ -150,6 +153,16 @@ def test_silent_connection_remembers_nothing() -> None:
         assert remembered(pair) == 1
         pair.wait(30)
         assert not remembered(pair)
+        assert not quick(pair)
+        assert quick(pair)
+
+
+def test_fault_of_the_fast_path_is_not_the_answer_to_a_request_that_has_been_served() -> None:
+    """The producer would send the batch again. It happened to Fetch."""
+    with twins() as pair:
+        pair.create()
+        with patch.object(ProduceFastPath, "learn", side_effect=ValueError("unexpected")):
+            assert codes(pair, batch(), batch()) == ["NONE"] * 2
         assert not quick(pair)
         assert quick(pair)
 
@@ -234,7 +247,7 @@ def test_tags_behind_the_records_are_read_as_ever(tags: bytes) -> None:
 
 
 def test_batch_behind_the_request_is_no_batch_of_the_request() -> None:
-    """What is remembered must end where the records begin. It would end within them here, just
+    """The remembered bytes must end where the records begin. They would end within them here, just
     before bytes that have the form of another batch."""
     size, behind = 400, 100
     inner = changed(batch()[:61] + bytes(size - 61), length=size - 12)

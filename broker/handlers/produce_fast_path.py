@@ -55,7 +55,7 @@ _LONGEST_LENGTH: Final = 5
 """Bytes of a length field."""
 _TAGS: Final = Struct(">3s")
 _NO_TAGS: Final = bytes(3)
-"""What comes behind the records in flexible versions: the tags of partition, topic and request."""
+"""The end of a request in flexible versions: the tags of partition, topic and request."""
 _OFFSETS: Final = Struct(">qqq")
 _MARKS: Final = _OFFSETS.pack(-0x5EED_5EED, NO_TIMESTAMP, -0x5EED_5EEE)
 _MARKED: Final = _OFFSETS.unpack(_MARKS)
@@ -71,8 +71,8 @@ class _Known(NamedTuple):
     topic_id: bytes | None
     """None in versions that name the topic."""
     opener: Opener | None
-    """Whose transaction the batches belong to. None if the client's right to it was not asked for:
-    the batch that was remembered had no transaction."""
+    """The owner of the transaction that the batches belong to. None if the client's right to it was
+    not asked for: the batch that was remembered had no transaction."""
     asker: Asker | None
     standing: object
     """The rules by which the request was allowed."""

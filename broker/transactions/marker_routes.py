@@ -50,9 +50,6 @@ class MarkerRoutes:
                 self._channel(known.leader).send(pending)
             else:
                 self._leaderless.setdefault(partition, []).append(pending)
-        if len(own) == 1:
-            self._writer.write_one(own[0])
-            return
         # The sender routes few markers at a time: they need no slices.
         for _ in self._writer.write(own):
             pass

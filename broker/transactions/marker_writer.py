@@ -43,16 +43,16 @@ class MarkerWriter:
         self._clock = clock
         self._fast = fast
 
-    def write_one(self, write: MarkerWrite) -> None:
-        """Write one marker."""
-        to_group = write.partition[0] == CONSUMER_OFFSETS
-        self._try([write], self._write_to_group if to_group else self._append)
-
     def write(self, writes: Iterable[MarkerWrite]) -> Steps[None]:
         """Write markers in steps; those of one partition share their appends.
 
         The first append follows the last step in which a marker of `writes` is taken.
         """
+        if isinstance(writes, list) and len(writes) == 1:
+            yield None
+            to_group = writes[0].partition[0] == CONSUMER_OFFSETS
+            self._try(writes, self._write_to_group if to_group else self._append)
+            return
         together: defaultdict[tuple[TopicPartition, int], list[MarkerWrite]] = defaultdict(list)
         for each in writes:
             together[each.partition, each.marker.transaction_version].append(each)

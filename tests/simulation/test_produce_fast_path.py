@@ -662,7 +662,8 @@ def test_batches_of_an_open_transaction_are_served(version: int) -> None:
         assert producer.end(commit=True) == 0
         if version < 12:
             assert producer.add(0) == 0
-        assert not producer.quick(), "the first batch of a transaction"
+        # The partition of the older protocol was told, the leader of the newer one has to add it.
+        assert producer.quick() is (version < 12), "the first batch of a transaction"
         assert producer.quick()
         assert producer.end(commit=False) == 0
 

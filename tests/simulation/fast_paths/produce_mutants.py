@@ -151,13 +151,13 @@ MUTANTS = (
     # The transaction.
     Mutant(
         SERVE,
-        "opener is None or ",
-        "",
-        "test_transaction_without_verification_is_not_joined_without_its_id",
+        "if opener is None: return None",
+        "pass",
+        "test_transaction_is_remembered_after_a_plain_batch_too",
     ),
     Mutant(
         SERVE,
-        " or log.producers.opener(header[_PRODUCER]) != opener",
+        "elif opened != opener: return None",
         "",
         "test_transaction_of_another_id_is_not_joined",
     ),
@@ -432,7 +432,7 @@ MUTANTS = (
     ),
     Mutant(
         NEXT,
-        "self.producers.commit_next(entry, end_offset)",
+        "self.producers.commit_next(entry, end_offset, guard)",
         "pass",
         "test_idempotent_producer_goes_on",
     ),
@@ -475,7 +475,7 @@ MUTANTS = (
     ),
     Mutant(
         ProducerStateManager.next_entry,
-        "or (open_txn is None) is bool(attributes & TRANSACTIONAL)",
+        "or (open_txn is None and not opens) is bool(attributes & TRANSACTIONAL)",
         "",
         "test_plain_batch_in_a_transaction_is_refused",
     ),

@@ -1,6 +1,7 @@
 """Decisions of one record that the log commits at once: the direct way equals the general one."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.transactions import ID, A, B, Transactions
@@ -138,3 +141,35 @@ async def test_replay_that_fails_ends_the_service(monkeypatch: pytest.MonkeyPatc
     assert [str(each) for each in transactions.faults] == ["a bug"]
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
         transactions.add(producer, A)
+
+
+async def test_uncertain_decision_is_left_to_the_general_way() -> None:
+    transactions = await Transactions().load()
+    producer = transactions.init()
+    asked = AddPartitions(ID, producer, (A,), TV0, 1)
+    transactions.log.commits_at_once = False
+    assert not transactions.coordinator.add_partitions_at_once(asked)
+    assert transactions.table.pending == {}
+    transactions.log.commits_at_once = True
+    fenced = AddPartitions(ID, Producer(producer.producer_id, 7), (A,), TV0, 1)
+    assert not transactions.coordinator.add_partitions_at_once(fenced)
+    assert transactions.state == "Empty"
+    assert transactions.coordinator.add_partitions_at_once(asked)
+    end = EndTxn(ID, producer, True, TV0, None, 1)
+    assert transactions.coordinator.end_at_once(end)
+    assert not transactions.coordinator.end_at_once(end)
+    assert not transactions.coordinator.add_partitions_at_once(asked)
+    assert transactions.state == "PrepareCommit"
+    transactions.runtime.resigned(0)
+    assert not transactions.coordinator.end_at_once(end)
+
+
+async def test_write_during_a_long_replay_takes_the_general_way() -> None:
+    transactions = await Transactions().load()
+    assert transactions.runtime.direct(0) is not None
+    transactions.runtime._hosted[0]._replays = deque()
+    assert transactions.runtime.direct(0) is None
+
+
+async def test_direct_way_can_be_switched_off() -> None:
+    assert (await Transactions(direct=False).load()).runtime.direct(0) is None

@@ -118,6 +118,22 @@ def test_open_transaction_is_not_expected_again(leader: Leader) -> None:
     assert expect(leader) is None
 
 
+def test_short_way_opens_the_transaction_of_an_expected_producer(leader: Leader) -> None:
+    leader.send(0, leader.guard())
+    leader.mark()
+    expectation = expected(leader)
+    first = leader.end
+    entry = leader.state.next_entry(header(1, transactional=True), first, opens=True)
+    assert entry is not None
+    leader.end += 1
+    leader.state.commit_next(entry, leader.end, leader.state.expected(PID, 0, OPENER))
+    assert leader.state.opened_in(0, 10) == [PID]
+    assert leader.state.first_unstable_offset == min(first, 0)
+    assert (leader.state.opener(PID), expectation.written) == (OPENER, True)
+    leader.mark()
+    assert leader.state.opened_in(0, 10) == []
+
+
 def test_short_way_does_not_open_a_transaction_twice(leader: Leader) -> None:
     """A batch may open it without a guard, while verification is switched off."""
     expected(leader)

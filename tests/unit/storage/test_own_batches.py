@@ -206,6 +206,15 @@ def test_failed_write_takes_the_directory_offline_and_nothing_is_appended() -> N
     assert writer.take(("record", b"v"))[0] is ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[index]
 
 
+def test_record_above_the_limit_of_coordinators_is_refused() -> None:
+    writer = Writer(TopicConfig(), fast=True)
+    writer.take(("record", b"first"))
+    refused = writer.take(("record", bytes((1 << 20) + 1)))
+    assert refused[0] is ErrorCode.MESSAGE_TOO_LARGE  # type: ignore[index]
+    assert writer.take(("record", bytes(1 << 19))) == 1
+    assert writer.short == 1
+
+
 def test_segment_whose_file_was_closed_is_opened_by_the_general_way() -> None:
     writer = Writer(LARGE_SEGMENTS, fast=True)
     writer.take(("record", b"first"))

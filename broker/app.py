@@ -466,6 +466,7 @@ class Broker:
                 self._metrics.requests.connections_expired.cell(),
                 clock,
                 config,
+                replication.descriptors.release_files,
             ),
         ):
             task.schedule(tasks)

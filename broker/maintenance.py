@@ -335,7 +335,10 @@ class ConnectionTasks:
         expired: Cell,
         clock: Clock,
         config: Callable[[], BrokerConfig],
+        release_files: Callable[[], None],
     ) -> None:
+        """`release_files` closes files of idle partitions, for connections without a descriptor."""
+        self._release_files = release_files
         self._listeners = listeners
         self._memories = memories
         self._limits = limits
@@ -365,7 +368,10 @@ class ConnectionTasks:
         self._expired.value += sum(memory.cut_slow() for memory in self._memories)
 
     async def make_way(self) -> None:
-        """Close connections that stand for new ones that wait."""
+        """Close connections that stand, and files of idle partitions, for new connections that
+        wait."""
+        if any(each.starved for each in self._listeners):
+            self._release_files()
         self._expired.value += self._limits.make_way(self._clock.monotonic())
 
     async def cut_half_sent(self) -> None:

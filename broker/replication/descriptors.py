@@ -82,11 +82,14 @@ class Descriptors:
                 **self._usage(self._most_open()),
                 advice=_ADVICE,
             )
-        if now - self._released_at >= RELEASE_S:
-            self._released_at = now
-            self._release()
+        self.release_files()
 
-    def _release(self) -> None:
+    def release_files(self) -> None:
+        """Close files of idle partitions; those that are not flushed are flushed first."""
+        now = self._monotonic()
+        if now - self._released_at < RELEASE_S:
+            return
+        self._released_at = now
         before, self._ends = self._ends, {}
         left = RELEASED_AT_ONCE
         for partition in self._partitions:

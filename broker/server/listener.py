@@ -139,8 +139,12 @@ class Listener:
 
     @property
     def newcomers(self) -> int:
-        starved = self._server is not None and self._server.starved
-        return len(self._waiting) + starved
+        return len(self._waiting) + self.starved
+
+    @property
+    def starved(self) -> bool:
+        """Whether a connection waits for a file descriptor."""
+        return self._server is not None and self._server.starved
 
     def standing(self, now: float) -> Iterator[Place]:
         all_served = True

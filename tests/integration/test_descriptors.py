@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,15 @@ def test_more_partitions_than_descriptors_are_written_after_a_restart_with_a_low
     async def go_on(served: Served) -> int:
         async with client_of(served) as client:
             await read_all(client, range(150), 1)
-            refused = await write_all(client, range(150))
+            written = 0
+            while not (await client.produce(batch(b"v"), index=written)).error_code:
+                written += 1
+            async with AsyncExitStack() as others:
+                for _ in range(5):
+                    # The logs give up descriptors for connections, too.
+                    other = await others.enter_async_context(client_of(served))
+                    await read_all(other, range(1), 2)
+            refused = await write_all(client, range(written, 150))
             await read_all(client, range(150), 2)
             return refused
 

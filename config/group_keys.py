@@ -72,7 +72,7 @@ class GroupKeys(Table):
     offsets_topic_replication_factor = short(
         3,
         "Replication factor of the offsets topic. A broker on the embedded metadata store, "
-        "which is alone, creates it with 1.",
+        "which is alone, creates it with 1; `serve --processes` without ZooKeeper sets 1.",
         at_least=1,
     )
     offsets_topic_segment_bytes = integer(

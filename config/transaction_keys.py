@@ -62,7 +62,7 @@ class TransactionKeys(Table):
     transaction_state_log_replication_factor = short(
         3,
         "Replication factor of the transaction topic. A broker on the embedded metadata "
-        "store, which is alone, creates it with 1.",
+        "store, which is alone, creates it with 1; `serve --processes` without ZooKeeper sets 1.",
         at_least=1,
     )
     transaction_state_log_segment_bytes = integer(

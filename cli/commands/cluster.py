@@ -15,6 +15,7 @@ from barnabas.cli.settings import (
 )
 
 FIRST_ID = 1
+REPLICAS = 3
 
 
 @click.group()
@@ -70,7 +71,6 @@ def up(
     properties = {
         "log.dirs": str(data or default_data_directory() / "cluster"),
         "listeners": f"PLAINTEXT://{listen}",
-        "default.replication.factor": str(min(3, brokers)),
         "min.insync.replicas": str(min(2, brokers)),
         **parse_pairs(sets),
     }
@@ -82,6 +82,7 @@ def up(
         run_brokers(
             properties,
             brokers,
+            replicas=min(REPLICAS, brokers),
             strict=True,
             log_level=log_level,
             cluster_id=cluster_id(os.environ),

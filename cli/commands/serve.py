@@ -1,6 +1,7 @@
 """`barnabas serve`: one broker in this process, or several brokers in processes of their own."""
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
     from barnabas.config.broker import BrokerConfig
 
 
+AUTO = "auto"
+
+
+class _Processes(click.ParamType):
+    """A number of processes, or AUTO."""
+
+    name = "processes"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        return AUTO if value == AUTO else click.IntRange(1).convert(value, param, ctx)
+
+
 @click.command()
 @click.option(
     "-l",
@@ -41,8 +56,16 @@ if TYPE_CHECKING:
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
 @click.option(
     "--processes",
+    type=_Processes(),
+    metavar="N|auto",
+    help="Number of broker processes, with consecutive ids and ports. auto: one per core.",
+)
+@click.option(
+    "--replicas",
     type=click.IntRange(1),
-    help="Number of broker processes, with consecutive ids and ports (one per core).",
+    metavar="N",
+    help="With --processes: replication factor of internal topics, and of topics created without "
+    "one [1: all brokers are on this host].",
 )
 @secure_options
 @click.option(
@@ -59,7 +82,8 @@ def serve(
     sets: tuple[str, ...],
     strict_config: bool,
     metrics: str | None,
-    processes: int | None,
+    processes: int | str | None,
+    replicas: int | None,
     secure: bool,
     secure_directory: Path | None,
     log_level: str,
@@ -73,21 +97,22 @@ def serve(
     With --processes the ports of every listener count up by one from broker to broker, and the
     listener between the brokers gets the ports behind those of the first listener. All brokers have
     the same broker.rack, by default this host's name: on ZooKeeper the replicas of a partition are
-    then placed on different hosts.
+    then placed on different hosts. auto starts at least as many brokers as have data here.
+
+    Without ZooKeeper all brokers are on this host, where further replicas protect from the crash of
+    a process only: topics get one, unless they or a key have a replication factor.
 
     With --secure every listener takes TLS, users and access control rules. The first start makes a
     certificate authority, certificates, and the user admin with a random password.
     """
     # Imported late: `barnabas --help` must not pay for a broker.
-    from barnabas.cli.processes.broker import run_broker
     from barnabas.config.broker import BrokerConfig
     from barnabas.config.key import ConfigError
     from barnabas.config.properties import cluster_id
 
-    listener = None if listen is None else f"PLAINTEXT://{listen}"
-    given = {"listeners": listener, "log.dirs": data, "metrics.listener": metrics}
-    options = {key: str(value) for key, value in given.items() if value is not None}
-    properties = read_properties(file, parse_pairs(sets) | options)
+    if replicas is not None and processes is None:
+        raise click.UsageError("--replicas needs --processes")
+    properties = read_properties(file, parse_pairs(sets) | _options(listen, data, metrics))
     try:
         requested_id = cluster_id(os.environ)
         made = secured(properties, secure, secure_directory, several=processes is not None)
@@ -97,7 +122,8 @@ def serve(
 
             run_brokers(
                 properties,
-                processes,
+                _count(processes, properties),
+                replicas=replicas,
                 strict=strict_config,
                 log_level=log_level,
                 cluster_id=requested_id,
@@ -107,11 +133,31 @@ def serve(
         config = BrokerConfig.from_properties(properties, strict=strict_config)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
+    _run_alone(config, made, log_level, requested_id)
+
+
+def _run_alone(
+    config: "BrokerConfig", made: "Secured | None", log_level: str, cluster_id: str
+) -> None:
+    from barnabas.cli.processes.broker import run_broker
+
     if made is not None:
         made.add_admin()
-    run_broker(
-        config, log_level=log_level, cluster_id=requested_id, on_started=partial(_greet, made)
-    )
+    run_broker(config, log_level=log_level, cluster_id=cluster_id, on_started=partial(_greet, made))
+
+
+def _options(listen: str | None, data: Path | None, metrics: str | None) -> dict[str, str]:
+    listener = None if listen is None else f"PLAINTEXT://{listen}"
+    given = {"listeners": listener, "log.dirs": data, "metrics.listener": metrics}
+    return {key: str(value) for key, value in given.items() if value is not None}
+
+
+def _count(processes: int | str, properties: Mapping[str, str]) -> int:
+    from barnabas.cli.processes.supervisor import count_cores, count_stored
+
+    if isinstance(processes, int):
+        return processes
+    return max(count_cores(), count_stored(properties))
 
 
 def _greet(made: "Secured | None", broker: "Broker", config: "BrokerConfig") -> None:

@@ -17,6 +17,8 @@ INTER_BROKER_LISTENER = "BROKERS"
 """The name of the inter-broker listener that is added if the properties name none."""
 METADATA = "metadata"
 SOCKET = "metadata.socket"
+DIRECTORY = "broker."
+"""The name of a later broker's directory in those of the first one, before its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,7 @@ class BrokerProperties:
         if number:
             # The directory of a partition always has a dash in its name, this one has none.
             own["log.dirs"] = ",".join(
-                f"{directory.strip()}/broker.{broker_id}"
-                for directory in (own.get("log.dirs") or own["log.dir"]).split(",")
+                f"{directory}/{DIRECTORY}{broker_id}" for directory in log_directories(own)
             )
         return own
 
@@ -94,6 +95,12 @@ class BrokerProperties:
             if f"{INTER_BROKER_LISTENER}:" not in protocols:
                 protocols += f",{INTER_BROKER_LISTENER}:PLAINTEXT"
             own["listener.security.protocol.map"] = protocols
+
+
+def log_directories(properties: Mapping[str, str]) -> list[str]:
+    """Return the log directories of the first broker."""
+    texts = (properties.get("log.dirs") or properties["log.dir"]).split(",")
+    return [text.strip() for text in texts]
 
 
 def _add_to_port(address: Address, count: int) -> Address:

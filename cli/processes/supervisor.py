@@ -10,15 +10,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.broker.pipes import close_pipe, end_of, read_pipe
-from barnabas.cli.processes.broker_properties import METADATA, SOCKET, BrokerProperties
+from barnabas.cli.processes.broker_properties import (
+    DIRECTORY,
+    METADATA,
+    SOCKET,
+    BrokerProperties,
+    log_directories,
+)
 
 if TYPE_CHECKING:
     from barnabas.cli.processes.secure import Secured
@@ -29,6 +36,11 @@ FIRST_BACKOFF, MAX_BACKOFF = 1.0, 30.0
 """Seconds before a broker that died is started again; the wait doubles each time."""
 STEADY_SECONDS = 60.0
 """A broker that has run for this long is restarted after FIRST_BACKOFF again."""
+
+ONE_HOST = (
+    "All brokers are on one host: topics without a replication factor of their own, and internal "
+    "topics, are created with one replica (--replicas)."
+)
 
 Tell = Callable[[str], None]
 
@@ -217,31 +229,78 @@ class Supervisor:
                 self._tell(f"broker {child.broker_id} serves {child.address} again")
 
 
+def count_cores() -> int:
+    """Return the number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def count_stored(properties: Mapping[str, str]) -> int:
+    """Return how many brokers must run so that each that has log directories here is among them.
+
+    Raises ConfigError.
+    """
+    first = BrokerProperties(properties, 1).broker_id(0)
+    ids = [first]
+    for directory in log_directories(properties):
+        for path in Path(directory).glob(f"{DIRECTORY}*"):
+            digits = path.name.removeprefix(DIRECTORY)
+            if digits.isdecimal():
+                ids.append(int(digits))
+    return max(ids) - first + 1
+
+
 def run_brokers(
     properties: Mapping[str, str],
     count: int,
     *,
+    replicas: int | None,
     strict: bool,
     log_level: str,
     cluster_id: str,
     secured: "Secured | None" = None,
 ) -> None:
-    """Run `count` brokers until SIGINT or SIGTERM. Raises ConfigError, ClickException."""
+    """Run `count` brokers until SIGINT or SIGTERM; `replicas` is as for `make_children`.
+
+    Raises ConfigError, ClickException.
+    """
     import uvloop
 
     children, socket_path = make_children(
-        properties, count, strict=strict, log_level=log_level, cluster_id=cluster_id
+        properties,
+        count,
+        replicas=replicas,
+        strict=strict,
+        log_level=log_level,
+        cluster_id=cluster_id,
     )
+    if (stored := count_stored(properties)) > count:
+        _tell(
+            f"{stored - count} more brokers have data here. What they alone have is not available: "
+            f"--processes {stored} runs them too"
+        )
+    keeps_one = count > 1 and replicas is None and socket_path is not None
+    notes = [ONE_HOST] if keeps_one and not _replication(1).keys() <= properties.keys() else []
     if secured is not None:
         secured.add_admin()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(children, socket_path, secured))
+        runner.run(_run(children, socket_path, secured, notes))
 
 
 def make_children(
-    properties: Mapping[str, str], count: int, *, strict: bool, log_level: str, cluster_id: str
+    properties: Mapping[str, str],
+    count: int,
+    *,
+    replicas: int | None,
+    strict: bool,
+    log_level: str,
+    cluster_id: str,
 ) -> tuple[list[Child], str | None]:
     """Return `count` brokers to start, and the path of their metadata store for `serve_store`.
+
+    `replicas` is the replication factor of the internal topics, and of topics that are created
+    without one, as far as `properties` have no key for it. None: one for each host.
 
     Raises ConfigError, ClickException.
     """
@@ -250,8 +309,7 @@ def make_children(
     from barnabas.config.broker import BrokerConfig
 
     socket_path = _socket_path(properties)
-    if socket_path is not None:
-        properties = {**_replication(count), **properties}
+    properties = add_replication(properties, count, replicas)
     brokers = BrokerProperties(properties, count, socket_path)
     brokers.check_ports()
     of_each = [brokers.of(number) for number in range(count)]
@@ -268,13 +326,16 @@ def make_children(
 
 
 async def _run(
-    children: list[Child], socket_path: str | None, secured: "Secured | None" = None
+    children: list[Child],
+    socket_path: str | None,
+    secured: "Secured | None" = None,
+    notes: Iterable[str] = (),
 ) -> None:
     async with serve_store(socket_path) as failed:
         supervisor = Supervisor(children)
         supervisor.handle_signals()
         if await supervisor.start():
-            click.echo(_greeting([child.address for child in children], secured))
+            click.echo(_greeting([child.address for child in children], secured, notes))
         await supervisor.run(failed)
         if failed.is_set():
             raise click.ClickException(
@@ -322,26 +383,38 @@ def _socket_path(properties: Mapping[str, str]) -> str | None:
     """
     if properties.get("zookeeper.connect") or properties.get(SOCKET):
         return None
-    first = (properties.get("log.dirs") or properties["log.dir"]).split(",")[0].strip()
-    return os.path.join(os.path.abspath(first), SOCKET)
+    return os.path.join(os.path.abspath(log_directories(properties)[0]), SOCKET)
 
 
-def _replication(brokers: int) -> dict[str, str]:
-    """Return the replication of the internal topics: Kafka's three, or fewer with fewer brokers."""
-    replicas = str(min(3, brokers))
+def add_replication(
+    properties: Mapping[str, str], count: int, replicas: int | None
+) -> Mapping[str, str]:
+    """Return the properties with replication factors; those that they have are kept."""
+    on_one_host = _socket_path(properties) is not None
+    if replicas is None:
+        # Brokers on ZooKeeper may get company on other hosts: Kafka's defaults apply.
+        return {**_replication(1), **properties} if on_one_host else properties
+    if on_one_host and replicas > count:
+        raise click.UsageError(f"{replicas} replicas need {replicas} brokers or more")
+    return {**_replication(replicas), **properties}
+
+
+def _replication(replicas: int) -> dict[str, str]:
     return {
-        "offsets.topic.replication.factor": replicas,
-        "transaction.state.log.replication.factor": replicas,
-        "transaction.state.log.min.isr": str(min(2, brokers)),
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(min(2, replicas)),
     }
 
 
-def _greeting(addresses: list[str], secured: "Secured | None") -> str:
+def _greeting(addresses: list[str], secured: "Secured | None", notes: Iterable[str]) -> str:
     servers = ",".join(addresses)
     option = "" if secured is None else secured.option
     return "\n".join(
         (
             f"Barnabas serves {servers} with {len(addresses)} brokers.",
+            *notes,
             *(() if secured is None else (secured.greeting(servers),)),
             f"  produce:  echo hello | barnabas produce greetings -b {servers}{option}",
             f"  consume:  barnabas consume greetings --from beginning -b {servers}{option}",

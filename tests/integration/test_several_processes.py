@@ -110,10 +110,12 @@ def alive(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def produce(servers: str, topic: str, value: bytes) -> None:
+def produce(servers: str, topic: str, value: bytes, partition: int = -1) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0})
     errors = []
-    producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+    producer.produce(
+        topic, value, partition=partition, on_delivery=lambda error, _: errors.append(error)
+    )
     assert producer.flush(DEADLINE) == 0
     assert errors == [None]
 
@@ -253,6 +255,121 @@ def test_one_broker_becomes_several_and_keeps_its_data(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         assert sorted(admin.list_topics(timeout=DEADLINE).brokers) == [0, 1]
         assert consume(servers, "kept", 1) == [b"1"]
+        parent.process.terminate()
+        assert parent.ends() == 0
+
+
+def replicas(admin: AdminClient, topic: str) -> int:
+    """Return the number of replicas of each partition of a topic, once it is known."""
+    until(lambda: topic in admin.list_topics(timeout=DEADLINE).topics)
+    partitions = admin.list_topics(timeout=DEADLINE).topics[topic].partitions.values()
+    (number,) = {len(each.replicas) for each in partitions}
+    return number
+
+
+def use_internal_topics(servers: str) -> None:
+    """Commit a transaction, with an offset of a group."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": "x"})
+    producer.init_transactions(DEADLINE)
+    producer.begin_transaction()
+    producer.produce("used", b"1")
+    group = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "g"})
+    offsets = [confluent_kafka.TopicPartition("used", 0, 0)]
+    producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), DEADLINE)
+    producer.commit_transaction(DEADLINE)
+    assert group.committed(offsets, DEADLINE)[0].offset == 0
+    group.close()
+
+
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+SERVE = ("serve", "--listen", "127.0.0.1:0", "--log-level", "error", "--data")
+
+
+def test_brokers_of_one_host_keep_one_replica_and_the_first_port_serves_all(
+    tmp_path: Path,
+) -> None:
+    with running(*SERVE, str(tmp_path), "--processes", "2") as parent:
+        first, _ = parent.serves().split(",")
+        assert parent.says("All brokers are on one host: .* one replica")
+        use_internal_topics(first)
+        admin = AdminClient({"bootstrap.servers": first})
+        assert [replicas(admin, topic) for topic in ("used", *INTERNAL)] == [1, 1, 1]
+        admin.create_topics([NewTopic("asked", 2, 2)])["asked"].result(DEADLINE)
+        assert replicas(admin, "asked") == 2
+        spread = NewTopic("spread", 2)
+        admin.create_topics([spread])["spread"].result(DEADLINE)
+        until(lambda: set(leaders(admin, "spread")) == {0, 1})
+        for partition in range(2):
+            produce(first, "spread", b"%d" % partition, partition)
+        parent.process.terminate()
+        assert parent.ends() == 0
+
+
+def leaders(admin: AdminClient, topic: str) -> list[int]:
+    partitions = admin.list_topics(timeout=DEADLINE).topics[topic].partitions
+    return [each.leader for each in partitions.values()]
+
+
+def test_replicas_of_brokers_on_one_host_can_be_asked_for(tmp_path: Path) -> None:
+    settings = (
+        *("--processes", "3", "--replicas", "3"),
+        *("--set", "transaction.state.log.replication.factor=1"),
+    )
+    with running(*SERVE, str(tmp_path), *settings) as parent:
+        servers = parent.serves()
+        use_internal_topics(servers)
+        admin = AdminClient({"bootstrap.servers": servers})
+        assert [replicas(admin, topic) for topic in ("used", *INTERNAL)] == [3, 3, 1]
+        parent.process.terminate()
+        assert parent.ends() == 0
+    assert not any("one host" in line for line in parent.said)
+
+
+def test_cluster_up_keeps_three_replicas(tmp_path: Path) -> None:
+    with running(*UP, "--data", str(tmp_path)) as parent:
+        servers = parent.serves()
+        use_internal_topics(servers)
+        admin = AdminClient({"bootstrap.servers": servers})
+        assert [replicas(admin, topic) for topic in ("used", *INTERNAL)] == [3, 3, 3]
+        parent.process.terminate()
+        assert parent.ends() == 0
+    assert not any("one host" in line for line in parent.said)
+
+
+def test_the_only_replica_is_served_again_when_its_process_is(tmp_path: Path) -> None:
+    with running(*SERVE, str(tmp_path), "--processes", "2") as parent:
+        servers = parent.serves()
+        admin = AdminClient({"bootstrap.servers": servers})
+        produce(servers, "kept", b"1")
+        (leader,) = leaders(admin, "kept")
+        os.kill(parent.children()[leader], signal.SIGKILL)
+        assert parent.says(rf"broker {leader} serves \S+ again")
+        produce(servers, "kept", b"2")
+        assert consume(servers, "kept", 2) == [b"1", b"2"]
+        parent.process.terminate()
+        assert parent.ends() == 0
+
+
+def test_auto_runs_a_broker_for_each_core_and_at_least_those_that_have_data(
+    tmp_path: Path,
+) -> None:
+    cores = len(os.sched_getaffinity(0))
+    with running(*SERVE, str(tmp_path), "--processes", "auto") as parent:
+        assert len(parent.serves().split(",")) == cores
+        parent.process.terminate()
+        assert parent.ends() == 0
+    (tmp_path / f"broker.{cores + 1}").mkdir()
+    with running(*SERVE, str(tmp_path), "--processes", "auto") as parent:
+        assert len(parent.serves().split(",")) == cores + 2
+        parent.process.terminate()
+        assert parent.ends() == 0
+
+
+def test_fewer_processes_than_brokers_with_data_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "broker.2").mkdir()
+    with running(*SERVE, str(tmp_path), "--processes", "2") as parent:
+        assert parent.says(r"1 more brokers have data here\. .*: --processes 3 runs them too")
+        parent.serves()
         parent.process.terminate()
         assert parent.ends() == 0
 

@@ -1,13 +1,16 @@
 """The properties of each of several brokers on one host."""
 
+import os
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from barnabas.cli.commands.cluster import cluster
+from barnabas.cli.commands.serve import serve
 from barnabas.cli.processes import supervisor
 from barnabas.cli.processes.broker_properties import BrokerProperties
 from barnabas.config.broker import BrokerConfig
@@ -102,3 +105,54 @@ def test_cluster_up_accepts_broker_id_and_node_id(monkeypatch: pytest.MonkeyPatc
     for ids in ((), ("--set=node.id=7",), ("--set=broker.id=8",)):
         CliRunner().invoke(cluster, ["up", *ids], catch_exceptions=False)
     assert [BrokerProperties(each, 3).broker_id(0) for each in told] == [1, 7, 8]
+
+
+def test_auto_counts_the_cores_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 6}, raising=False)
+    assert supervisor.count_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert supervisor.count_cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert supervisor.count_cores() == 1
+
+
+def test_brokers_with_data_are_counted_from_the_first_id(tmp_path: Path) -> None:
+    properties = {"broker.id": "4", "log.dirs": f"{tmp_path}/a, {tmp_path}/b"}
+    assert supervisor.count_stored(properties) == 1
+    for name in ("a/broker.5", "b/broker.7", "b/broker.3", "b/broker.x", "b/broker-9"):
+        (tmp_path / name).mkdir(parents=True)
+    assert supervisor.count_stored(properties) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--replicas", "2"), "--replicas needs --processes"),
+        (("--replicas", "3", "--processes", "2"), "3 replicas need 3 brokers or more"),
+        (("--processes", "0"), "0 is not in the range x>=1"),
+        (("--processes", "many"), "'many' is not a valid integer"),
+    ],
+)
+def test_impossible_numbers_are_refused(
+    arguments: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(serve, ["--data", str(tmp_path), *arguments])
+    assert result.exit_code == 2
+    assert told in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_factors_in_the_properties_are_kept() -> None:
+    given = {**ONE, "default.replication.factor": "2", "transaction.state.log.min.isr": "2"}
+    config = BrokerConfig.from_properties(supervisor.add_replication(given, 2, None))
+    assert config.default_replication_factor == 2
+    assert config.offsets_topic_replication_factor == 1
+    assert config.transaction_state_log_replication_factor == 1
+    assert config.transaction_state_log_min_isr == 2
+
+
+def test_replicas_on_zookeeper_are_left_to_the_keys() -> None:
+    given = {**ONE, "zookeeper.connect": "zoo:2181"}
+    assert supervisor.add_replication(given, 2, None) == given
+    assert supervisor.add_replication(given, 2, 4)["offsets.topic.replication.factor"] == "4"

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,15 +26,11 @@ if TYPE_CHECKING:
 AUTO = "auto"
 
 
-class _Processes(click.ParamType):
+class _Processes(click.IntRange):
     """A number of processes, or AUTO."""
 
-    name = "processes"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | str:
-        return AUTO if value == AUTO else click.IntRange(1).convert(value, param, ctx)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
 
 
 @click.command()
@@ -56,7 +52,7 @@ class _Processes(click.ParamType):
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
 @click.option(
     "--processes",
-    type=_Processes(),
+    type=_Processes(1),
     metavar="N|auto",
     help="Number of broker processes, with consecutive ids and ports. auto: one per core.",
 )

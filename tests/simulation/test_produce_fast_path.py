@@ -718,6 +718,44 @@ def test_transaction_of_the_newer_protocol_is_not_joined_by_the_older() -> None:
             producer.send(version=11)
 
 
+def test_expected_batch_without_its_id_is_refused() -> None:
+    with writing() as pair:
+        producer = begun(pair, 9)
+        assert producer.end() == 0
+        assert producer.add(0) == 0
+        quick(pair)
+        assert quick(pair)
+        assert producer.send(transactional_id=None) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+def test_coordinator_is_asked_about_a_transaction_of_an_unknown_owner() -> None:
+    """A broker that has started again does not know who has opened a transaction."""
+
+    async def forget(side: Side) -> None:
+        side.partition().log.producers._verifications._opened_by.clear()
+
+    with writing() as pair:
+        mine, other = begun(pair, 9, "x"), begun(pair, 9, "y")
+        assert other.send() == "NONE"
+        pair.both(forget)
+        records = mine.batch()
+        assert mine.send(records, transactional_id="y") == "INVALID_PRODUCER_ID_MAPPING"
+        assert mine.send(records) == "NONE"
+
+
+def test_open_transaction_is_not_opened_again() -> None:
+    with writing() as pair:
+        producer = begun(pair, 9)
+        header = first_header(producer.batch())
+        assert header is not None
+
+        async def open_again(side: Side) -> list[bool]:
+            producers = side.partition().log.producers
+            return [producers.next_entry(header, 9, opens=opens) is None for opens in (True, False)]
+
+        assert pair.both(open_again) == [True, False]
+
+
 def test_transaction_without_verification_is_not_joined_without_its_id() -> None:
     with twins(transaction_partition_verification_enable="false") as pair:
         pair.create()

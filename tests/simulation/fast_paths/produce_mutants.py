@@ -153,7 +153,13 @@ MUTANTS = (
         SERVE,
         "if opener is None: return None",
         "pass",
-        "test_transaction_is_remembered_after_a_plain_batch_too",
+        "test_expected_batch_without_its_id_is_refused",
+    ),
+    Mutant(
+        SERVE,
+        "if guard is None: return None",
+        "pass",
+        "test_coordinator_is_asked_about_a_transaction_of_an_unknown_owner",
     ),
     Mutant(
         SERVE,
@@ -478,6 +484,33 @@ MUTANTS = (
         "or (open_txn is None and not opens) is bool(attributes & TRANSACTIONAL)",
         "",
         "test_plain_batch_in_a_transaction_is_refused",
+    ),
+    Mutant(
+        ProducerStateManager.next_entry,
+        "if open_txn is not None: return None",
+        "pass",
+        "test_open_transaction_is_not_opened_again",
+    ),
+    Mutant(
+        ProducerStateManager.next_entry,
+        "open_txn = first_offset",
+        "pass",
+        "test_batches_of_an_open_transaction_are_served",
+        (9,),
+    ),
+    Mutant(
+        ProducerStateManager.commit_next,
+        "self._ongoing[first_offset] = producer_id",
+        "pass",
+        "test_batches_of_an_open_transaction_are_served",
+        (9,),
+    ),
+    Mutant(
+        ProducerStateManager.commit_next,
+        "self._verifications.appended(producer_id, guard)",
+        "pass",
+        "test_batches_of_an_open_transaction_are_served",
+        (9,),
     ),
 )
 

@@ -181,12 +181,8 @@ class Side:
                 dict(producers._ongoing),
                 dict(producers._unreplicated),
                 dict(producers._verifications._opened_by),
-                # Only a broker with fast paths tells its partitions whom to expect.
-                sorted(
-                    producer_id
-                    for producer_id, waiting in producers._verifications._waiting.items()
-                    if not waiting.guard.answered
-                ),
+                # Not the verifications in progress: only a broker with fast paths tells its
+                # partitions whom to expect, and a refused batch leaves the other one asking.
             )
             seen[f"{name} segments"] = [
                 (

@@ -35,7 +35,7 @@ from barnabas.broker.security.rights import (
     Shown,
 )
 from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.broker.server.dispatch import Route
+from barnabas.broker.server.dispatch import FastPath, Route
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterResponse
@@ -60,6 +60,7 @@ from barnabas.security.acl.rules import CLUSTER_NAME
 from barnabas.security.principal import ANONYMOUS, Principal
 from tests.support.steps import all_taken, taken
 
+PATH = cast(FastPath, SimpleNamespace())
 KNOWN_ID, UNKNOWN_ID = b"k" * 16, b"u" * 16
 
 
@@ -447,3 +448,12 @@ def test_client_of_a_shared_listener_waits_for_metadata_and_is_no_broker(
         with pytest.raises(CloseConnection):
             route.handle(None, request)
         assert not seen
+
+
+def test_listener_of_brokers_has_no_fast_path(authority: Authority) -> None:
+    """A fast path asks for the rights of clients, and there every request needs ClusterAction."""
+    route = Route(produce.API, range(14), produce.handle, fast_path=lambda _version: PATH)
+    gate = Gate(cast(Authorizer, authority), cast(MetadataCache, SimpleNamespace()))
+    assert gate.guard_between(route, produce.RIGHTS).fast_path is None
+    for guard in (gate.guard, gate.guard_shared):
+        assert guard(route, produce.RIGHTS).fast_path is route.fast_path

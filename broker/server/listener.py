@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 HALF_SENT_ROUND_MS = 1000
 """The interval in ms of the check for requests that are sent too slowly."""
 HALF_SENT_ROUNDS = 10
+HALF_SENT_SEARCH_ROUNDS = 4
+"""The rounds between two searches for incomplete requests: most connections are idle."""
 LEAST_BYTES = 16 * 1024
 """The bytes that an incomplete request brings in HALF_SENT_ROUNDS, or its connection is closed."""
 TRIM_S = 10.0
@@ -72,6 +74,7 @@ class Listener:
         self._connections: dict[Connection, float] = {}
         """The open connections, with the time of their admission in seconds."""
         self._half_sent: dict[Connection, _HalfSent] = {}
+        self._half_sent_rounds = 0
         self._waiting: dict[Connection, None] = {}
         self._server: Server | None = None
         self._stopping = False
@@ -119,6 +122,7 @@ class Listener:
 
     def closed(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
+        self._half_sent.pop(connection, None)
         if connection in self._connections:
             del self._connections[connection]
             self._limits.leave(self.name, connection.host)
@@ -232,8 +236,10 @@ class Listener:
         process the bytes that have arrived meanwhile are not read yet.
         """
         known, self._half_sent = self._half_sent, {}
+        searches = self._half_sent_rounds % HALF_SENT_SEARCH_ROUNDS == 0
+        self._half_sent_rounds += 1
         cut = 0
-        for connection in list(self._connections):
+        for connection in list(self._connections if searches else known):
             brought = connection.receiving
             if brought is None:
                 continue

@@ -15,6 +15,7 @@ import uvloop
 
 from barnabas.broker.app import Broker
 from barnabas.broker.server import budget, listener, network
+from barnabas.broker.server import connection as served
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.protocol.codec import encode
 from barnabas.protocol.header import encode_request_header
@@ -446,6 +447,32 @@ async def test_half_sent_request_is_cut_and_slow_ones_that_bring_enough_are_not(
         assert await serves(client)
         for writer in (*standing, steady, silent):
             writer.close()
+
+
+async def test_idle_connections_are_not_visited_in_each_search_for_half_sent_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HALF_SENT_ROUND_MS", 1 << 30)
+    async with running(tmp_path) as broker:
+        (own,) = broker._listeners.values()
+        writer = await half_sent(broker.port, 100, 50)
+        _, silent = await asyncio.open_connection("127.0.0.1", broker.port)
+        await eventually(lambda: [each for each in own._connections if each.receiving])
+        looked: list[served.Connection] = []
+        receiving = served.Connection.receiving
+
+        def look(connection: served.Connection) -> int | None:
+            looked.append(connection)
+            return receiving.__get__(connection)
+
+        monkeypatch.setattr(served.Connection, "receiving", property(look))
+        for _ in range(listener.HALF_SENT_SEARCH_ROUNDS):
+            own.cut_half_sent()
+        assert len(looked) == listener.HALF_SENT_SEARCH_ROUNDS + 1
+        for each in (writer, silent):
+            each.close()
+        await eventually(lambda: not broker.connections)
+        assert own._half_sent == {}
 
 
 def own_port(writer: asyncio.StreamWriter) -> int:

@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -48,8 +49,9 @@ RECORDS_16_KB, RECORD_BYTES = 15, 1024
 TOPIC = "instructions"
 _START_S = 180.0
 _PRODUCE, _ADD, _END = 11, 3, 3
-_SELDOM = 0.02
-"""Calls that are fewer for each request belong to tasks that run once in a while."""
+_IDLE_S = 3.0
+"""The time for which an idle broker is counted. Its tasks run by the clock, so that on a busy
+machine more of them would count for a request."""
 _TOTAL = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 _CALLED = re.compile(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?(\w+)$", re.MULTILINE)
 """A line of the table of `strace -c`: the calls, perhaps the errors, and the name."""
@@ -130,7 +132,7 @@ def instructions_of(tree: Path) -> dict[str, float]:
         out = Path(name) / "callgrind.out"
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "-q"]
 
-        def count(work: Callable[[], None]) -> float:
+        def count(work: Callable[[], None]) -> int:
             _control("-z", broker.pid)
             work()
             _control("-d", broker.pid)
@@ -138,7 +140,7 @@ def instructions_of(tree: Path) -> dict[str, float]:
             dump = max(dumps, key=lambda each: each.stat().st_mtime_ns)
             found = _TOTAL.search(dump.read_text())
             assert found is not None
-            return int(found[1]) / REQUESTS
+            return int(found[1])
 
         with _broker(Path(name), tree, valgrind) as broker:
             return _each_path(broker, count)
@@ -153,30 +155,33 @@ def calls_of(tree: Path) -> dict[str, float]:
         table = Path(name) / "calls"
         strace = ["strace", "-f", "-c", "-o", str(table), "-p", str(broker.pid)]
 
-        def count(work: Callable[[], None]) -> float:
+        def count(work: Callable[[], None]) -> int:
             with subprocess.Popen(strace, stderr=subprocess.PIPE, text=True) as tracing:
                 assert tracing.stderr is not None
                 if "attached" not in (line := tracing.stderr.readline()):
                     raise PermissionError(f"strace cannot be attached: {line.strip()}")
                 work()
                 tracing.send_signal(signal.SIGINT)
-            calls = {
-                name: int(calls) / REQUESTS for calls, name in _CALLED.findall(table.read_text())
-            }
-            return sum(each for name, each in calls.items() if name != "total" and each > _SELDOM)
+            rows = _CALLED.findall(table.read_text())
+            return sum(int(calls) for calls, name in rows if name != "total")
 
         return _each_path(broker, count)
 
 
 def _each_path(
-    broker: BrokerProcess, count: Callable[[Callable[[], None]], float]
+    broker: BrokerProcess, count: Callable[[Callable[[], None]], int]
 ) -> dict[str, float]:
-    """Do the work of each path twice, and count the second time."""
+    """Do the work of each path twice, and count the second time, without the share of an idle
+    broker."""
     counts = {}
     with _connected(broker.port) as client:
+        idle = 0.0
         for path, work in _paths(client):
             work()
-            counts[path] = count(work)
+            idle = idle or count(lambda: time.sleep(_IDLE_S)) / _IDLE_S
+            began = time.monotonic()
+            total = count(work)
+            counts[path] = (total - idle * (time.monotonic() - began)) / REQUESTS
     return counts
 
 

@@ -260,8 +260,7 @@ class TransactionMetadata(NamedTuple):
             _,
             owner,
         ) = self
-        bumps = client_version >= TV2
-        is_kept = self.is_kept
+        bumps, is_kept = client_version >= TV2, self.is_kept
         target = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
         check_transition(state, target)
         client_id, client_epoch = self.client

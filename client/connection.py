@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from barnabas import __version__
 from barnabas.protocol.codec import decode, encode_parts
@@ -45,11 +45,21 @@ class AuthenticationError(KafkaError):
     """The broker refused the login, or could not prove who it is. A retry would not help."""
 
 
+class Reply(Protocol):
+    """The taker of a response or an error, for example a future."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
 class _Pending(NamedTuple):
     correlation_id: int
     api: Api
     version: int
-    answer: "asyncio.Future[Any]"
+    answer: Reply
 
 
 class _Encoded(NamedTuple):
@@ -132,6 +142,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._lost is None
 
     @property
+    def takes_requests(self) -> bool:
+        """Whether a request can be written now."""
+        return self._lost is None and self._transport is not None and self._writable.is_set()
+
+    @property
     def requests(self) -> int:
         """The number of requests that were sent."""
         return self._next_correlation_id
@@ -159,6 +174,13 @@ class Connection(asyncio.BufferedProtocol):
         async with asyncio.timeout(timeout):
             await self._writable.wait()
             return await self._send(api, request, version)
+
+    def submit(self, api: Api, request: object, version: int, reply: Reply) -> None:
+        """Send a request while the connection `takes_requests`; the reply has no time limit.
+
+        Raises BrokerUnreachable, ProtocolError.
+        """
+        self._write(api, request, version, reply)
 
     async def send_only(self, api: Api, request: object, *, version: int | None = None) -> None:
         """Send a request that gets no response: Produce with acks=0."""
@@ -257,9 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write(api, request, version, answer)
         return answer
 
-    def _write(
-        self, api: Api, request: object, version: int, answer: "asyncio.Future[Any] | None" = None
-    ) -> None:
+    def _write(self, api: Api, request: object, version: int, answer: Reply | None = None) -> None:
         encoded = self._encode(api, request, version, answer)
         held = self._held
         if held is None:
@@ -269,9 +289,7 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = asyncio.get_running_loop().create_task(self._log_in_again(held))
         held.requests.append(encoded)
 
-    def _encode(
-        self, api: Api, request: object, version: int, answer: "asyncio.Future[Any] | None"
-    ) -> _Encoded:
+    def _encode(self, api: Api, request: object, version: int, answer: Reply | None) -> _Encoded:
         correlation_id = self._next_correlation_id
         header = encode_request_header(api.key, version, correlation_id, self._client_id)
         # Records are passed on without a copy, as far as the transport can.

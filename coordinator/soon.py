@@ -23,6 +23,50 @@ def map_answer(answer: Soon[T], make: Callable[[T], R]) -> Soon[R]:
     return make(answer)
 
 
+def chain(answer: asyncio.Future[T], make: Callable[[T], Soon[R]]) -> asyncio.Future[R]:
+    """Return the result of `make` on the answer, where `make` may return a future too.
+
+    Unlike `spawn` it takes no task.
+    """
+    outer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+    behind: asyncio.Future[Any] = answer
+
+    def passed_on(done: asyncio.Future[R]) -> None:
+        if outer.done():
+            if not done.cancelled():
+                done.exception()
+        elif done.cancelled():
+            outer.cancel()
+        elif (error := done.exception()) is not None:
+            outer.set_exception(error)
+        else:
+            outer.set_result(done.result())
+
+    def answered(done: asyncio.Future[T]) -> None:
+        nonlocal behind
+        if outer.done() or done.cancelled() or done.exception() is not None:
+            passed_on(done)  # type: ignore[arg-type]
+            return
+        try:
+            result = make(done.result())
+        except Exception as fault:
+            outer.set_exception(fault)
+            return
+        if isinstance(result, asyncio.Future):
+            behind = result
+            result.add_done_callback(passed_on)
+        else:
+            outer.set_result(result)
+
+    def outer_done(done: asyncio.Future[R]) -> None:
+        if done.cancelled():
+            behind.cancel()
+
+    answer.add_done_callback(answered)
+    outer.add_done_callback(outer_done)
+    return outer
+
+
 async def wait(answer: Soon[T]) -> T:
     """Return the answer, after waiting for it if it is a future."""
     return await answer if isinstance(answer, asyncio.Future) else answer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.broker.cluster.cache import Endpoint, MetadataCache
 from barnabas.broker.cluster.znodes import BrokerInfo
 from barnabas.broker.observability.logging import get_logger
-from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.schema import Api
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ CONNECT_TIMEOUT_S: Final = 5.0
 _CLIENT_ID: Final = "broker-"
 _ID: Final = re.compile(r"[0-9]{1,10}")
 _log = get_logger(__name__)
+Then = Callable[[Any], None]
+"""A function that takes a response, or None if none came."""
 
 
 def client_id_of(broker_id: int) -> str:
@@ -58,6 +60,43 @@ class Peer:
         self._backoff = 0.0
         self._not_before = 0.0
         self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(
+        self, api: Api, request: object, then: Then, *, version: int, timeout: float
+    ) -> None:
+        """Send a request, and call `then` with the decoded response, later and exactly once.
+
+        Without a response `then` is called with None: the broker may have carried out the request.
+        While the connection is open this needs no task and no future: `then` runs where the
+        response is read. It must raise nothing.
+        """
+        connection = self._connection
+        if connection is None or not connection.takes_requests:
+            # The connection must be opened first, or its buffer is full.
+            work = self._request(api, request, then, version, timeout)
+            task = asyncio.get_running_loop().create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        reply = _Reply(self, connection, then, timeout)
+        try:
+            connection.submit(api, request, version, reply)
+        except (ConnectionError, ProtocolError) as error:
+            _log.warning("request not sent", api=api.name, version=version, reason=str(error))
+            asyncio.get_running_loop().call_soon(reply.set_exception, error)
+
+    async def _request(
+        self, api: Api, request: object, then: Then, version: int, timeout: float
+    ) -> None:
+        answer = None
+        try:
+            answer = await self.request(api, request, version=version, timeout=timeout)
+        except PeerUnreachable:
+            pass
+        except ProtocolError as error:
+            _log.warning("request not sent", api=api.name, version=version, reason=str(error))
+        then(answer)
 
     async def request(
         self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0
@@ -151,6 +190,16 @@ class Peer:
             raise PeerUnreachable(str(cause)) from cause
         return connection
 
+    def answered(self) -> None:
+        """Forget failures: the broker has answered."""
+        self._backoff = 0.0
+
+    def drop(self, connection: "Connection") -> None:
+        """Drop a connection on which the broker has not answered in time."""
+        connection.abort()
+        if self._connection is connection:
+            self._connection = None
+
     def _give_up_opening(self) -> None:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
@@ -163,6 +212,38 @@ class Peer:
     def _fail(self) -> None:
         self._backoff = min(max(2 * self._backoff, BACKOFF_S), LONGEST_BACKOFF_S)
         self._not_before = asyncio.get_running_loop().time() + self._backoff
+
+
+class _Reply:
+    """The reply to a submitted request, which is passed on at once."""
+
+    __slots__ = ("_connection", "_peer", "_then", "_timer")
+
+    def __init__(self, peer: Peer, connection: "Connection", then: Then, timeout: float) -> None:
+        self._peer = peer
+        self._connection = connection
+        self._then: Then | None = then
+        self._timer = asyncio.get_running_loop().call_later(timeout, self._expired)
+
+    def done(self) -> bool:
+        return self._then is None
+
+    def set_result(self, response: Any, /) -> None:
+        self._peer.answered()
+        self._give(response)
+
+    def set_exception(self, error: BaseException, /) -> None:  # noqa: ARG002
+        self._give(None)
+
+    def _expired(self) -> None:
+        self._peer.drop(self._connection)
+        self._give(None)
+
+    def _give(self, response: Any) -> None:
+        then, self._then = self._then, None
+        self._timer.cancel()
+        if then is not None:
+            then(response)
 
 
 class Peers:

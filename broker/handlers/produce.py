@@ -38,7 +38,7 @@ from barnabas.broker.transactions.produce_verification import (
     VerificationError,
 )
 from barnabas.broker.transactions.producer_id_limit import ProducerIdCount, ProducerIdLimit
-from barnabas.coordinator.soon import Soon, spawn, wait
+from barnabas.coordinator.soon import Soon, chain, spawn, wait
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
@@ -250,7 +250,7 @@ def _verify(work: _Work) -> "asyncio.Future[ProduceResponse | None] | None":
     verdicts = _ask_for_verdicts(work.parts.verification, work.request, work.context, work.slots)
     if isinstance(verdicts, asyncio.Future):
         _keep_records(work.slots)
-        return spawn(_await_verdicts(work, verdicts))
+        return chain(verdicts, partial(_go_on, work))
     _admit(work.slots, verdicts)
     return None
 
@@ -301,18 +301,16 @@ def _keep_records(slots: list[_Slot]) -> None:
             slot.records = slot.data.records = bytes(slot.records)
 
 
-async def _await_verdicts(
-    work: _Work, verdicts: "asyncio.Future[Verdicts]"
-) -> ProduceResponse | None:
-    """Wait for the verdicts, then go on."""
-    _admit(work.slots, await verdicts)
+def _go_on(work: _Work, verdicts: Verdicts) -> Soon[ProduceResponse | None]:
+    """Continue a request that has waited for verdicts."""
+    _admit(work.slots, verdicts)
     # Topics may have been created or deleted while the coordinator was asked.
     slots = iter(work.slots)
     for topic in work.request.topic_data:
         name = _topic_name(work.parts.cache, topic, work.context.api_version)
         for _ in topic.partition_data:
             next(slots).topic = name
-    return await wait(_append_all(*work))
+    return _append_all(*work)
 
 
 # -- append --------------------------------------------------------------------------------------

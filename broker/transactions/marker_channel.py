@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester, ask_peer
+from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester, Then
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.write_txn_markers import (
     API,
@@ -55,7 +55,7 @@ class MarkerChannel:
     def __init__(self, peer: Requester) -> None:
         self._peer = peer
         self._waiting: deque[PendingMarker] = deque()
-        self._batcher = RequestBatcher(self._take, self._send)
+        self._batcher = RequestBatcher(self._take, self._send, self._answered)
 
     def send(self, pending: PendingMarker) -> None:
         self._waiting.append(pending)
@@ -76,10 +76,12 @@ class MarkerChannel:
                 batch[pending.marker.producer_id, pending.partition] = pending
         return batch or None
 
-    async def _send(self, batch: dict[_Slot, PendingMarker]) -> None:
-        answer = await ask_peer(
-            self._peer, API, _request(batch.values()), version=_VERSION, timeout=TIMEOUT_S
-        )
+    def _send(self, batch: dict[_Slot, PendingMarker], then: Then) -> None:
+        self._peer.submit(API, _request(batch.values()), then, version=_VERSION, timeout=TIMEOUT_S)
+
+    def _answered(
+        self, batch: dict[_Slot, PendingMarker], answer: WriteTxnMarkersResponse | None
+    ) -> None:
         codes = {} if answer is None else _codes(answer)
         if ErrorCode.NETWORK_EXCEPTION in codes.values():
             # The leader knows a later connection of this broker, or of a client that claims its

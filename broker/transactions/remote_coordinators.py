@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
-from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester, ask_peer
+from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester, Then
 from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -91,7 +91,7 @@ class _VerificationChannel:
     def __init__(self, peer: Requester) -> None:
         self.peer = peer
         self._waiting: dict[str, _Waiting] = {}
-        self._batcher = RequestBatcher(self._take, self._send)
+        self._batcher = RequestBatcher(self._take, self._send, self._answered)
 
     def ask(self, request: VerificationRequest) -> "asyncio.Future[Answers]":
         asking = _Waiting(request, asyncio.get_running_loop().create_future())
@@ -116,14 +116,11 @@ class _VerificationChannel:
                 batch.append(waiting)
         return batch or None
 
-    async def _send(self, batch: list[_Waiting]) -> None:
-        answer = await ask_peer(
-            self.peer,
-            API,
-            _request(each.request for each in batch),
-            version=_VERSION,
-            timeout=TIMEOUT_S,
-        )
+    def _send(self, batch: list[_Waiting], then: Then) -> None:
+        request = _request(each.request for each in batch)
+        self.peer.submit(API, request, then, version=_VERSION, timeout=TIMEOUT_S)
+
+    def _answered(self, batch: list[_Waiting], answer: AddPartitionsToTxnResponse | None) -> None:
         if answer is None:
             for waiting in batch:
                 waiting.give_all(ErrorCode.NETWORK_EXCEPTION)

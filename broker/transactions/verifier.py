@@ -13,7 +13,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.transactions.remote_coordinators import RemoteCoordinators
 from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
 from barnabas.config.broker import BrokerConfig
-from barnabas.coordinator.soon import Soon, spawn, wait
+from barnabas.coordinator.soon import Soon, chain, spawn, wait
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
@@ -89,17 +89,15 @@ class TransactionVerifier:
     def _ask_until_free(
         self, request: VerificationRequest, answers: Soon[Answers], began: float
     ) -> Soon[Answers]:
-        if isinstance(answers, asyncio.Future):
-            return spawn(self._ask_again_if_busy(request, answers, began))
-        return spawn(self._ask_again(request, began)) if _is_busy(answers) else answers
+        if not isinstance(answers, asyncio.Future):
+            return spawn(self._ask_again(request, began)) if _is_busy(answers) else answers
 
-    async def _ask_again_if_busy(
-        self, request: VerificationRequest, asked: "asyncio.Future[Answers]", began: float
-    ) -> Answers:
-        answers = await asked
-        if _is_busy(answers) and self._clock.monotonic() < self._deadline(began):
-            return await self._ask_again(request, began)
-        return answers
+        def ask_again_if_busy(given: Answers) -> Soon[Answers]:
+            if _is_busy(given) and self._clock.monotonic() < self._deadline(began):
+                return spawn(self._ask_again(request, began))
+            return given
+
+        return chain(answers, ask_again_if_busy)
 
     async def _ask_again(self, request: VerificationRequest, began: float) -> Answers:
         """Ask again while the previous transaction is not over, until the deadline."""

@@ -77,7 +77,7 @@ def test_delayed_marker_does_not_end_the_next_transaction(
     broken(seed)
 
 
-@pytest.mark.parametrize("seed", [831, 860])
+@pytest.mark.parametrize("seed", [860, 921])
 def test_coordinator_without_wait_for_the_high_watermark_reports_uncommitted_state(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

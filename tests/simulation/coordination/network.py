@@ -4,7 +4,7 @@ timeout."""
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.cluster.peers import PeerUnreachable
+from barnabas.broker.cluster.peers import PeerUnreachable, Then
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.soon import wait
 from barnabas.protocol.codec import decode, encode
@@ -28,6 +28,20 @@ class Line:
         self._closed = False
         self._connection: int | None = None
         self._pending: dict[asyncio.Future[Any], None] = {}
+
+    def submit(
+        self, api: Api, request: object, then: Then, *, version: int, timeout: float
+    ) -> None:
+        self._world.spawn(self._submit(api, request, then, version, timeout))
+
+    async def _submit(
+        self, api: Api, request: object, then: Then, version: int, timeout: float
+    ) -> None:
+        try:
+            answer = await self.request(api, request, version=version, timeout=timeout)
+        except PeerUnreachable:
+            answer = None
+        then(answer)
 
     async def request(
         self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0

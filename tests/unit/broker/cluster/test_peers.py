@@ -1,6 +1,7 @@
 """The connection to a broker at whose address something else answers."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from barnabas.broker.cluster.cache import Endpoint
 from barnabas.broker.cluster.peers import Peer, PeerUnreachable
 from barnabas.broker.controller.controller_channel import RemoteBrokerClient
 from barnabas.protocol.codec import encode
-from barnabas.protocol.messages import api_versions, leader_and_isr
+from barnabas.protocol.messages import api_versions, leader_and_isr, write_txn_markers
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 
 REQUEST = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, topic_states=[], live_leaders=[])
@@ -104,3 +105,132 @@ async def test_cancelled_first_request_leaves_no_connection_behind() -> None:
             await asking
         async with asyncio.timeout(peer_module.CONNECT_TIMEOUT_S / 2):
             await left.wait()
+
+
+class MarkerLeader:
+    """A server of WriteTxnMarkers that a test tells when to answer."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.connections = 0
+        self.requests = 0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+        api = write_txn_markers.API
+        served = [api_versions.ApiVersion(api_key=api.key, min_version=0, max_version=2)]
+        while size := await reader.read(4):
+            frame = await reader.readexactly(int.from_bytes(size, "big"))
+            key = int.from_bytes(frame[:2], "big")
+            if key == api.key:
+                self.requests += 1
+                await self.answers.wait()
+                body = b"\0" + encode(write_txn_markers.WriteTxnMarkersResponse(markers=[]), 2)
+            else:
+                body = encode(api_versions.ApiVersionsResponse(api_keys=served), 4)
+            body = frame[4:8] + body
+            writer.write(len(body).to_bytes(4, "big") + body)
+        writer.close()
+
+    def hang_up(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+class Answers:
+    """The answers to submitted requests."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.given: list[Any] = []
+        self._peer = peer
+
+    def submit(
+        self,
+        *,
+        version: int = 2,
+        timeout: float = 5.0,
+        after: Callable[[], None] = lambda: None,
+    ) -> "asyncio.Future[Any]":
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def then(response: Any) -> None:
+            self.given.append(response)
+            after()
+            if not answer.done():
+                answer.set_result(response)
+
+        request = write_txn_markers.WriteTxnMarkersRequest(markers=[])
+        api = write_txn_markers.API
+        self._peer.submit(api, request, then, version=version, timeout=timeout)
+        assert not answer.done(), "the caller has not returned yet"
+        return answer
+
+
+async def test_submitted_requests_open_the_connection_and_use_it() -> None:
+    leader = MarkerLeader()
+    async with await asyncio.start_server(leader.serve, "127.0.0.1", 0) as server:
+        peer = await peer_of(server)
+        answers = Answers(peer)
+        for _ in range(3):
+            assert (await answers.submit(timeout=0.5)).markers == []
+        await asyncio.sleep(0.6)
+        assert (await answers.submit()).markers == []
+        assert (leader.connections, leader.requests) == (1, 4)
+        await peer.close()
+        assert await answers.submit() is None
+
+
+async def test_submitted_request_without_answer_in_time_drops_the_connection() -> None:
+    leader = MarkerLeader()
+    async with await asyncio.start_server(leader.serve, "127.0.0.1", 0) as server:
+        peer = await peer_of(server)
+        answers = Answers(peer)
+        await answers.submit()
+        leader.answers.clear()
+        next_ones = []
+
+        def send_the_next() -> None:
+            leader.answers.set()
+            next_ones.append(answers.submit())
+
+        assert await answers.submit(timeout=0.01, after=send_the_next) is None
+        assert await next_ones[0] is not None
+        assert leader.connections == 2
+        assert len(answers.given) == 3, "each once"
+        await peer.close()
+
+
+async def test_submitted_request_is_lost_with_its_connection() -> None:
+    leader = MarkerLeader()
+    async with await asyncio.start_server(leader.serve, "127.0.0.1", 0) as server:
+        peer = await peer_of(server)
+        answers = Answers(peer)
+        await answers.submit()
+        leader.answers.clear()
+        first, second = answers.submit(), answers.submit()
+        peer.abort()
+        assert (await first, await second) == (None, None)
+        leader.answers.set()
+        await answers.submit()
+        leader.answers.clear()
+        lost = answers.submit()
+        leader.hang_up()
+        assert await lost is None
+        leader.answers.set()
+        await peer.close()
+
+
+async def test_submitted_request_that_cannot_be_sent_is_answered_with_none() -> None:
+    leader = MarkerLeader()
+    async with await asyncio.start_server(leader.serve, "127.0.0.1", 0) as server:
+        peer = await peer_of(server)
+        answers = Answers(peer)
+        assert await answers.submit(version=99) is None, "by the connection's task"
+        assert await answers.submit() is not None
+        async with asyncio.timeout(1):
+            assert await answers.submit(version=99) is None
+        assert await answers.submit() is not None
+        await peer.close()

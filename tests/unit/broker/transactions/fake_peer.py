@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.broker.cluster.cache import BrokerNode, PartitionMetadata
-from barnabas.broker.cluster.peers import PeerUnreachable
+from barnabas.broker.cluster.peers import Then
 from barnabas.protocol.schema import Api
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -18,19 +18,18 @@ class FakePeer:
         self.sent: list[tuple[Api, int | None]] = []
         self.closed = False
         self.aborted = 0
-        self._waiting: list[asyncio.Future[Any]] = []
+        self._waiting: list[Then] = []
 
-    async def request(
-        self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0
-    ) -> Any:
+    def submit(
+        self, api: Api, request: object, then: Then, *, version: int, timeout: float
+    ) -> None:
+        self._waiting.append(then)
         if self.closed:
-            raise PeerUnreachable("the line is closed")
+            self.break_()
+            return
         assert timeout <= 10, "a request to a stopped broker must end"
         self.requests.append(request)
         self.sent.append((api, version))
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        return await future
 
     def abort(self) -> None:
         self.aborted += 1
@@ -44,17 +43,17 @@ class FakePeer:
 
     @property
     def under_way(self) -> int:
-        return sum(not each.done() for each in self._waiting)
+        return len(self._waiting)
 
     def answer(self, response: Any) -> None:
         """Answer the oldest request that has no answer."""
-        next(each for each in self._waiting if not each.done()).set_result(response)
+        self._waiting.pop(0)(response)
 
     def break_(self) -> None:
         """Break the connection: all requests in flight are lost."""
-        for each in self._waiting:
-            if not each.done():
-                each.set_exception(PeerUnreachable("the connection broke"))
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            asyncio.get_running_loop().call_soon(then, None)
 
 
 class FakeCluster:

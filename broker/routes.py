@@ -18,6 +18,9 @@ from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
+from barnabas.broker.fast_paths.fetch import FetchFastPath
+from barnabas.broker.fast_paths.produce import ProduceFastPath
+from barnabas.broker.fast_paths.repeats import RepeatFastPath, added_again, ended_again
 from barnabas.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -81,9 +84,6 @@ from barnabas.broker.handlers import (
     update_metadata,
     write_txn_markers,
 )
-from barnabas.broker.handlers.fetch_fast_path import FetchFastPath
-from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
-from barnabas.broker.handlers.repeat_fast_path import RepeatFastPath, added_again, ended_again
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.leader.fetch_lookup import FetchLookup

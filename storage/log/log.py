@@ -217,49 +217,11 @@ class Log:
         as plain numbers. A batch of a transaction continues one that is open and verified, or opens
         one with the `guard` of `ProducerStateManager.expected`.
         """
-        (
-            base,
-            length,
-            _,
-            magic,
-            crc,
-            attributes,
-            delta,
-            base_ms,
-            max_ms,
-            producer_id,
-            _,
-            _,
-            count,
-        ) = header
-        rules, size = self.rules, len(data)
-        segment = self.segments.active
-        first_ms, first_offset = segment.first_timestamp, self.log_end_offset
+        _, _, _, _, crc, attributes, delta, _, max_ms, producer_id, _, _, _ = header
+        first_offset = self.log_end_offset
         last_offset, entry = first_offset + delta, None
-        earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
         if (
-            base
-            or magic != MAGIC
-            or size != LOG_OVERHEAD + length
-            or count != delta + 1
-            or not 0 < count * MIN_RECORD <= size - HEADER_SIZE
-            or attributes & ~_OF_CLIENT
-            or attributes & COMPRESSION_MASK > LAST_CODEC
-            or rules.looks_inside
-            or rules.log_append_time
-            or size > rules.max_message_bytes
-            or self.log_dir.failure is not None
-            # The batch belongs to the active segment.
-            or segment.active_file is None
-            or first_ms is None
-            or first_ms < 0
-            or max_ms < 0
-            or max_ms - first_ms > self._roll_ms
-            or segment.size + size > rules.segment_bytes
-            or last_offset - segment.base_offset > INT_MAX
-            or segment.index_full
-            or not earliest <= base_ms <= latest
-            or not earliest <= max_ms <= latest
+            not self._takes(header, len(data), last_offset, now_ms)
             or crc32c(data[ATTRIBUTES_AT:]) != crc
         ):
             return -1
@@ -271,7 +233,7 @@ class Log:
             return -1
         set_base_offset_and_epoch(data, 0, first_offset, leader_epoch)
         try:
-            segment.append_one(data, last_offset, max_ms)
+            self.segments.active.append_one(data, last_offset, max_ms)
         except OSError as error:
             # `append_as_leader` refuses the batch from now on.
             with suppress(LogDirFailed):
@@ -283,6 +245,37 @@ class Log:
         else:
             self.producers.map_end_offset = end_offset
         return first_offset
+
+    def _takes(self, header: Sequence[int], size: int, last_offset: int, now_ms: int) -> bool:
+        """Return whether a client's batch of `size` bytes, but for CRC and producer, can certainly
+        be appended to the active segment as it is."""
+        base, length, _, magic, _, attributes, delta, base_ms, max_ms, _, _, _, count = header
+        rules, segment = self.rules, self.segments.active
+        first_ms = segment.first_timestamp
+        earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+        return not (
+            base
+            or magic != MAGIC
+            or size != LOG_OVERHEAD + length
+            or count != delta + 1
+            or not 0 < count * MIN_RECORD <= size - HEADER_SIZE
+            or attributes & ~_OF_CLIENT
+            or attributes & COMPRESSION_MASK > LAST_CODEC
+            or rules.looks_inside
+            or rules.log_append_time
+            or size > rules.max_message_bytes
+            or self.log_dir.failure is not None
+            or segment.active_file is None
+            or first_ms is None
+            or first_ms < 0
+            or max_ms < 0
+            or max_ms - first_ms > self._roll_ms
+            or segment.size + size > rules.segment_bytes
+            or last_offset - segment.base_offset > INT_MAX
+            or segment.index_full
+            or not earliest <= base_ms <= latest
+            or not earliest <= max_ms <= latest
+        )
 
     def append_own(
         self, tail: bytes, *, leader_epoch: int, now_ms: int, marker: TxnMarker | None = None

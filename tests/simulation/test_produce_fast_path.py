@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
-from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
+from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.replication.partition import PendingAppend
 from barnabas.broker.security import authorizer
 from barnabas.config.key import INT_MAX

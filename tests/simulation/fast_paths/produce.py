@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
+from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     add_partitions_to_txn,

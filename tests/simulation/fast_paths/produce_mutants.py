@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
-from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
+from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.server.connection import Connection
@@ -45,7 +45,7 @@ def configured(expected: str, records: bytes, **configs: str) -> tuple[str, tupl
 
 
 SERVE, LEARN, STILL = ProduceFastPath.serve, ProduceFastPath.learn, ProduceFastPath._still
-BEGIN, NEXT = Dispatcher.begin, Log.append_next
+BEGIN, NEXT, TAKES = Dispatcher.begin, Log.append_next, Log._takes
 MUTANTS = (
     # The dispatcher.
     Mutant(
@@ -282,52 +282,54 @@ MUTANTS = (
     ),
     # The batch.
     Mutant(
-        NEXT,
+        TAKES,
         "base or ",
         "",
         *judged(changed(batch(), base_offset=1), "INVALID_RECORD"),
     ),
-    Mutant(NEXT, "or magic != MAGIC", "", *judged(changed(batch(), magic=1), "INVALID_RECORD")),
+    Mutant(TAKES, "or magic != MAGIC", "", *judged(changed(batch(), magic=1), "INVALID_RECORD")),
     Mutant(
-        NEXT,
+        TAKES,
         "or size != LOG_OVERHEAD + length",
         "",
         *judged(changed(batch(b"v" * 50), length=60), "INVALID_RECORD"),
     ),
-    Mutant(NEXT, "or count != delta + 1", "", *judged(changed(batch(), delta=1), "INVALID_RECORD")),
     Mutant(
-        NEXT,
+        TAKES, "or count != delta + 1", "", *judged(changed(batch(), delta=1), "INVALID_RECORD")
+    ),
+    Mutant(
+        TAKES,
         "or not 0 < count * MIN_RECORD",
         "or not count * MIN_RECORD",
         *judged(changed(batch(), count=-1, delta=-2), "INVALID_RECORD"),
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "0 < count * MIN_RECORD <= size - HEADER_SIZE",
         "0 < count",
         *judged(changed(batch(), count=1000, delta=999), "INVALID_RECORD"),
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or attributes & ~_OF_CLIENT",
         "",
         *judged(changed(batch(), attributes=0x20), "INVALID_RECORD"),
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or attributes & COMPRESSION_MASK > LAST_CODEC",
         "",
         *judged(changed(batch(), attributes=7), "UNSUPPORTED_COMPRESSION_TYPE"),
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or not earliest <= base_ms <= latest",
         "",
         "test_each_timestamp_has_to_be_in_range",
         (5, TIME_MS),
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or not earliest <= max_ms <= latest",
         "",
         "test_each_timestamp_has_to_be_in_range",
@@ -341,26 +343,26 @@ MUTANTS = (
     ),
     # The topic's rules.
     Mutant(
-        NEXT,
+        TAKES,
         "or rules.looks_inside",
         "",
         *configured("INVALID_RECORD", batch(), cleanup_policy="compact"),
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or rules.log_append_time",
         "",
         *configured("NONE", batch(), message_timestamp_type="LogAppendTime"),
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or size > rules.max_message_bytes",
         "",
         *configured("MESSAGE_TOO_LARGE", batch(b"v" * 100), max_message_bytes="80"),
     ),
     # The segment, and its disk.
     Mutant(
-        NEXT,
+        TAKES,
         "or self.log_dir.failure is not None",
         "",
         "test_full_disk_refuses_this_batch_and_the_next_ones",
@@ -372,39 +374,39 @@ MUTANTS = (
         "test_full_disk_refuses_this_batch_and_the_next_ones",
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or segment.active_file is None",
         "",
         "test_closed_segment_is_opened_by_the_handler",
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or first_ms is None",
         "",
         "test_age_of_a_segment_without_a_first_timestamp_is_that_of_its_file",
     ),
-    Mutant(NEXT, "or first_ms < 0", "", "test_old_segment_rolls", (NO_TIMESTAMP, 5, 2)),
-    Mutant(NEXT, "or max_ms < 0", "", "test_old_segment_rolls", (TIME_MS, NO_TIMESTAMP, 2)),
+    Mutant(TAKES, "or first_ms < 0", "", "test_old_segment_rolls", (NO_TIMESTAMP, 5, 2)),
+    Mutant(TAKES, "or max_ms < 0", "", "test_old_segment_rolls", (TIME_MS, NO_TIMESTAMP, 2)),
     Mutant(
-        NEXT,
+        TAKES,
         "or max_ms - first_ms > self._roll_ms",
         "",
         "test_old_segment_rolls",
         (TIME_MS, TIME_MS + 10_001, 2),
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or segment.size + size > rules.segment_bytes",
         "",
         "test_full_segment_rolls",
     ),
     Mutant(
-        NEXT,
+        TAKES,
         "or last_offset - segment.base_offset > INT_MAX",
         "",
         "test_segment_has_no_more_offsets_than_its_index_can_tell",
     ),
-    Mutant(NEXT, "or segment.index_full", "", "test_full_index_rolls"),
+    Mutant(TAKES, "or segment.index_full", "", "test_full_index_rolls"),
     Mutant(
         Segment.append_one,
         "if max_timestamp > self.max_timestamp:",

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
+from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.dispatch import Part
 from barnabas.client.connection import Connection

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
-from barnabas.broker.handlers.repeat_fast_path import RepeatFastPath
+from barnabas.broker.fast_paths.produce import ProduceFastPath
+from barnabas.broker.fast_paths.repeats import RepeatFastPath
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.protocol.messages import delete_topics

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.handlers.repeat_fast_path import COST, LARGEST, MOST, RepeatFastPath
+from barnabas.broker.fast_paths.repeats import COST, LARGEST, MOST, RepeatFastPath
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.codec import encode
 from barnabas.protocol.header import encode_response_header

@@ -85,6 +85,8 @@ class _Known(NamedTuple):
     standing: object
     """The rules by which the request was allowed."""
     pack: Callable[..., bytes]
+    around: int
+    """The answer's bytes after its length, without the records and their length."""
     head: bytes
     middle: bytes
     tail: bytes
@@ -99,6 +101,25 @@ def _unpacker(first: int, second: int, third: int) -> Struct:
 @lru_cache(1024)
 def _packer(head: int, middle: int) -> Callable[..., bytes]:
     return Struct(f">ii{head}sqqq{middle}s").pack
+
+
+def _is_for_one(request: FetchRequest, response: FetchResponse) -> bool:
+    """Return whether a consumer asked for one partition, and got records of it.
+
+    A session answers for partitions that a request does not name.
+    """
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
+        return False
+    (answer,) = response.responses[0].partitions
+    return not (
+        answer.error_code
+        or not answer.records
+        or request.forgotten_topics_data
+        or request.rack_id
+        or max(request.replica_id, request.replica_state.replica_id) >= 0
+    )
 
 
 class FetchFastPath:
@@ -118,40 +139,65 @@ class FetchFastPath:
         self._credit = COST
 
     def serve(self, frame: memoryview, received_ms: int) -> list[Part] | None:
-        """Read from where the consumer is; return the answer, None if there is none at once."""
+        """Read from the consumer's offset; return the answer, else None."""
         known = self._known
         if known is None or len(frame) != known.size:
             return None
         correlation_id, first, epoch, second, offset, third = known.unpack(frame)
-        partition, place, topic_id = known.partition, known.place, known.topic_id
-        asker, standing, session, fetched = (
-            known.asker, known.standing, known.session, known.fetched,
+        if (first, second, third) != known.constant or not self._holds(known, epoch):
+            return None
+        records = self._read(known, offset)
+        if records is None:
+            return None
+        self._credit += 1
+        partition, size = known.partition, len(records)
+        log, cells = partition.log, partition.cells
+        cells.fetches.value += 1
+        cells.bytes_out.value += size
+        session, fetched = known.session, known.fetched
+        if session is not None and fetched is not None:
+            known.wanted.fetch_offset = offset
+            fetched.update(known.wanted)
+            fetched.high_watermark = log.high_watermark
+            fetched.log_start_offset = log.log_start_offset
+            self._parts.sessions.used(session, received_ms)
+        length = _length_field(size + 1) if self._flexible else _LENGTH.pack(size)
+        start = known.pack(
+            known.around + len(length) + size, correlation_id, known.head,
+            log.high_watermark, log.last_stable_offset, log.log_start_offset, known.middle,
         )  # fmt: skip
+        if isinstance(records, LogSlice):
+            return [start + length, records, known.tail]
+        return [b"".join((start, length, records, known.tail))]
+
+    def _holds(self, known: _Known, epoch: int) -> bool:
+        """Return whether what is remembered holds, for a request with this session epoch."""
+        partition, place, topic_id = known.partition, known.place, known.topic_id
+        asker, standing = known.asker, known.standing
         if (
-            (first, second, third) != known.constant
-            or self._replicas.find(place) is not partition
+            self._replicas.find(place) is not partition
             or not partition.is_leader
             or partition.leader_epoch != known.leader_epoch
             or (topic_id is not None and self._cache.topic_name(topic_id) != place[0])
             or (asker is not None and (standing is None or asker.standing() is not standing))
-            or (
-                not self._parts.sessions.is_next(session, epoch, fetched)
-                if session is not None and fetched is not None
-                else epoch != FINAL_EPOCH
-            )
         ):
-            return None
-        log, wanted = partition.log, known.wanted
-        last_epoch = wanted.last_fetched_epoch
-        if last_epoch >= 0 and last_epoch != log.epochs.latest_epoch:
-            return None
+            return False
+        last_epoch = known.wanted.last_fetched_epoch
+        if last_epoch >= 0 and last_epoch != partition.log.epochs.latest_epoch:
+            return False
+        session, fetched = known.session, known.fetched
+        if session is None or fetched is None:
+            return epoch == FINAL_EPOCH
+        return self._parts.sessions.is_next(session, epoch, fetched)
+
+    def _read(self, known: _Known, offset: int) -> bytes | bytearray | LogSlice | None:
+        """Return the records of an answer that does not wait and names no aborted transaction."""
+        log = known.partition.log
         limit = min(known.max_bytes, self._parts.max_bytes())
-        end = last_stable = log.last_stable_offset
-        if not known.read_committed:
-            end = log.high_watermark
+        end = log.last_stable_offset if known.read_committed else log.high_watermark
         if offset >= end:
             return None
-        max_bytes = min(wanted.partition_max_bytes, limit)
+        max_bytes = min(known.wanted.partition_max_bytes, limit)
         records: bytes | bytearray | LogSlice
         at_hand = log.read_at_hand(offset, max_bytes, MIN_CHUNK, limit=end)
         if at_hand is not None:
@@ -167,27 +213,7 @@ class FetchFastPath:
             return None
         if known.read_committed and log.aborted_transactions(offset, end_offset):
             return None
-        self._credit += 1
-        cells = partition.cells
-        cells.fetches.value += 1
-        cells.bytes_out.value += size
-        if session is not None and fetched is not None:
-            wanted.fetch_offset = offset
-            fetched.update(wanted)
-            fetched.high_watermark = log.high_watermark
-            fetched.log_start_offset = log.log_start_offset
-            self._parts.sessions.used(session, received_ms)
-        length = _length_field(size + 1) if self._flexible else _LENGTH.pack(size)
-        tail = known.tail
-        start = known.pack(
-            _LENGTH.size + len(known.head) + _OFFSETS.size + len(known.middle)
-            + len(length) + size + len(tail),
-            correlation_id, known.head,
-            log.high_watermark, last_stable, log.log_start_offset, known.middle,
-        )  # fmt: skip
-        if isinstance(records, LogSlice):
-            return [start + length, records, tail] if tail else [start + length, records]
-        return [b"".join((start, length, records, tail))]
+        return records
 
     def learn(
         self,
@@ -198,43 +224,25 @@ class FetchFastPath:
     ) -> None:
         """Remember a consumer's request for one partition that has found records."""
         self._credit += 1
-        if (
-            self._version < SINCE
-            or self._credit < COST
-            or len(frame) > LARGEST_REQUEST
-            or len(request.topics) != 1
-            or len(request.topics[0].partitions) != 1
-            # A session answers for partitions that the request does not name.
-            or len(response.responses) != 1
-            or len(response.responses[0].partitions) != 1
-        ):
+        if self._credit < COST or len(frame) > LARGEST_REQUEST:
             return
-        ((topic,), (answered,)) = request.topics, response.responses
-        (wanted,), (answer,) = topic.partitions, answered.partitions
+        if self._version < SINCE or not _is_for_one(request, response):
+            return
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
         by_id = self._version >= TOPIC_IDS_SINCE
         name = self._cache.topic_name(topic.topic_id) if by_id else topic.topic
-        if (
-            name is None
-            or answer.error_code
-            or not answer.records
-            or request.forgotten_topics_data
-            or request.rack_id
-            or max(request.replica_id, request.replica_state.replica_id) >= 0
-        ):
+        partition = None if name is None else self._replicas.find((name, wanted.partition))
+        if name is None or partition is None:
             return
-        place = name, wanted.partition
-        partition = self._replicas.find(place)
-        if partition is None or (by_id and partition.topic_id != topic.topic_id):
+        if by_id and partition.topic_id != topic.topic_id:
             return
         session = fetched = None
         if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
-            key = topic.topic_id if by_id else topic.topic, wanted.partition
             session = self._parts.sessions.get(request.session_id)
             if session is None or session.owner.replica_id >= 0 or len(session.partitions) != 1:
                 return
-            fetched = session.partitions.get(key)
-            if fetched is None:
-                return
+            (fetched,) = session.partitions.values()
         constant = self._constant(frame, request)
         if constant is None:
             return
@@ -243,25 +251,26 @@ class FetchFastPath:
         head, middle, tail = self._around_records(request, response)
         unpacker = _unpacker(*map(len, constant))
         self._known = _Known(
-            unpacker.size,
-            unpacker.unpack,
-            constant,
-            partition,
-            place,
-            partition.leader_epoch,
-            topic.topic_id if by_id else None,
-            session,
-            fetched,
-            wanted,
-            request.isolation_level == READ_COMMITTED,
-            request.min_bytes,
-            request.max_bytes,
-            asker,
-            None if asker is None else asker.standing(),
-            _packer(len(head), len(middle)),
-            head,
-            middle,
-            tail,
+            size=unpacker.size,
+            unpack=unpacker.unpack,
+            constant=constant,
+            partition=partition,
+            place=(name, wanted.partition),
+            leader_epoch=partition.leader_epoch,
+            topic_id=topic.topic_id if by_id else None,
+            session=session,
+            fetched=fetched,
+            wanted=wanted,
+            read_committed=request.isolation_level == READ_COMMITTED,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            asker=asker,
+            standing=None if asker is None else asker.standing(),
+            pack=_packer(len(head), len(middle)),
+            around=_LENGTH.size + len(head) + _OFFSETS.size + len(middle) + len(tail),
+            head=head,
+            middle=middle,
+            tail=tail,
         )
 
     def _constant(

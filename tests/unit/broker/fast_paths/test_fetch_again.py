@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.fast_paths.fetch import COST, FetchFastPath
 from barnabas.broker.handlers.fetch import Parts, handle
-from barnabas.broker.handlers.fetch_fast_path import COST, FetchFastPath
 from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
 from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
 from barnabas.broker.replication.leader.follower_read import FollowerServices

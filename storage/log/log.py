@@ -95,6 +95,9 @@ class Log:
         self._options = options
         self._flush = FlushState(parts.recovery_point)
         self._flush.add_unsynced(parts.unsynced)
+        # The log end at which all files are durable, as the last process closed them; None once
+        # they have changed otherwise than by an append.
+        self._closed_end = parts.log_end_offset if parts.closed else None
         # Recovery may have found other epochs than the checkpoint has: the first flush writes it.
         self._epochs_changed = True
         if self.awaits_flush:
@@ -393,6 +396,7 @@ class Log:
         old = self.segments.active
         if not old.size:
             return old
+        self._closed_end = None
         self._flush.add_unsynced(old.deactivate(hold=self._options.rolled.add(self)))
         if not self.snapshots.waiting:
             # Otherwise one of a few seconds ago will be written: the next flush is due already.
@@ -419,6 +423,7 @@ class Log:
     def take_over(self, other: "Log") -> None:
         """Adopt configuration, producers, epochs and offsets of `other`, whose records are all in
         this log."""
+        self._closed_end = None
         self.configure(other.config)
         self.producers, self.epochs = other.producers, other.epochs
         self._flush.add_unsynced(self.snapshots.take(self.producers))
@@ -587,18 +592,23 @@ class Log:
         if self.closed:
             return
         self.complete_rearrangement()
-        # Empty logs, of which there may be thousands, have nothing to flush.
-        if self.log_end_offset:
+        # Empty and unchanged logs, of which there may be thousands, have nothing to flush.
+        if self.log_end_offset and not self._is_as_closed():
             self._flush.add_unsynced(self.segments.active.complete())
             self._flush.add_unsynced(self.snapshots.take(self.producers))
             self._epochs_changed = True
             self.recovery_point = self.flush()
         self.abandon()
 
+    def _is_as_closed(self) -> bool:
+        has_snapshot = self.producers.map_end_offset in self.snapshots.offsets[-1:]
+        return self.log_end_offset == self._closed_end and has_snapshot
+
     #
 
     def give_up_files(self, paths: Iterable[str]) -> None:
         """Have renamed files deleted after file.delete.delay.ms."""
+        self._closed_end = None
         self.to_delete += paths
         self._options.gave_up_files(self)
 
@@ -612,6 +622,7 @@ class Log:
 
         Returns whether the checkpoint on disk still counts it: it must then be written again.
         """
+        self._closed_end = None
         self._flush.void_from(offset)
         lowered = offset < self.recovery_point
         self.recovery_point = min(self.recovery_point, offset)

@@ -49,6 +49,8 @@ class LogParts(NamedTuple):
     recovery_point: int
     unsynced: list[Syncable]
     """Complete files that may not be durable."""
+    closed: bool
+    """Whether the last process has closed the log, and its files are as they were then."""
 
 
 class LogOptions(NamedTuple):

@@ -115,6 +115,7 @@ class _Loader:
             log_end_offset=end,
             recovery_point=end if clean and not suspect else min(end, recovery_point),
             unsynced=unsynced,
+            closed=clean and not suspect,
         )
         rebuild_producers(
             parts.segments,

@@ -1,6 +1,7 @@
 """The state in which a broker leaves its log directories, and what the next start reads from it."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ import pytest
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.files import OsFile, OsFiles
 from barnabas.storage.files.mem_files import Fault, MemFiles
-from tests.unit.storage.log_bench import put
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.truncation import start_again, truncate
+from barnabas.storage.opening.future_logs import FutureLogs
+from tests.unit.storage.log_bench import NOW, offsets, put, retain
 from tests.unit.storage.log_directories import create, make
 
 
@@ -174,6 +178,78 @@ def test_closing_syncs_each_file_once(tmp_path: Path) -> None:
     manager.close()
     assert CountingFile.synced[str(tmp_path / "t-0" / "00000000000000000000.log")] == 1
     assert set(CountingFile.synced.values()) == {1}
+
+
+def closed_once(files: MemFiles) -> Log:
+    """Return a log that was closed with some segments, and opened again."""
+    manager = make(files, "/data")
+    log = create(manager, "t")
+    for _ in range(4):
+        put(log, b"v" * 300)
+    manager.close()
+    return make(files, "/data").logs[0]
+
+
+def syncs_of_closing(files: MemFiles, log: Log) -> int:
+    """Close a log; return how many fsyncs this needs."""
+    counted = Fault("sync", nth=1 << 30)
+    files.faults.append(counted)
+    log.close()
+    return counted.seen
+
+
+def test_unchanged_log_is_closed_without_an_fsync() -> None:
+    files = MemFiles()
+    log = closed_once(files)
+    log.assign_leader_epoch(7)
+    log.advance_high_watermark(log.log_end_offset)
+    assert offsets(log) == [0, 1, 2, 3]
+    assert syncs_of_closing(files, log) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: put(log, b"v"),
+        lambda log: log.roll(now_ms=NOW),
+        lambda log: truncate(log, 3, now_ms=NOW).complete(),
+        lambda log: start_again(log, log.log_end_offset, now_ms=NOW).complete(),
+        lambda log: (log.delete_records_before(3), retain(log, NOW)),
+        lambda log: log.take_over(log),
+    ],
+    ids=["append", "roll", "truncation", "start again", "retention", "take over"],
+)
+def test_changed_log_is_closed_with_fsyncs(change: Callable[[Log], object]) -> None:
+    files = MemFiles()
+    log = closed_once(files)
+    log.advance_high_watermark(log.log_end_offset)
+    change(log)
+    assert syncs_of_closing(files, log) > 0
+
+
+def test_log_without_a_producer_snapshot_is_closed_with_one() -> None:
+    files = MemFiles()
+    manager = make(files, "/data")
+    put(create(manager, "t"), b"v", producer_id=1, producer_epoch=0, base_sequence=0)
+    manager.close()
+    path = "/data/t-0/00000000000000000001.snapshot"
+    files.unlink(path)
+    make(files, "/data").close()
+    assert files.exists(path)
+
+
+def test_log_that_was_created_at_an_offset_is_closed_with_its_names() -> None:
+    files = MemFiles()
+    manager = make(files)
+    log = create(manager, "t")
+    start_again(log, 50, now_ms=NOW).complete()
+    moves = FutureLogs(manager)
+    other = next(each for each in manager.dirs if each is not log.log_dir)
+    future = moves.create(log, other)
+    named = Fault("sync_dir", "", nth=1 << 30)
+    files.faults.append(named)
+    future.close()
+    assert named.seen > 0
 
 
 def test_abandoned_directory_is_unlocked_and_recovered() -> None:

@@ -89,13 +89,13 @@ class Peer:
     async def _request(
         self, api: Api, request: object, then: Then, version: int, timeout: float
     ) -> None:
-        answer = None
         try:
             answer = await self.request(api, request, version=version, timeout=timeout)
         except PeerUnreachable:
-            pass
+            answer = None
         except ProtocolError as error:
             _log.warning("request not sent", api=api.name, version=version, reason=str(error))
+            answer = None
         then(answer)
 
     async def request(

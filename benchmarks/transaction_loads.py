@@ -110,7 +110,7 @@ def restart_with_many_ids(system: System, ids: int) -> Round:
     """Measure the seconds from a restart until transactional ids are served again."""
     with raw.connect(system.port) as client:
         initialised(client, "many-0")
-        requests = (_init(f"many-{number}") for number in range(ids))
+        requests = (init_request(f"many-{number}") for number in range(ids))
         client.stream(requests, window=64)
     system.restart()
     began = time.perf_counter()
@@ -120,7 +120,8 @@ def restart_with_many_ids(system: System, ids: int) -> Round:
     return {RESTART: {"seconds": time.perf_counter() - began}}
 
 
-def _init(transactional_id: str) -> bytes:
+def init_request(transactional_id: str) -> bytes:
+    """Return the InitProducerId of a transactional id."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=60_000
     )

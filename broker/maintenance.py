@@ -335,9 +335,10 @@ class ConnectionTasks:
         expired: Cell,
         clock: Clock,
         config: Callable[[], BrokerConfig],
-        release_files: Callable[[], None],
+        release_files: Callable[[], bool],
     ) -> None:
-        """`release_files` closes files of idle partitions, for connections without a descriptor."""
+        """`release_files` closes files of idle partitions, for connections without a descriptor;
+        it returns whether there are such files."""
         self._release_files = release_files
         self._listeners = listeners
         self._memories = memories
@@ -368,10 +369,10 @@ class ConnectionTasks:
         self._expired.value += sum(memory.cut_slow() for memory in self._memories)
 
     async def make_way(self) -> None:
-        """Close connections that stand, and files of idle partitions, for new connections that
-        wait."""
-        if any(each.starved for each in self._listeners):
-            self._release_files()
+        """Close files of idle partitions for new connections that wait; if there are none, close
+        connections that stand."""
+        if any(each.starved for each in self._listeners) and self._release_files():
+            return
         self._expired.value += self._limits.make_way(self._clock.monotonic())
 
     async def cut_half_sent(self) -> None:

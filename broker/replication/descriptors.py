@@ -43,6 +43,8 @@ class Descriptors:
         """Returns the number of open connections."""
         self._ends: dict[Log, int] = {}
         """The logs whose files were open at the last search, and their ends."""
+        self._releases = False
+        """What the last search has returned."""
         self._released_at = self._short_at = self._refused_at = -math.inf
 
     def begin(self, partitions: Partitions) -> None:
@@ -84,13 +86,17 @@ class Descriptors:
             )
         self.release_files()
 
-    def release_files(self) -> None:
-        """Close files of idle partitions; those that are not flushed are flushed first."""
+    def release_files(self) -> bool:
+        """Close files of idle partitions; those that are not flushed are flushed first.
+
+        Returns whether there are such files, as far as it is known yet.
+        """
         now = self._monotonic()
         if now - self._released_at < RELEASE_S:
-            return
+            return self._releases
         self._released_at = now
         before, self._ends = self._ends, {}
+        self._releases = False
         left = RELEASED_AT_ONCE
         for partition in self._partitions:
             log = partition.log
@@ -99,11 +105,15 @@ class Descriptors:
             end = log.log_end_offset
             if left and before.get(log) == end:
                 left -= 1
+                self._releases = True
                 if log.release_file():
                     continue
                 # The next search closes it.
                 partition.flush_soon()
             self._ends[log] = end
+        if not before:
+            self._releases = bool(self._ends)
+        return self._releases
 
     def _usage(self, limit: int | None) -> dict[str, int | None]:
         return {

@@ -20,6 +20,8 @@ LOG_S = 10.0
 RESERVED_DESCRIPTORS = 1024
 """The file descriptors that connections cannot use, at most an eighth of all: a log needs one for
 its first append."""
+FEWEST_RESERVED = 32
+"""The same where an eighth is less: logs need some for themselves, and some for their flushes."""
 NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 """Errors of an address that this host lacks: without IPv6, /etc/hosts may still name ::1."""
 _log = get_logger(__name__)
@@ -167,8 +169,13 @@ class TcpServer:
 
     def _retry(self) -> None:
         if (parked := self._parked) is not None:
-            # A copy has the lowest number that is free.
-            self._parked = accepted = parked.dup()
+            try:
+                # A copy has the lowest number that is free.
+                self._parked = accepted = parked.dup()
+            except OSError:
+                # Files that are open for a moment have the last ones.
+                self._loop.call_later(RETRY_S, self._retry)
+                return
             parked.close()
             if accepted.fileno() > last_descriptor():
                 self._loop.call_later(RETRY_S, self._retry)
@@ -271,4 +278,4 @@ def last_descriptor() -> int:
 
 def without_reserve(limit: int) -> int:
     """Return how many of all descriptors may be promised to connections and partitions."""
-    return limit - min(RESERVED_DESCRIPTORS, limit // 8)
+    return limit - min(RESERVED_DESCRIPTORS, max(limit // 8, min(FEWEST_RESERVED, limit // 2)))

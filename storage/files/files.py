@@ -336,8 +336,10 @@ class _OsLock:
 
 
 SPARE_DESCRIPTORS = 64
-"""Descriptors, an eighth of all at most, that a broker leaves for what is open for a moment: files,
-and also modules that are imported late, pipes and sockets."""
+"""Descriptors that a broker leaves for what is open for a moment: files, and also modules that are
+imported late, pipes and sockets. If that is more than a sixteenth of all, it leaves fewer."""
+_FEWEST_SPARES = 16
+"""A flush needs two descriptors, and there are several at once."""
 _COUNT_AFTER = 128
 """Files that may stay open, at most, before descriptors are counted again."""
 _SHORT_S = 0.05
@@ -385,7 +387,7 @@ class OsFiles:
             return sys.maxsize
         if (now := time.monotonic()) < self._short_until:
             return 0
-        free = limit - count_descriptors() - min(self._spares, limit // 8)
+        free = limit - count_descriptors() - min(self._spares, max(limit // 16, _FEWEST_SPARES))
         if free <= 0:
             self._short_until = now + _SHORT_S
             return 0

@@ -348,8 +348,8 @@ ASKING = (
     Fault(
         "a transactional batch is overlooked",
         batch.begins_transactional,
-        "_ATTRIBUTES_AT + 1",
-        "_ATTRIBUTES_AT",
+        "ATTRIBUTES_AT + 1",
+        "ATTRIBUTES_AT",
         ("Produce",),
     ),
     Fault(

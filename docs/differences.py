@@ -644,7 +644,7 @@ DIFFERENCES = (
         "File descriptors that run out",
         "CreateTopics and CreatePartitions answer POLICY_VIOLATION if the partitions and the "
         "connections of the controller's broker would need more descriptors than its limit, less "
-        "1,024 (an eighth of a lower limit). A Produce or Fetch that cannot open a file is "
+        "1,024 (an eighth of a lower limit, or 32). A Produce or Fetch that cannot open a file is "
         "answered with KAFKA_STORAGE_ERROR, and the broker closes the files of idle partitions. "
         "The log says which limit to raise. A partition without records, or without appends since "
         "the start, has no file open.",

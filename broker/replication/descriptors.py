@@ -44,7 +44,7 @@ class Descriptors:
         self._ends: dict[Log, int] = {}
         """The logs whose files were open at the last search, and their ends."""
         self._releases = False
-        """What the last search has returned."""
+        """The result of the last search."""
         self._released_at = self._short_at = self._refused_at = -math.inf
 
     def begin(self, partitions: Partitions) -> None:

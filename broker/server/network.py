@@ -18,8 +18,8 @@ RETRY_S = 0.1
 LOG_S = 10.0
 """The least time in seconds between two log events about that."""
 RESERVED_DESCRIPTORS = 1024
-"""The file descriptors that connections cannot use, at most an eighth of all: a log needs one for
-its first append."""
+"""The file descriptors that connections cannot use, an eighth of all if that is less: a log needs
+one for its first append."""
 FEWEST_RESERVED = 32
 """The same where an eighth is less: logs need some for themselves, and some for their flushes."""
 NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}

@@ -47,9 +47,9 @@ async def test_partitions_are_refused_that_would_have_no_descriptor() -> None:
     broker = Broker(limit=80)
     await broker.lead(10)
     broker.descriptors.connections = lambda: 20
-    broker.descriptors.require(40)  # 10 of 80 are reserved
+    broker.descriptors.require(18)  # 32 of 80 are reserved
     with pytest.raises(KafkaError, match="10 partitions and 20 connections") as refused:
-        broker.descriptors.require(41)
+        broker.descriptors.require(19)
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
     broker.limit = None
     broker.descriptors.require(41)

@@ -98,7 +98,7 @@ from barnabas.broker.security.gate import Gate
 from barnabas.broker.security.rights import Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import FastPath, Handle, Route
+from barnabas.broker.server.dispatch import Handle, MakeFastPath, Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
@@ -109,8 +109,6 @@ from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.protocol.schema import Api
 from barnabas.storage.opening.log_manager import LogManager
 
-MakeFastPath = Callable[[int], FastPath]
-"""Makes a fast path for a version of an API."""
 C_contra = TypeVar("C_contra", contravariant=True)
 C = TypeVar("C")
 Guard = Callable[[Route, Rights], Route]

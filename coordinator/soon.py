@@ -19,15 +19,12 @@ Soon: TypeAlias = T | asyncio.Future[T]
 def map_answer(answer: Soon[T], make: Callable[[T], R]) -> Soon[R]:
     """Return the result of `make` on the answer, at once if the answer is available."""
     if isinstance(answer, asyncio.Future):
-        return _map_future(answer, make)
+        return chain(answer, make)
     return make(answer)
 
 
 def chain(answer: asyncio.Future[T], make: Callable[[T], Soon[R]]) -> asyncio.Future[R]:
-    """Return the result of `make` on the answer, where `make` may return a future too.
-
-    Unlike `spawn` it takes no task.
-    """
+    """Return the result of `make` on the answer, where `make` may return a future too."""
     outer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
     behind: asyncio.Future[Any] = answer
 
@@ -74,36 +71,10 @@ async def wait(answer: Soon[T]) -> T:
 
 def spawn(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     """Run a coroutine as a task; the task is cancelled with the future that is returned."""
-    return _map_future(asyncio.ensure_future(work), lambda outcome: outcome)
+    return chain(asyncio.ensure_future(work), lambda outcome: outcome)
 
 
 def ignore(answer: Soon[Any]) -> None:
     """Drop an answer, or its error, without a warning from asyncio."""
     if isinstance(answer, asyncio.Future):
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-
-def _map_future(inner: asyncio.Future[T], make: Callable[[T], R]) -> asyncio.Future[R]:
-    outer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-
-    def inner_done(done: asyncio.Future[T]) -> None:
-        if outer.done():
-            if not done.cancelled():
-                done.exception()
-        elif done.cancelled():
-            outer.cancel()
-        elif (error := done.exception()) is not None:
-            outer.set_exception(error)
-        else:
-            try:
-                outer.set_result(make(done.result()))
-            except Exception as fault:
-                outer.set_exception(fault)
-
-    def outer_done(done: asyncio.Future[R]) -> None:
-        if done.cancelled():
-            inner.cancel()
-
-    inner.add_done_callback(inner_done)
-    outer.add_done_callback(outer_done)
-    return outer

@@ -113,7 +113,7 @@ class Peer:
         try:
             answer = await connection.request(api, request, version=version, timeout=timeout)
         except TimeoutError as cause:
-            connection.abort()
+            self.drop(connection)
             raise PeerUnreachable(f"no answer to {api.name} in {timeout:g} s") from cause
         except ConnectionError as cause:
             raise PeerUnreachable(str(cause)) from cause
@@ -124,7 +124,7 @@ class Peer:
             self.abort()
             self._fail()
             raise PeerUnreachable(str(cause)) from cause
-        self._backoff = 0.0
+        self.answered()
         return answer
 
     @property

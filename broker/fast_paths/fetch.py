@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.fast_paths.wire import CONTENT_AT, LENGTH, answer_header, records_length
 from barnabas.broker.handlers.fetch import Parts
 from barnabas.broker.replication.leader.consumer_read import READ_COMMITTED
 from barnabas.broker.replication.leader.fetch_session import (
@@ -29,9 +30,8 @@ from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Part
 from barnabas.broker.server.slice_reader import MIN_CHUNK
 from barnabas.protocol.codec import encode
-from barnabas.protocol.compile import write_uvarint
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.header import decode_request_header, encode_response_header
+from barnabas.protocol.header import decode_request_header
 from barnabas.protocol.messages.fetch import (
     API,
     FetchableTopicResponse,
@@ -48,9 +48,6 @@ LARGEST_REQUEST: Final = 1024
 """The bytes of a request that is remembered at most; most have about 100."""
 COST: Final = 32
 """The requests after which another one may take the place of the one that is remembered."""
-_PREFIX_AT: Final = 8
-"""The size of what comes first in a request: API, version, correlation id."""
-_LENGTH: Final = Struct(">i")
 _OFFSETS: Final = Struct(">qqq")
 _MARKS: Final = _OFFSETS.pack(-0x5EED_5EED, -0x5EED_5EEE, -0x5EED_5EEF)
 _MARKED: Final = _OFFSETS.unpack(_MARKS)
@@ -60,7 +57,6 @@ _MARKED_EPOCH, _MARKED_OFFSET = -0x5EED_5EED, -0x0FAB_0FAB_0FAB
 """A session epoch and an offset that no request has."""
 _EPOCH: Final = Struct(">i").pack(_MARKED_EPOCH)
 _OFFSET: Final = Struct(">q").pack(_MARKED_OFFSET)
-_length_field: Final = lru_cache(4096)(write_uvarint)
 
 
 class _Known(NamedTuple):
@@ -161,7 +157,7 @@ class FetchFastPath:
             fetched.high_watermark = log.high_watermark
             fetched.log_start_offset = log.log_start_offset
             self._parts.sessions.used(session, received_ms)
-        length = _length_field(size + 1) if self._flexible else _LENGTH.pack(size)
+        length = records_length(size, flexible=self._flexible)
         start = known.pack(
             known.around + len(length) + size, correlation_id, known.head,
             log.high_watermark, log.last_stable_offset, log.log_start_offset, known.middle,
@@ -267,7 +263,7 @@ class FetchFastPath:
             asker=asker,
             standing=None if asker is None else asker.standing(),
             pack=_packer(len(head), len(middle)),
-            around=_LENGTH.size + len(head) + _OFFSETS.size + len(middle) + len(tail),
+            around=LENGTH.size + len(head) + _OFFSETS.size + len(middle) + len(tail),
             head=head,
             middle=middle,
             tail=tail,
@@ -286,7 +282,7 @@ class FetchFastPath:
             return None
         before, _, rest = marked.partition(_EPOCH)
         between, _, behind = rest.partition(_OFFSET)
-        return bytes(frame[_PREFIX_AT:body]) + before, between, behind
+        return bytes(frame[CONTENT_AT:body]) + before, between, behind
 
     def _marked(self, request: FetchRequest) -> bytes:
         """Return the bytes of a request with marks in place of session epoch and offset."""
@@ -319,11 +315,6 @@ class FetchFastPath:
             FetchResponse(session_id=response.session_id, responses=[topic]), self._version
         )
         head, _, rest = body.partition(_MARKS)
-        size = len(_RECORDS)
-        length = write_uvarint(size + 1) if self._flexible else _LENGTH.pack(size)
+        length = records_length(len(_RECORDS), flexible=self._flexible)
         middle, _, tail = rest.partition(length + _RECORDS)
-        return (
-            encode_response_header(API.key, self._version, 0)[_LENGTH.size :] + head,
-            middle,
-            tail,
-        )
+        return answer_header(API, self._version) + head, middle, tail

@@ -14,13 +14,19 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.fast_paths.wire import (
+    COMPACT_LENGTH,
+    CONTENT_AT,
+    LENGTH,
+    answer_header,
+    records_length,
+)
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Part
 from barnabas.broker.transactions.produce_verification import ADDS_SINCE
 from barnabas.protocol.codec import encode
-from barnabas.protocol.compile import write_uvarint
-from barnabas.protocol.header import decode_request_header, encode_response_header
+from barnabas.protocol.header import decode_request_header
 from barnabas.protocol.messages.produce import (
     API,
     PartitionProduceResponse,
@@ -45,12 +51,9 @@ MOST: Final = 16
 """The partitions that a connection remembers."""
 COST: Final = 32
 """The requests after which another partition may take the place of those."""
-_PREFIX_AT: Final = 8
-"""The size of what comes first in a request: API, version, correlation id."""
 _ATTRIBUTES: Final = 5
 _PRODUCER: Final = 9
 _EPOCH: Final = 10
-_LENGTH: Final = Struct(">i")
 _LONGEST_LENGTH: Final = 5
 """Bytes of a length field."""
 _TAGS: Final = Struct(">3s")
@@ -60,7 +63,6 @@ _OFFSETS: Final = Struct(">qqq")
 _MARKS: Final = _OFFSETS.pack(-0x5EED_5EED, NO_TIMESTAMP, -0x5EED_5EEE)
 _MARKED: Final = _OFFSETS.unpack(_MARKS)
 """Offsets that no answer has: they mark the place of the real ones."""
-_length_field: Final = lru_cache(4096)(write_uvarint)
 
 
 class _Known(NamedTuple):
@@ -125,7 +127,7 @@ class ProduceFastPath:
         """Append a batch that is certainly the next one; return the answer, else None."""
         size = len(frame)
         # The length of the records and the records: how many bytes the first has tells the sum.
-        rest = size - self._tail - _PREFIX_AT - self._prefix
+        rest = size - self._tail - CONTENT_AT - self._prefix
         if rest < HEADER_SIZE + _LONGEST_LENGTH:
             return None
         width = (rest.bit_length() + 6) // 7 if self._flexible else 4
@@ -133,10 +135,10 @@ class ProduceFastPath:
         known = self._known.get(prefix)
         records = rest - width
         if known is None or (
-            length != _length_field(records + 1)
+            length != COMPACT_LENGTH(records + 1)
             or _TAGS.unpack_from(frame, size - 3)[0] != _NO_TAGS
             if self._flexible
-            else length != _LENGTH.pack(records)
+            else length != LENGTH.pack(records)
         ):
             return None
         place, epoch, topic_id, opener, asker, standing, pack, answer, head, tail = known
@@ -191,11 +193,11 @@ class ProduceFastPath:
         records = data.records
         if answer.error_code or not isinstance(records, memoryview):
             return
-        length = self._length(len(records))
+        length = records_length(len(records), flexible=self._flexible)
         prefix_end = len(frame) - self._tail - len(records) - len(length)
-        if prefix_end > _PREFIX_AT + LARGEST_PREFIX:
+        if prefix_end > CONTENT_AT + LARGEST_PREFIX:
             return
-        prefix = bytes(frame[_PREFIX_AT:prefix_end])
+        prefix = bytes(frame[CONTENT_AT:prefix_end])
         self._prefix = len(prefix)
         known = self._known.get(prefix)
         opener = None
@@ -226,7 +228,7 @@ class ProduceFastPath:
             asker,
             None if asker is None else asker.standing(),
             _packer(len(head), len(tail)),
-            _LENGTH.size + len(head) + _OFFSETS.size + len(tail),
+            LENGTH.size + len(head) + _OFFSETS.size + len(tail),
             head,
             tail,
         )
@@ -242,10 +244,6 @@ class ProduceFastPath:
             and (known.topic_id is None or self._cache.topic_name(known.topic_id) == name)
             and known.standing is (None if asker is None else asker.standing())
         )
-
-    def _length(self, size: int) -> bytes:
-        """Return the length field of records."""
-        return write_uvarint(size + 1) if self._flexible else _LENGTH.pack(size)
 
     def _is_canonical(self, frame: memoryview, request: ProduceRequest) -> bool:
         """Return whether the request has no bytes that its meaning does not need.
@@ -268,5 +266,4 @@ class ProduceFastPath:
         )
         body = encode(ProduceResponse(responses=[topic]), self._version)
         head, _, tail = body.partition(_MARKS)
-        header = encode_response_header(API.key, self._version, 0)
-        return header[_LENGTH.size :] + head, tail
+        return answer_header(API, self._version) + head, tail

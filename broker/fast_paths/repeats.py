@@ -11,12 +11,12 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from barnabas.broker.fast_paths.wire import CONTENT_AT, LENGTH, answer_header
 from barnabas.broker.handlers import add_partitions_to_txn, end_txn
 from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Part
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.protocol.codec import encode
-from barnabas.protocol.header import encode_response_header
 from barnabas.protocol.schema import Api
 
 LARGEST: Final = 1024
@@ -25,9 +25,6 @@ MOST: Final = 16
 """The requests that a connection remembers."""
 COST: Final = 32
 """The requests after which another one may take the place of those."""
-_LENGTH_SIZE: Final = 4
-_REQUEST_AT: Final = 8
-"""The size of what comes first in a request: API, version, correlation id."""
 _START: Final = Struct(">ii")
 """The length and the correlation id of an answer."""
 _correlation_id: Final = Struct(">4xi").unpack_from
@@ -63,7 +60,7 @@ class RepeatFastPath:
 
     def serve(self, frame: memoryview, _received_ms: int) -> list[Part] | None:
         """Serve a request that is certainly carried out at once; return the answer, else None."""
-        known = self._known.get(bytes(frame[_REQUEST_AT:]))
+        known = self._known.get(bytes(frame[CONTENT_AT:]))
         if known is None:
             return None
         again, asker, standing, answer = known
@@ -73,7 +70,7 @@ class RepeatFastPath:
             return None
         self._credit += 1
         (correlation_id,) = _correlation_id(frame)
-        return [_START.pack(_LENGTH_SIZE + len(answer), correlation_id) + answer]
+        return [_START.pack(LENGTH.size + len(answer), correlation_id) + answer]
 
     def learn(
         self, frame: memoryview, request: Any, context: RequestContext, response: Any
@@ -82,7 +79,7 @@ class RepeatFastPath:
         self._credit += 1
         if len(frame) > LARGEST:
             return
-        asker, content = context.asker, bytes(frame[_REQUEST_AT:])
+        asker, content = context.asker, bytes(frame[CONTENT_AT:])
         standing = None if asker is None else asker.standing()
         known = self._known.get(content)
         if known is not None and known.standing is standing:
@@ -96,8 +93,7 @@ class RepeatFastPath:
                 return
             self._known.clear()
             self._credit = 0
-        header = encode_response_header(self._api.key, self._version, 0)
-        answer = header[_LENGTH_SIZE:] + encode(response, self._version)
+        answer = answer_header(self._api, self._version) + encode(response, self._version)
         self._known[content] = _Known(again, asker, standing, answer)
 
 

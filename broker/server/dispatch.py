@@ -88,6 +88,10 @@ class FastPath(Protocol):
         ...
 
 
+MakeFastPath = Callable[[int], FastPath]
+"""Makes a fast path for a version of an API."""
+
+
 class Route(NamedTuple):
     """One row of the dispatch table: an API, its served versions and its handler."""
 
@@ -99,7 +103,7 @@ class Route(NamedTuple):
     generator function, as a handler may."""
     for_brokers: bool = False
     """Whether only brokers send the requests, which quotas do not limit."""
-    fast_path: Callable[[int], FastPath] | None = None
+    fast_path: MakeFastPath | None = None
     """Makes a fast path for a version of the API. A route with another handler needs another one or
     none, because requests on the fast path do not reach the handler."""
 
@@ -353,9 +357,8 @@ class Dispatcher:
         served: the protocol cannot answer these, except ApiVersions in version 0.
         """
         received_ms, started = arrival
-        quotas = self._quotas
-        limited = quotas is not None and bool(quotas.limits)
-        if peer.fast_paths and not limited and len(frame) >= _KEY.size:
+        quotas = self._quotas if self._quotas is not None and self._quotas.limits else None
+        if peer.fast_paths and quotas is None and len(frame) >= _KEY.size:
             known = peer.fast_paths.get(_unpack_key(frame)[0])
             if known is not None:
                 parts = known[1].serve(frame, received_ms)
@@ -375,7 +378,7 @@ class Dispatcher:
             return self._unknown_api_versions(context, started, peer)
         size = len(frame)
         served.bytes_in.value += size
-        if quotas is not None and limited and not served.route.for_brokers:
+        if quotas is not None and not served.route.for_brokers:
             charge = quotas.charge(peer.principal.name, client_id or "", peer, started)
             if charge is not None:
                 context.charge = charge
@@ -393,7 +396,7 @@ class Dispatcher:
             response = served.handle(request, context)
             if response is None or type(response) is served.response:
                 answer = self._answer(served, context, started, response)
-                if served.fast_path is not None and response is not None and not limited:
+                if served.fast_path is not None and response is not None and quotas is None:
                     self._learn(served, frame, request, context, response, peer)
                 return answer
         except TooManyElements:

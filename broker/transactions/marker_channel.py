@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from barnabas.broker.cluster.peers import Then
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester, Then
+from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.write_txn_markers import (
     API,

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.peers import Then
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
-from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester, Then
+from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester
 from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.add_partitions_to_txn import (

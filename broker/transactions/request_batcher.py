@@ -5,10 +5,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from barnabas.broker.cluster.peers import Then
 from barnabas.protocol.schema import Api
 
 B = TypeVar("B")
-Then = Callable[[Any], None]
 
 
 class Requester(Protocol):

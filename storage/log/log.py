@@ -10,7 +10,6 @@ offline. Without a free file descriptor a method raises OutOfDescriptors, and th
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.config.key import INT_MAX
@@ -32,7 +31,7 @@ from barnabas.protocol.records.checksum import crc32c
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import MIN_RECORD
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.files.errors import LogDirFailed, lacks_descriptors
+from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.log.flush import FlushJob, FlushState
 from barnabas.storage.log.leader_epochs import LeaderEpochCache
 from barnabas.storage.log.log_parts import LogAppendInfo, LogLocation, LogOptions, LogParts
@@ -239,8 +238,7 @@ class Log:
             self.segments.active.append_one(data, last_offset, max_ms)
         except OSError as error:
             # `append_as_leader` refuses the batch from now on.
-            with suppress(LogDirFailed):
-                self.log_dir.fail(error)
+            self.log_dir.take_offline(error)
             return -1
         self.log_end_offset = end_offset = last_offset + 1
         if entry is not None:
@@ -317,8 +315,7 @@ class Log:
                 self.producers.map_end_offset = self.log_end_offset = offset + 1
         except OSError as error:
             # `append_as_leader` refuses the batch from now on.
-            with suppress(LogDirFailed):
-                self.log_dir.fail(error)
+            self.log_dir.take_offline(error)
             return -1
         return offset
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.protocol.records.batch import (
     HEADER_SIZE,
-    LOG_OVERHEAD,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
@@ -194,30 +193,21 @@ class Segment:
 
     def append_one(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
         """Write one batch, renumbered from the end of the segment, which is open and has room."""
-        file, position = self.active_file, self.size
+        file, position, size = self.active_file, self.size, len(data)
         assert file is not None
         file.append(data)
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.max_timestamp_offset = last_offset
-        if self._since_index_entry > self._index_interval:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
-            self._since_index_entry = 0
-        size = len(data)
-        self._since_index_entry += size
-        self.next_offset = next_offset = last_offset + 1
+        self._note(last_offset, position, max_timestamp, size)
         self.size = position = position + size
-        hints = self._hints
-        if len(hints) >= _HINTS:
-            hints.clear()
-        hints[next_offset] = position
+        self._hint(last_offset + 1, position)
 
     def note_batch(self, last_offset: int, position: int, header: BatchHeader) -> None:
         """Add a written batch to the indexes and to the segment's own state."""
         max_timestamp = header.max_timestamp
         if self.first_timestamp is None:
             self.first_timestamp = max_timestamp
+        self._note(last_offset, position, max_timestamp, header.size)
+
+    def _note(self, last_offset: int, position: int, max_timestamp: int, size: int) -> None:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -225,7 +215,7 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self._since_index_entry = 0
-        self._since_index_entry += LOG_OVERHEAD + header.batch_length
+        self._since_index_entry += size
         self.next_offset = last_offset + 1
 
     @property

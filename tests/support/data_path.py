@@ -59,6 +59,27 @@ def batch(*values: bytes, **options: Any) -> bytes:
     return build_batch(records, **options)
 
 
+def creation(
+    topic: str, partitions: int, configs: Mapping[str, str]
+) -> create_topics.CreateTopicsRequest:
+    """Return the request for a topic; `configs` have underscores for the dots."""
+    return create_topics.CreateTopicsRequest(
+        topics=[
+            create_topics.CreatableTopic(
+                name=topic,
+                num_partitions=partitions,
+                replication_factor=1,
+                assignments=[],
+                configs=[
+                    create_topics.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                    for key, value in configs.items()
+                ],
+            )
+        ],
+        timeout_ms=5000,
+    )
+
+
 class Client:
     """A client whose requests are about one topic, and mostly one partition."""
 
@@ -67,21 +88,7 @@ class Client:
 
     async def create(self, topic: str = "t", partitions: int = 1, **configs: str) -> bytes:
         """Create a topic, and return its id."""
-        request = create_topics.CreateTopicsRequest(
-            topics=[
-                create_topics.CreatableTopic(
-                    name=topic,
-                    num_partitions=partitions,
-                    replication_factor=1,
-                    assignments=[],
-                    configs=[
-                        create_topics.CreatableTopicConfig(name=key.replace("_", "."), value=value)
-                        for key, value in configs.items()
-                    ],
-                )
-            ],
-            timeout_ms=5000,
-        )
+        request = creation(topic, partitions, configs)
         answer = await self.connection.request(create_topics.API, request)
         assert answer.topics[0].error_code == 0, answer
         topic_id: bytes = answer.topics[0].topic_id

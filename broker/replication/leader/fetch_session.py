@@ -130,6 +130,10 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = self.used_ms = now_ms
 
+    def go_on(self) -> None:
+        """Go on to the epoch of the next request."""
+        self.epoch = 1 if self.epoch == _MAX_EPOCH else self.epoch + 1
+
     def forget(self, name: TopicKey, indexes: Iterable[int]) -> None:
         """Leave out partitions of a topic from now on."""
         for index in indexes:
@@ -282,7 +286,7 @@ class FetchSessionCache:
 
     def used(self, session: FetchSession, now_ms: int) -> None:
         """Go on to the next epoch of a session, from a request that changes no partitions."""
-        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.go_on()
         session.used_ms = now_ms
         del self._sessions[session.id]
         self._sessions[session.id] = session
@@ -349,7 +353,7 @@ class FetchSessionCache:
         if session.uses_topic_ids != by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         # Before the first step: no other request may have the same epoch.
-        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.go_on()
         return session
 
     def _without_session(

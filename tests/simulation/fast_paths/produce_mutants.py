@@ -50,7 +50,7 @@ MUTANTS = (
     # The dispatcher.
     Mutant(
         BEGIN,
-        "if peer.fast_paths and not limited and",
+        "if peer.fast_paths and quotas is None and",
         "if peer.fast_paths and",
         "test_quota_that_is_set_holds_for_the_next_request",
     ),
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         SERVE,
-        "length != _length_field(records + 1) or ",
+        "length != COMPACT_LENGTH(records + 1) or ",
         "",
         "test_wrong_length_of_records_is_refused",
         (-3, 9),
@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         SERVE,
-        "else length != _LENGTH.pack(records)",
+        "else length != LENGTH.pack(records)",
         "else False",
         "test_wrong_length_of_records_is_refused",
         (-3, 8),
@@ -195,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         LEARN,
-        "if prefix_end > _PREFIX_AT + LARGEST_PREFIX:",
+        "if prefix_end > CONTENT_AT + LARGEST_PREFIX:",
         "if False:",
         "test_long_beginning_of_a_request_is_not_remembered",
         (513,),
@@ -369,8 +369,8 @@ MUTANTS = (
     ),
     Mutant(
         NEXT,
+        "self.log_dir.take_offline(error)",
         "self.log_dir.fail(error)",
-        "raise LogDirFailed('', '')",
         "test_full_disk_refuses_this_batch_and_the_next_ones",
     ),
     Mutant(
@@ -409,20 +409,20 @@ MUTANTS = (
     Mutant(TAKES, "or segment.index_full", "", "test_full_index_rolls"),
     Mutant(
         Segment.append_one,
-        "if max_timestamp > self.max_timestamp:",
-        "if True:",
+        "self._note(last_offset, position, max_timestamp, size)",
+        "self._note(last_offset, position, max_timestamp + 1, size)",
         "test_index_has_an_entry_for_some_batches",
     ),
     Mutant(
         Segment.append_one,
-        "self._since_index_entry > self._index_interval",
-        "self._since_index_entry >= 0",
+        "self._note(last_offset, position, max_timestamp, size)",
+        "self._note(last_offset, position, max_timestamp, 0)",
         "test_index_has_an_entry_for_some_batches",
     ),
     Mutant(
         Segment.append_one,
-        "if len(hints) >= _HINTS:",
-        "if False:",
+        "self._hint(last_offset + 1, position)",
+        "self._hint(last_offset + 1, position - size)",
         "test_many_batches_are_found_as_ever",
     ),
     # The producer.

@@ -29,6 +29,7 @@ from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin
 from tests.simulation.one_broker import broker_on
+from tests.support.data_path import creation
 from tests.support.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
@@ -285,21 +286,7 @@ class Twins:
 
     def create(self, topic: str = "t", partitions: int = 1, **configs: str) -> bytes:
         """Create a topic, and return its id."""
-        request = create_topics.CreateTopicsRequest(
-            topics=[
-                create_topics.CreatableTopic(
-                    name=topic,
-                    num_partitions=partitions,
-                    replication_factor=1,
-                    assignments=[],
-                    configs=[
-                        create_topics.CreatableTopicConfig(name=key.replace("_", "."), value=value)
-                        for key, value in configs.items()
-                    ],
-                )
-            ],
-            timeout_ms=5000,
-        )
+        request = creation(topic, partitions, configs)
         (made,) = self.ask(create_topics, request).topics
         if not made.error_code:
             self.ids[topic] = made.topic_id

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.transactions.request_batcher import RequestBatcher, Then
+from barnabas.broker.cluster.peers import Then
+from barnabas.broker.transactions.request_batcher import RequestBatcher
 from tests.unit.broker.transactions.fake_peer import turns
 
 

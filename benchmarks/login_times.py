@@ -35,6 +35,8 @@ from barnabas.protocol.types import uuid_text
 from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl import plain
 from barnabas.security.sasl.credentials import (
+    NO_CREDENTIAL,
+    NO_TOKEN,
     DelegationToken,
     ScramCredential,
     ScramMechanism,
@@ -107,6 +109,7 @@ class _Tokens:
             for name in _KNOWN
         }
         self._credentials = {name: _credential(mechanism) for name in _KNOWN}
+        self._credentials[NO_TOKEN.id] = NO_CREDENTIAL
 
     def find(self, token_id: str) -> DelegationToken | None:
         return self._tokens.get(token_id)

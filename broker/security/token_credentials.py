@@ -13,6 +13,8 @@ from typing import Any, Final
 from barnabas.broker.offload import Offload
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.security.sasl.credentials import (
+    NO_CREDENTIAL,
+    NO_TOKEN,
     DelegationToken,
     ScramCredential,
     ScramMechanism,
@@ -40,7 +42,9 @@ class TokenCredentials:
         self._offload = offload
         self._spawn = spawn
         self._mechanisms = mechanisms
-        self._made: dict[_Key, ScramCredential] = {}
+        self._made: dict[_Key, ScramCredential] = {
+            (NO_TOKEN.id, mechanism): NO_CREDENTIAL for mechanism in ScramMechanism
+        }
         self._being_made: dict[_Key, asyncio.Future[ScramCredential]] = {}
         self._new: dict[str, None] = {}
         """Ids of tokens that may lack a credential."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Self
 
-from barnabas.security.principal import Principal
+from barnabas.security.principal import ANONYMOUS, Principal
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
 """Limits of AlterUserScramCredentials. Kafka's tools choose the minimum."""
 
 _SALT_BITS: Final = 130
+_NEVER_MS: Final = (1 << 63) - 1
 _FIELDS: Final = ("salt", "stored_key", "server_key", "iterations")
 
 
@@ -155,6 +156,12 @@ class DelegationToken:
         return principal == self.requester or self.is_renewed_by(principal)
 
 
+NO_TOKEN: Final = DelegationToken("", ANONYMOUS, ANONYMOUS, (), 0, _NEVER_MS, _NEVER_MS, b"")
+"""The token in place of one that does not exist or has expired."""
+NO_CREDENTIAL: Final = ScramCredential(ScramMechanism.SHA_256, b"", b"", b"", 0)
+"""The credential of NO_TOKEN: too few iterations, so a stand-in takes its place."""
+
+
 def token_hmac(token_id: str, secret_key: str) -> bytes:
     """Return the HMAC of a token under `delegation.token.secret.key`."""
     import hmac
@@ -205,8 +212,10 @@ class StandIns:
     ) -> ScramCredential:
         """Return the credential of a token: milliseconds of work.
 
-        Its salt and iterations are those of an unknown token.
+        Its salt and iterations are those of an unknown token. NO_TOKEN has NO_CREDENTIAL.
         """
+        if token is NO_TOKEN:
+            return NO_CREDENTIAL
         salt = self.salt(mechanism, token.id)
         return ScramCredential.of_password(mechanism, token.password, salt, MIN_ITERATIONS)
 

@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl.credentials import (
     MIN_ITERATIONS,
+    NO_CREDENTIAL,
+    NO_TOKEN,
     DelegationToken,
     ScramCredential,
     ScramMechanism,
@@ -58,7 +60,7 @@ class Tokens(Protocol):
         self, mechanism: ScramMechanism, token: DelegationToken
     ) -> ScramCredential | Awaitable[ScramCredential]:
         """Return the credential of a token (`StandIns.token_credential`); an awaitable while it is
-        being made."""
+        being made. That of NO_TOKEN is NO_CREDENTIAL, found in the same way."""
         ...
 
 
@@ -109,16 +111,18 @@ class ScramServer:
     def _token(self, token_id: str, now_ms: int) -> Generator[Await, Any, "_Account"]:
         """Return the account of a token.
 
-        It does no work of its own: anyone can send ids of tokens, before authentication.
+        It does no work of its own: anyone can send ids of tokens, before authentication. A token
+        that does not count takes the path of one that does.
         """
-        owner, expires_ms, found = Principal(USER, token_id), None, None
-        token = None if self.tokens is None else self.tokens.find(token_id)
-        if self.tokens is not None and token is not None and not token.has_expired(now_ms):
-            owner, expires_ms = token.owner, token.expires_ms
+        token = NO_TOKEN if self.tokens is None else self.tokens.find(token_id) or NO_TOKEN
+        if token.has_expired(now_ms):
+            token = NO_TOKEN
+        found = NO_CREDENTIAL
+        if self.tokens is not None:
             made = self.tokens.credential(self.mechanism, token)
             found = made if isinstance(made, ScramCredential) else (yield Await(made))
         credential = self.stand_ins.credential(self.mechanism, token_id, found)
-        return _Account(owner, credential, expires_ms, by_token=True)
+        return _Account(token.owner, credential, token.expires_ms, by_token=True)
 
 
 class _Account(NamedTuple):

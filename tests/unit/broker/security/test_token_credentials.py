@@ -12,6 +12,8 @@ from barnabas.broker.security.token_credentials import TokenCredentials
 from barnabas.broker.store.embedded import EmbeddedStore
 from barnabas.security.principal import Principal
 from barnabas.security.sasl.credentials import (
+    NO_CREDENTIAL,
+    NO_TOKEN,
     DelegationToken,
     ScramCredential,
     ScramMechanism,
@@ -100,7 +102,7 @@ async def test_credential_goes_with_its_token(tokens: DelegationTokens) -> None:
         await tokens.create(token(token_id))
     assert await rig.make_all() == 4
     await tokens.change("one", lambda _: None)
-    assert {token_id for token_id, _ in rig.credentials._made} == {"two"}
+    assert {token_id for token_id, _ in rig.credentials._made} == {"two", NO_TOKEN.id}
 
 
 async def test_credential_of_a_token_that_is_gone_meanwhile_is_not_kept(
@@ -111,7 +113,17 @@ async def test_credential_of_a_token_that_is_gone_meanwhile_is_not_kept(
     await asyncio.sleep(0)
     await tokens.change("one", lambda _: None)
     assert await rig.make_all() == 1
-    assert not rig.credentials._made
+    assert {token_id for token_id, _ in rig.credentials._made} == {NO_TOKEN.id}
+
+
+async def test_no_token_is_found_as_a_token_is_and_has_no_usable_credential(
+    tokens: DelegationTokens,
+) -> None:
+    rig = Rig(tokens)
+    for mechanism in ScramMechanism:
+        assert rig.credentials.credential(mechanism, NO_TOKEN) is NO_CREDENTIAL
+        assert STAND_INS.credential(mechanism, "none", NO_CREDENTIAL) is not NO_CREDENTIAL
+    assert not rig.offload.waiting
 
 
 async def test_broker_that_stops_makes_no_more(tokens: DelegationTokens) -> None:

@@ -138,7 +138,7 @@ def idle(system: System) -> Figures:
 
 def _start_and_rest(system: System, site: security.Site) -> Figures:
     """Measure the start of a broker, its memory then, and after clients of each kind."""
-    start_up(system)  # does not count: what is run first reads files that the machine has not cached
+    start_up(system)  # not counted: the first start reads files that are not cached yet
     figures = {"start": start_up(system)["seconds"]}
     with Running(system), raw.connect(system.port):
         figures["memory"] = figures["memory in use"] = idle(system)["resident_mb"]

@@ -105,5 +105,6 @@ def _end(log: "Log", end: int, now_ms: int) -> Steps:
 
     yield rebuild
     producers.on_high_watermark(log.high_watermark)
-    log.producers = producers
+    replaced, log.producers = log.producers, producers
+    yield replaced.discard
     log.truncating = False

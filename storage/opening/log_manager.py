@@ -407,6 +407,7 @@ class LogManager:
         log = self._logs.pop((topic, partition), None)
         if log is not None:
             self.put_aside(log, suffix)
+            log.producers.discard()
 
     def drop_future(self, topic: str, partition: int) -> None:
         """Delete the future log, if there is one; raises LogDirFailed."""

@@ -115,6 +115,18 @@ def test_a_deleted_log_is_renamed_and_removed_later() -> None:
     manager.delete("t", 0)
 
 
+def test_producers_of_a_deleted_or_truncated_log_are_freed_one_by_one_on_its_thread() -> None:
+    manager = make(MemFiles())
+    log = create(manager, "t")
+    for producer_id in range(3):
+        put(log, b"v", base_sequence=0, producer_id=producer_id, producer_epoch=0)
+    replaced, work = log.producers, truncate(log, 2, now_ms=NOW)
+    work.complete()
+    assert (len(replaced), len(log.producers)) == (0, 2)
+    manager.delete("t", 0)
+    assert len(log.producers) == 0
+
+
 def test_flush_of_a_deleted_log_writes_no_snapshot_into_the_next_log_of_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -125,6 +125,9 @@ def main() -> None:
 
     The exit code is 130 after Ctrl-C, and 141 if the reader of the output has closed the pipe.
     """
+    if sys.platform == "win32":
+        click.echo("barnabas: Windows is not supported: use WSL or the container", err=True)
+        sys.exit(1)
     try:
         sys.exit(cli(prog_name="barnabas", standalone_mode=False) or 0)
     except click.UsageError as error:

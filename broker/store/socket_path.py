@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -19,6 +20,14 @@ def socket_address(path: str) -> Iterator[str]:
         yield path
         return
     directory, name = os.path.split(path)
+    if sys.platform != "linux":
+        import tempfile  # which imports shutil, before each start of a broker
+
+        with tempfile.TemporaryDirectory(dir="/tmp") as short:
+            link = os.path.join(short, "d")
+            os.symlink(os.path.abspath(directory), link)
+            yield os.path.join(link, name)
+        return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{name}"

@@ -184,10 +184,30 @@ def write_atomic(files: Files, path: str, data: Buffer, *, private: bool = False
     files.sync_dir(os.path.dirname(path))
 
 
-# fdatasync, RWF_NOWAIT and fallocate exist on Linux only; other systems use the plain calls.
-_sync = getattr(os, "fdatasync", os.fsync)
+# RWF_NOWAIT and fallocate exist on Linux only; other systems use the plain calls.
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _KEEP_SIZE = 1
+
+
+_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+_UNSUPPORTED = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)
+
+
+def _sync_device(fd: int, sync: Callable[[int], None]) -> None:
+    """Call `sync`, and let the device write its cache.
+
+    On macOS fsync(2) leaves the cache of the device alone, and F_FULLFSYNC does not; some file
+    systems lack it.
+    """
+    command = getattr(fcntl, "F_FULLFSYNC", None)
+    if command is not None:
+        try:
+            fcntl.fcntl(fd, command)
+            return
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+    sync(fd)
 
 
 _CACHESTAT = 451
@@ -308,15 +328,18 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        _sync(self._fd)
+        _sync_device(self._fd, _sync)
 
     def reserve(self, size: int) -> None:
+        if sys.platform != "linux":
+            return
         # Imported on first use. Python's posix_fallocate would change the file's length.
         import ctypes
 
-        if ctypes.CDLL(None, use_errno=True).fallocate64(
-            self._fd, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)
-        ):
+        libc = ctypes.CDLL(None, use_errno=True)
+        # musl has fallocate alone, with offsets of 64 bits.
+        fallocate = getattr(libc, "fallocate64", None) or libc.fallocate
+        if fallocate(self._fd, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)):
             error = ctypes.get_errno()
             if error != errno.EOPNOTSUPP:
                 raise OSError(error, os.strerror(error), self.path)
@@ -450,17 +473,18 @@ class OsFiles:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         fd = self._patiently(lambda: os.open(path, flags))
         try:
-            os.fsync(fd)
+            _sync_device(fd, os.fsync)
         finally:
             os.close(fd)
 
     def lock(self, path: str) -> Lock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            # lockf also excludes a JVM on the same directory; flock also excludes a second broker
-            # in this process.
+            # flock also excludes a second broker in this process, lockf also a JVM on the same
+            # directory. On macOS each excludes the other, within one process too.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if sys.platform == "linux":
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
             # The calls know only a descriptor; the message needs the path.

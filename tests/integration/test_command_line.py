@@ -326,3 +326,26 @@ def test_dump_log_reports_a_damaged_file(cli: Cli, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert b"valid=False" in done.stdout
     assert b"does not match its CRC" in done.stderr
+
+
+ON_WINDOWS = """
+import sys
+
+import click
+
+sys.platform = "win32"
+for module in ("fcntl", "pwd", "resource", "uvloop"):
+    sys.modules[module] = None
+sys.argv = ["barnabas", "serve"]
+from barnabas.cli.main import main
+
+main()
+"""
+
+
+def test_windows_is_refused_before_a_module_that_it_lacks_is_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ON_WINDOWS], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "barnabas: Windows is not supported: use WSL or the container\n"

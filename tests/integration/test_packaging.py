@@ -62,9 +62,11 @@ def succeed(*command: str | Path, cwd: Path) -> str:
 class Installation:
     """A venv without pip; `shared` lets it see the packages of the venv that runs the tests."""
 
-    def __init__(self, folder: Path, *, shared: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, shared: bool = True, python: str | Path = sys.executable
+    ) -> None:
         self.folder = folder
-        succeed(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+        succeed(python, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
         self.python = folder / "venv" / "bin" / "python"
         (self._libraries,) = (folder / "venv" / "lib").glob("python*/site-packages")
         if shared:
@@ -325,6 +327,27 @@ def test_lowest_versions_of_the_dependencies_run_a_broker(wheel: Path, tmp_path:
     succeed(
         *(installation.python, "-c", "import re2; assert re2.fullmatch('a+', 'aa')"), cwd=tmp_path
     )
+
+
+def find_python(version: str) -> Path:
+    """Return an interpreter of a version, of the system or of pyenv; skip the test without one."""
+    pyenv = Path.home() / ".pyenv" / "versions"
+    found = [shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python")]
+    ask = "import sys, ensurepip, venv; print('%d.%d' % sys.version_info[:2])"
+    for each in filter(None, found):
+        # A shim of pyenv without a version behind it fails.
+        told = subprocess.run([each, "-c", ask], capture_output=True, text=True, check=False)
+        if told.stdout.strip() == version:
+            return Path(each)
+    pytest.skip(f"no Python {version}")
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
+def test_other_versions_of_python_run_a_broker(wheel: Path, tmp_path: Path, version: str) -> None:
+    """Skipped without the interpreter, or without a package index for its dependencies."""
+    installation = Installation(tmp_path, shared=False, python=find_python(version))
+    install_from_index(installation, wheel)
+    installation.check()
 
 
 USE_WITHOUT_SPARK = """

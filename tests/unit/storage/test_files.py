@@ -1,10 +1,17 @@
 """The file system port: both implementations behave alike, and the one in memory can crash."""
 
+import ctypes
+import errno
+import fcntl
+import os
 import resource
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from barnabas.storage.files import files as files_module
 from barnabas.storage.files.files import Files, OsFiles, write_atomic
 from barnabas.storage.files.mem_files import Fault, MemFiles
 
@@ -179,3 +186,67 @@ def test_reserve_and_give_back_keep_the_file_size(
     assert (taken.st_size, left.st_size) == (3, 3)
     assert taken.st_blocks * 512 >= 1 << 20
     assert left.st_blocks * 512 < 1 << 20
+
+
+def test_platforms_without_fallocate_reserve_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = OsFiles().open(str(tmp_path / "log"), create=True)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    file.reserve(1 << 20)
+    assert (tmp_path / "log").stat().st_blocks == 0
+
+
+def test_reserve_calls_fallocate_where_the_c_library_has_no_fallocate64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(fallocate=libc.fallocate))
+    OsFiles().open(str(tmp_path / "log"), create=True).reserve(1 << 20)
+    assert (tmp_path / "log").stat().st_blocks * 512 >= 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("error", "synced"),
+    [(None, ["device"] * 2), (errno.ENOTSUP, ["file", "directory"]), (errno.EIO, None)],
+    ids=["supported", "not supported", "failed"],
+)
+def test_sync_lets_the_device_write_its_cache_where_fsync_does_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int | None,
+    synced: list[str] | None,
+) -> None:
+    calls: list[str] = []
+
+    def control(_fd: int, command: int) -> None:
+        assert command == 51
+        if error is not None:
+            raise OSError(error, "refused")
+        calls.append("device")
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(files_module, "_sync", lambda _: calls.append("file"))
+    monkeypatch.setattr(os, "fsync", lambda _: calls.append("directory"))
+    files = OsFiles()
+    file = files.open(str(tmp_path / "log"), create=True)
+    if synced is None:
+        for sync in (file.sync, lambda: files.sync_dir(str(tmp_path))):
+            with pytest.raises(OSError, match="refused"):
+                sync()
+    else:
+        file.sync()
+        files.sync_dir(str(tmp_path))
+    assert calls == (synced or [])
+
+
+def test_lock_is_taken_once_where_both_kinds_exclude_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "lockf", lambda *_: pytest.fail("the lock excludes itself"))
+    lock = OsFiles().lock(str(tmp_path / ".lock"))
+    with pytest.raises(BlockingIOError):
+        OsFiles().lock(str(tmp_path / ".lock"))
+    lock.release()

@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import struct
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -130,7 +131,11 @@ async def test_socket_is_for_its_user_only(served: ServedStore) -> None:
     assert stat.S_IMODE(os.stat(served.path).st_mode) == 0o600
 
 
-async def test_path_may_be_longer_than_a_socket_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+async def test_path_may_be_longer_than_a_socket_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
     directory = tmp_path / ("d" * 120)
     directory.mkdir()
     served = await ServedStore(directory).start()

@@ -56,6 +56,7 @@ class Outbox:
     __slots__ = (
         "_chunk",
         "_failed",
+        "_joins",
         "_left_of_turn",
         "_loop",
         "_offload",
@@ -82,6 +83,7 @@ class Outbox:
         self._parts: deque[Part | SliceReader] = deque()
         self._chunk = _WORTH_SENDING
         self._left_of_turn = BYTES_PER_TURN
+        self._joins = False
         self._paused = False
         self._on_disk = False
         self._turn_over = False
@@ -95,6 +97,8 @@ class Outbox:
         """Use the transport from now on."""
         self._transport = transport
         self._socket = descriptor_behind(transport)
+        # The writelines of asyncio in Python 3.12 and 3.13.0 does not report what it buffers.
+        self._joins = type(transport).__module__.startswith("asyncio.")
         # Report any buffered byte: a file must not overtake it.
         transport.set_write_buffer_limits(high=0)
 
@@ -168,7 +172,10 @@ class Outbox:
         return None if data is None else memoryview(data)
 
     def _write(self, ready: list[bytes | memoryview], size: int) -> None:
-        self._transport.writelines(ready)
+        if self._joins:
+            self._transport.write(b"".join(ready))
+        else:
+            self._transport.writelines(ready)
         self._count(size)
         if self._transport.is_closing():
             # The peer is gone, and another connection may have its descriptor by now.

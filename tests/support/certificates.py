@@ -21,6 +21,19 @@ def common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Issued(NamedTuple):
     """A certificate with its private key and its authority."""
 
@@ -68,7 +81,8 @@ class Authority:
         above = self._above
         builder = above._builder(self.name, self.key.public_key(), _NOW - timedelta(days=2), 3650)
         basic = x509.BasicConstraints(ca=True, path_length=None)
-        return builder.add_extension(basic, critical=True).sign(above.key, hashes.SHA256())
+        builder = builder.add_extension(basic, critical=True).add_extension(_SIGNS, critical=True)
+        return builder.sign(above.key, hashes.SHA256())
 
     @property
     def pem(self) -> str:
@@ -123,9 +137,13 @@ class Authority:
         days: int,
     ) -> x509.CertificateBuilder:
         self._serial += 1
-        return x509.CertificateBuilder(
+        builder = x509.CertificateBuilder(
             self.name, subject, key, self._serial, begins, begins + timedelta(days=days)
         )
+        # Python 3.13 and later want both, unless told otherwise.
+        own = x509.SubjectKeyIdentifier.from_public_key(key)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        return builder.add_extension(own, critical=False).add_extension(signer, critical=False)
 
 
 def _general_name(host: str) -> x509.GeneralName:

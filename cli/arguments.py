@@ -1,8 +1,10 @@
-"""The syntax of values on the command line: KEY=VALUE pairs and escapes."""
+"""The syntax of values on the command line: KEY=VALUE pairs, times and escapes."""
 
 from collections.abc import Sequence
 
 import click
+
+from barnabas.cli.quantities import kafka_value, parse_time
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
@@ -14,6 +16,24 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
             raise click.UsageError(f"{pair!r} is not KEY=VALUE")
         parsed[key.strip()] = value
     return parsed
+
+
+def parse_configs(pairs: Sequence[str]) -> dict[str, str]:
+    """Return `key=value` arguments with the numbers that Kafka takes: `retention.ms=7d`."""
+    try:
+        return {key: kafka_value(key, value) for key, value in parse_pairs(pairs).items()}
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def parse_offset_or_time(text: str) -> tuple[int | None, int]:
+    """Return an offset and -1, or None and a time in ms, which has a unit, a date or a `@`."""
+    if text == "-1" or (text.isascii() and text.isdigit()):
+        return int(text), -1
+    try:
+        return None, parse_time(text.removeprefix("@"))
+    except ValueError as error:
+        raise click.UsageError(f"{error}, and no offset") from None
 
 
 def unescape(text: str) -> bytes:

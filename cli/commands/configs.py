@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options, store_options
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 
@@ -112,7 +112,7 @@ def alter(
             raise click.UsageError("--append and --subtract need a running broker: use --set")
         if not (sets or deletes):
             raise click.UsageError("give at least one change: --set or --delete")
-        stored.alter(kind, name, parse_pairs(sets), list(deletes))
+        stored.alter(kind, name, parse_configs(sets), list(deletes))
         target.done(f"Altered {kind} {name}.", kind=kind, name=name, altered=True)
         return
     changes: list[tuple[str, ConfigOperation, str | None]] = [
@@ -123,7 +123,7 @@ def alter(
         (append, ConfigOperation.APPEND),
         (subtract, ConfigOperation.SUBTRACT),
     ):
-        changes += [(key, operation, value) for key, value in parse_pairs(pairs).items()]
+        changes += [(key, operation, value) for key, value in parse_configs(pairs).items()]
     if not changes:
         raise click.UsageError("give at least one change: --set, --delete, --append or --subtract")
     target.administer(lambda admin: admin.alter_configs(_KINDS[kind], name, changes))

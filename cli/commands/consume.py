@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -10,10 +11,11 @@ import click
 
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
+from barnabas.cli.quantities import TIMES, parse_time
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group import GroupMember
-from barnabas.client.offsets import EARLIEST, LATEST
+from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.protocol.topic_partition import TopicPartition
 
 _MAX_FETCH = 8 * 1024 * 1024
@@ -30,7 +32,8 @@ _MAX_FETCH = 8 * 1024 * 1024
     "start",
     default="end",
     show_default=True,
-    help="beginning, end, an offset, -N (the last N) or @MS (a time in ms).",
+    metavar="FROM[:TO]",
+    help="beginning, end, an offset, -N (the last N) or a time: 2026-11-22, -1h or @MS.",
 )
 @click.option("-e", "--exit", "leave", is_flag=True, help="Stop at the end of the log.")
 @click.option("-c", "--count", type=int, help="Stop after this many records.")
@@ -59,14 +62,16 @@ def consume(
 
     The format takes kcat's fields: %s value, %k key, %h headers, %t topic, %p partition, %o offset,
     %T timestamp in ms, %S and %K lengths. --json prints one object a line.
+
+    `--from A:B` stops before B, an offset or a time: `consume orders -o -2h:-1h`.
     """
     if template is None:
         template = _line(key_delimiter, delimiter)
     render = compile_format(template, null=b"NULL" if null else b"")
     if target.as_json:
         render = _as_json
-    position = _parse_start(start)
-    if group is not None and (partitions or position.number is not None):
+    position, until = _parse_range(start)
+    if group is not None and (partitions or until or position.number is not None):
         raise click.UsageError("with --group the group sets partitions and offsets: omit -p and -o")
     reset = EARLIEST if start == "beginning" else LATEST
     settings = FetchSettings(
@@ -76,13 +81,15 @@ def consume(
     async def work(cluster: Cluster) -> None:
         consumer = Consumer(cluster, settings)
         async with AsyncExitStack() as stack:
-            member = None
+            member, ends = None, dict[TopicPartition, int]()
             if group is not None:
                 member = GroupMember(cluster, consumer, group, topics)
                 await stack.enter_async_context(member)
             else:
-                await _assign(cluster, consumer, topics, partitions, position)
-            await _print(consumer, member, render, count, leave)
+                wanted = await _partitions(cluster, topics, partitions)
+                await _assign(consumer, wanted, position)
+                ends = {} if until is None else await _ends(cluster, settings, wanted, until)
+            await _print(consumer, member, render, count, leave, ends)
 
     target.run(work)
 
@@ -93,17 +100,22 @@ async def _print(
     render: Render,
     left: int | None,
     leave: bool,
+    ends: Mapping[TopicPartition, int],
 ) -> None:
+    """Print the records that arrive: at most `left`, and of each partition those before its end."""
     while left is None or left > 0:
         if member is not None:
             await member.ensure_joined()
         messages = await consumer.poll()
+        if ends:
+            messages = [each for each in messages if each.offset < ends[_partition_of(each)]]
+            for partition, end in ends.items():
+                if consumer.positions.get(partition, LATEST) >= end:
+                    del consumer.positions[partition]
         if left is not None:
             for message in reversed(messages[left:]):
                 # Commit the printed records only, not all fetched records.
-                consumer.positions[TopicPartition(message.topic, message.partition)] = (
-                    message.offset
-                )
+                consumer.positions[_partition_of(message)] = message.offset
             messages = messages[:left]
             left -= len(messages)
         for message in messages:
@@ -111,8 +123,14 @@ async def _print(
         sys.stdout.buffer.flush()
         if member is not None and messages:
             await member.commit()
+        if ends and not consumer.positions:
+            return
         if leave and all(consumer.at_end(partition) for partition in consumer.positions):
             return
+
+
+def _partition_of(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic, message.partition)
 
 
 def _line(key_delimiter: str | None, delimiter: str) -> str:
@@ -129,23 +147,36 @@ class _Start:
     number: int | None = None
 
 
-def _parse_start(text: str) -> _Start:
+def _parse_range(text: str) -> tuple[_Start, _Start | None]:
+    """Parse FROM or FROM:TO; both may have colons, as times."""
+    start = _parse_start(text)
+    if start is not None:
+        return start, None
+    for colon in (place for place, character in enumerate(text) if character == ":"):
+        start, until = _parse_start(text[:colon]), _parse_start(text[colon + 1 :])
+        if start is not None and until is not None:
+            return start, until
+    raise click.UsageError(
+        f"--from {text}: give beginning, end, an offset, -N, or {TIMES.replace('or ms', 'or @MS')}"
+    )
+
+
+def _parse_start(text: str) -> _Start | None:
     if text in ("beginning", "end"):
         return _Start(text)
-    for prefix, word in (("@", "time"), ("-", "back"), ("", "offset")):
+    for prefix, word in (("-", "back"), ("", "offset")):
         digits = text.removeprefix(prefix)
         if text.startswith(prefix) and digits.isascii() and digits.isdigit():
             return _Start(word, int(digits))
-    raise click.UsageError(f"--from {text}: give beginning, end, an offset, -N or @MS")
+    try:
+        return _Start("time", parse_time(text.removeprefix("@")))
+    except ValueError:
+        return None
 
 
-async def _assign(
-    cluster: Cluster,
-    consumer: Consumer,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-    start: _Start,
-) -> None:
+async def _partitions(
+    cluster: Cluster, topics: tuple[str, ...], partitions: tuple[int, ...]
+) -> list[TopicPartition]:
     wanted = []
     for name in topics:
         known = (await cluster.topic(name)).leaders
@@ -153,6 +184,10 @@ async def _assign(
             numbers = ", ".join(map(str, sorted(absent)))
             raise click.ClickException(f"topic {name} has no partition {numbers}")
         wanted += [TopicPartition(name, partition) for partition in partitions or sorted(known)]
+    return wanted
+
+
+async def _assign(consumer: Consumer, wanted: Sequence[TopicPartition], start: _Start) -> None:
     match start:
         case _Start("beginning"):
             consumer.assign(dict.fromkeys(wanted, EARLIEST))
@@ -164,6 +199,26 @@ async def _assign(
             await consumer.seek_to_timestamp(dict.fromkeys(wanted, timestamp))
         case _Start("back", int(count)):
             await consumer.seek_back(wanted, count)
+
+
+async def _ends(
+    cluster: Cluster, settings: FetchSettings, wanted: Sequence[TopicPartition], until: _Start
+) -> dict[TopicPartition, int]:
+    """Return the offset of each partition before which to stop."""
+    if until.word == "offset" and until.number is not None:
+        return dict.fromkeys(wanted, until.number)
+    word = EARLIEST if until.word == "beginning" else LATEST
+    last = await find_offsets(
+        cluster, dict.fromkeys(wanted, word), read_committed=settings.read_committed
+    )
+    ends = {partition: row.offset for partition, row in last.items()}
+    if until.word == "back" and until.number is not None:
+        return {partition: max(end - until.number, 0) for partition, end in ends.items()}
+    if until.word == "time" and until.number is not None:
+        found = await find_offsets(cluster, dict.fromkeys(wanted, until.number))
+        # Without a record that late the end is that of now.
+        ends |= {partition: row.offset for partition, row in found.items() if row.offset >= 0}
+    return ends
 
 
 def _as_json(message: Message) -> bytes:

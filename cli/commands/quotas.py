@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options
 from barnabas.client.admin import Admin, Entity
 
@@ -113,7 +113,7 @@ def set_quotas(target: Target, entity: Entity, pairs: tuple[str, ...]) -> None:
     `quotas set --user alice --client-defaults producer_byte_rate=1048576`
     """
     _named(entity)
-    changes = {key: _number(key, value) for key, value in parse_pairs(pairs).items()}
+    changes = {key: _number(key, value) for key, value in parse_configs(pairs).items()}
     target.administer(lambda admin: admin.alter_client_quotas(entity, changes))
     target.done(f"Set quotas of {_name(entity)}.", entity=entity, set=changes)
 

@@ -1,17 +1,19 @@
 """`barnabas topics`: list, describe, create, alter and delete topics."""
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final
 
 import click
 
-from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.arguments import parse_configs, parse_offset_or_time
 from barnabas.cli.common import Target, cluster_options
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.partition_admin import PartitionAdmin, Reassignment
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.types import uuid_text
 
@@ -21,6 +23,10 @@ _UNDER_REPLICATED, _UNDER_MIN_ISR, _AT_MIN_ISR, _UNAVAILABLE = _FILTERS = (
     "at-min-isr",
     "unavailable",
 )
+UNHEALTHY: Final = 3
+"""The exit code of a check that has found something."""
+_PATTERN: Final = frozenset("*?[")
+"""Characters that no name of a topic has."""
 _UNHEALTHY_COLUMNS = ["topic", "partition", "leader", "replicas", "isr", "lacks"]
 
 
@@ -65,11 +71,15 @@ def _replication_factor(topic: TopicInfo) -> int:
 def describe(target: Target, name: str | None, **wanted: bool) -> None:
     """Show a topic's partitions: leader, replicas, ISR, offsets.
 
-    With a filter, show only the partitions that match it, of topic NAME or of all topics.
+    With a filter, show only the partitions that match it, of topic NAME or of all topics. The exit
+    code is 3 then if there is one.
     """
     filters = [each for each in _FILTERS if wanted[each.replace("-", "_")]]
     if filters:
-        target.show(_UNHEALTHY_COLUMNS, target.run(lambda c: _find_unhealthy(c, name, filters)))
+        rows = target.run(lambda cluster: _find_unhealthy(cluster, name, filters))
+        target.show(_UNHEALTHY_COLUMNS, rows)
+        if rows:
+            raise click.exceptions.Exit(UNHEALTHY)
     elif name is None:
         raise click.UsageError("name a topic, or give a filter such as --under-replicated")
     else:
@@ -148,42 +158,87 @@ async def _min_isr(cluster: Cluster, topic: str) -> int:
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-p", "--partitions", default=-1, help="Partitions; -1: num.partitions.")
 @click.option("-r", "--replication-factor", default=-1, help="Replicas; -1: the broker's default.")
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+@click.option("--if-not-exists", is_flag=True, help="Leave topics that exist as they are.")
 @cluster_options
 def create(
-    target: Target, name: str, partitions: int, replication_factor: int, configs: tuple[str, ...]
+    target: Target,
+    names: tuple[str, ...],
+    partitions: int,
+    replication_factor: int,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
 ) -> None:
-    """Create a topic."""
-    overrides = parse_pairs(configs)
-    row = target.administer(
-        lambda admin: admin.create_topic(
-            name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            configs=overrides,
-        )
-    )
-    target.done(
-        f"Created {name} with {row.num_partitions} partition(s).",
-        topic=name,
-        id=uuid_text(row.topic_id),
-        partitions=row.num_partitions,
-    )
+    """Create topics.
+
+    `topics create orders -p 12 -c retention.ms=7d -c segment.bytes=512MB`
+    """
+    overrides = parse_configs(configs)
+
+    async def work(admin: Admin) -> None:
+        for name in dict.fromkeys(names):
+            try:
+                row = await admin.create_topic(
+                    name,
+                    partitions=partitions,
+                    replication_factor=replication_factor,
+                    configs=overrides,
+                )
+            except KafkaError as error:
+                if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+                target.done(f"{name} exists already.", topic=name, created=False)
+                continue
+            target.done(
+                f"Created {name} with {row.num_partitions} partition(s).",
+                topic=name,
+                id=uuid_text(row.topic_id),
+                partitions=row.num_partitions,
+                created=True,
+            )
+
+    target.administer(work)
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--if-exists", is_flag=True, help="Do not fail for topics that do not exist.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
-def delete(target: Target, name: str, yes: bool) -> None:
-    """Delete a topic with all its records."""
-    if not yes:
-        click.confirm(f"Delete {name} and all its records?", abort=True, err=True)
-    target.administer(lambda admin: admin.delete_topic(name))
-    target.done(f"Deleted {name}.", topic=name, deleted=True)
+def delete(target: Target, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
+    """Delete topics with all their records. A NAME may be a pattern.
+
+    `topics delete 'test-*' --yes`
+    """
+
+    async def work(cluster: Cluster) -> None:
+        admin, found = Admin(cluster), await _matching(cluster, names, if_exists)
+        if found and not yes:
+            listed = ", ".join(found)
+            click.confirm(f"Delete {listed} and all records in it?", abort=True, err=True)
+        for name in found:
+            await admin.delete_topic(name)
+            target.done(f"Deleted {name}.", topic=name, deleted=True)
+
+    target.run(work)
+
+
+async def _matching(cluster: Cluster, names: Sequence[str], if_exists: bool) -> list[str]:
+    """Return the topics with these names or patterns; without `if_exists` each must have one."""
+    await cluster.refresh()
+    found: list[str] = []
+    for name in names:
+        matching = [name] if name in cluster.topics else []
+        if _PATTERN.intersection(name):
+            listed = (each.name for each in cluster.topics.values() if not each.is_internal)
+            matching = sorted(each for each in listed if fnmatchcase(each, name))
+        if not matching and not if_exists:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+        found += matching
+    return list(dict.fromkeys(found))
 
 
 @topics.command()
@@ -200,7 +255,7 @@ def alter(
     deleted: tuple[str, ...],
 ) -> None:
     """Add partitions to a topic or change its configuration."""
-    changes = [(key, ConfigOperation.SET, value) for key, value in parse_pairs(configs).items()]
+    changes = [(key, ConfigOperation.SET, value) for key, value in parse_configs(configs).items()]
     resets = [(key, ConfigOperation.DELETE, None) for key in deleted]
     if partitions is None and not changes and not resets:
         raise click.UsageError(
@@ -219,17 +274,38 @@ def alter(
 
 @topics.command("delete-records")
 @click.argument("name")
-@click.option("-p", "--partition", type=int, required=True)
+@click.option("-p", "--partition", type=int, help="Only this partition.")
 @click.option(
-    "-o", "--before", type=int, default=-1, help="First offset to keep; -1: the end of the log."
+    "-o",
+    "--before",
+    default="-1",
+    show_default=True,
+    metavar="OFFSET|TIME",
+    help="First offset, or first time, to keep; -1: the end of the log.",
 )
 @cluster_options
-def delete_records(target: Target, name: str, partition: int, before: int) -> None:
-    """Delete the records of a partition below an offset."""
-    done = target.administer(
-        lambda admin: admin.delete_records({TopicPartition(name, partition): before})
-    )
-    start = done[TopicPartition(name, partition)]
-    target.done(
-        f"{name}-{partition} now starts at {start}.", topic=name, partition=partition, start=start
-    )
+def delete_records(target: Target, name: str, partition: int | None, before: str) -> None:
+    """Delete the records of a topic below an offset, or older than a time.
+
+    `topics delete-records orders --before -7d`
+    """
+    offset, timestamp = parse_offset_or_time(before)
+
+    async def work(cluster: Cluster) -> dict[TopicPartition, int]:
+        admin, known = Admin(cluster), (await cluster.topic(name)).leaders
+        wanted = [TopicPartition(name, each) for each in sorted(known)]
+        if partition is not None:
+            wanted = [TopicPartition(name, partition)]
+        if offset is not None:
+            return await admin.delete_records(dict.fromkeys(wanted, offset))
+        found = await find_offsets(cluster, dict.fromkeys(wanted, timestamp))
+        # Without a record that late all are older: -1 is the end of the log.
+        return await admin.delete_records({key: row.offset for key, row in found.items()})
+
+    for key, start in target.run(work).items():
+        target.done(
+            f"{name}-{key.partition} now starts at {start}.",
+            topic=name,
+            partition=key.partition,
+            start=start,
+        )

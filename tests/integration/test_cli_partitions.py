@@ -137,7 +137,9 @@ def test_topics_describe_filters_partitions_with_problems(
     filters = ("--under-replicated", "--under-min-isr", "--at-min-isr", "--unavailable")
 
     def lacking(*arguments: str) -> dict[str, list[str]]:
-        rows = cli.json("topics", "describe", *arguments)
+        code, out, errors = cli.run("topics", "describe", *arguments, "--json")
+        rows = json.loads(out)
+        assert (code, errors) == (3 if rows else 0, b"")
         return {row["topic"]: row["lacks"] for row in rows if row["topic"] in NAMES}
 
     cluster.wait_until_in_sync()

@@ -5,7 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,67 @@ def test_topics(cli: Cli) -> None:
     assert b"retention.ms\t2000\ttopic" in cli("configs", "describe", "topic", "books")
     cli("topics", "delete", "books", "--yes")
     assert b"books" not in cli("topics", "list")
+
+
+def test_several_topics_are_created_and_deleted_by_pattern(cli: Cli) -> None:
+    cli("topics", "create", "many-1", "many-2", "-c", "retention.ms=7d", "-c", "segment.bytes=1MB")
+    assert b"retention.ms\t604800000\ttopic" in cli("configs", "describe", "topic", "many-2")
+    assert b"segment.bytes\t1048576\ttopic" in cli("configs", "describe", "topic", "many-1")
+    code, _, errors = cli.run("topics", "create", "many-1")
+    assert (code, b"many-1" in errors) == (1, True)
+    told = cli("topics", "create", "many-1", "many-3", "--if-not-exists").splitlines()
+    assert told == [b"many-1 exists already.", b"Created many-3 with 1 partition(s)."]
+    code, _, errors = cli.run("topics", "create", "x", "-c", "retention.ms=7MB")
+    assert (code, errors.splitlines()[-1]) == (
+        2,
+        b"Error: 7MB is not a duration such as 7d, 90m or 500ms",
+    )
+    deleted = cli("topics", "delete", "many-[12]", "many-3", "--yes").splitlines()
+    assert deleted == [b"Deleted many-1.", b"Deleted many-2.", b"Deleted many-3."]
+    for gone in ("many-1", "many-*"):
+        code, _, errors = cli.run("topics", "delete", gone, "--yes")
+        assert (code, f"no topic {gone}" in errors.decode()) == (1, True)
+        assert cli("topics", "delete", gone, "--yes", "--if-exists") == b""
+
+
+def test_ranges_and_times(cli: Cli) -> None:
+    def consumed(start: str) -> list[bytes]:
+        return cli("consume", "ranges", "-o", start, "-e").splitlines()
+
+    cli("topics", "create", "ranges", "-p", "2")
+    began = datetime.now(UTC)
+    cli("produce", "ranges", "-p", "0", stdin=b"a\nb\nc\nd\n")
+    between = wait_for_next_ms()
+    cli("produce", "ranges", "-p", "0", stdin=b"e\n")
+    assert consumed("1:3") == [b"b", b"c"]
+    assert consumed("-2:-1") == [b"d"]
+    assert consumed("3:1") == []
+    assert consumed("beginning:end") == [b"a", b"b", b"c", b"d", b"e"]
+    assert consumed(f"-1h:@{between}") == [b"a", b"b", b"c", b"d"]
+    assert consumed(f"{began:%Y-%m-%dT%H:%M}Z:{between}") == [b"a", b"b", b"c", b"d", b"e"]
+    assert consumed("1970-01-01:1970-01-02T00:00") == []
+    # Without --exit the end of a range is enough.
+    assert cli("consume", "ranges", "-p", "0", "-o", "0:1") == b"a\n"
+    code, _, errors = cli.run("consume", "ranges", "-o", "yesterday")
+    assert (code, b"2026-11-22" in errors) == (2, True)
+    cli("topics", "delete-records", "ranges", "--before", f"@{between}")
+    starts = [row["start"] for row in cli.json("topics", "describe", "ranges")]
+    assert starts == [4, 0]
+
+
+def wait_for_next_ms() -> int:
+    """Return a time in ms that all records before have passed, and none after has."""
+    now_ms = time.time_ns() // 1_000_000 + 1
+    while time.time_ns() // 1_000_000 < now_ms:
+        pass
+    return now_ms
+
+
+def test_filter_of_partitions_that_finds_something_ends_with_3(cli: Cli) -> None:
+    cli("topics", "create", "filtered", "-c", "min.insync.replicas=1")
+    assert cli("topics", "describe", "filtered", "--unavailable").count(b"\n") == 1
+    code, out, errors = cli.run("topics", "describe", "filtered", "--at-min-isr")
+    assert (code, errors, b"at-min-isr" in out) == (3, b"", True)
 
 
 def test_configs(cli: Cli) -> None:

@@ -1,0 +1,92 @@
+"""Times, durations and sizes as people write them on the command line."""
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+_DURATIONS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 7 * 86_400_000,
+}
+"""Milliseconds by unit."""
+_SIZES: Final = {
+    unit + suffix: 1024**power
+    for power, unit in enumerate(("B", "K", "M", "G", "T"))
+    for suffix in ((""), ("B"), ("iB"))
+    if unit != "B" or not suffix
+}
+"""Bytes by unit: the units of Kafka's own limits are powers of 1,024, with either name."""
+_KEY_UNITS: Final = (
+    (".ms", 1),
+    (".seconds", _DURATIONS["s"]),
+    (".minutes", _DURATIONS["m"]),
+    (".hours", _DURATIONS["h"]),
+)
+_SIZE_KEYS: Final = (".bytes", ".buffer.size", "_byte_rate")
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)")
+TIMES: Final = "a date or time (2026-11-22, 2026-11-22T10:00Z), an age (-1h) or ms since 1970"
+
+
+def parse_time(text: str, now_ms: int | None = None) -> int:
+    """Return milliseconds since 1970 of a date, a time, an age such as `-1h`, or milliseconds.
+
+    A time without a zone is UTC. Raises ValueError.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if text.startswith("-"):
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        return max(now_ms - parse_duration(text[1:]), 0)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text} is not {TIMES}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def parse_duration(text: str) -> int:
+    """Return the milliseconds of a duration such as `7d`, `1.5h` or `500ms`. Raises ValueError."""
+    return _scaled(text, _DURATIONS, "a duration such as 7d, 90m or 500ms")
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size such as `512MB`, `512MiB` or `1.5G`. Raises ValueError."""
+    return _scaled(text, _SIZES, "a size such as 512MB or 1GiB")
+
+
+def kafka_value(key: str, value: str) -> str:
+    """Return the value that Kafka takes for a key: 604800000 for `7d` of retention.ms.
+
+    A value without a unit, and one of another kind of key, stays as it is. Raises ValueError for a
+    unit that does not fit the key.
+    """
+    if not _NUMBER.fullmatch(value):
+        return value
+    if key.endswith(_SIZE_KEYS):
+        return str(parse_size(value))
+    for suffix, unit in _KEY_UNITS:
+        if key.endswith(suffix):
+            number, rest = divmod(parse_duration(value), unit)
+            if rest:
+                raise ValueError(f"{value} is not a whole number of {suffix[1:]}")
+            return str(number)
+    return value
+
+
+def _scaled(text: str, units: dict[str, int], expected: str) -> int:
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text} is not {expected}")
+    whole, _, fraction = match[1].partition(".")
+    # Exact: a float has too few digits for a large number of bytes.
+    scaled, rest = divmod(int(whole + fraction) * units[match[2]], 10 ** len(fraction))
+    if rest:
+        raise ValueError(f"{text} is not a whole number")
+    return int(scaled)

@@ -121,6 +121,7 @@ command_config = click.option(
     type=click.File(encoding="utf-8"),
     callback=lambda _context, _option, file: {} if file is None else parse_properties(file.read()),
     envvar="BARNABAS_COMMAND_CONFIG",
+    show_envvar=True,
     help="File with security keys of a client, by the names of Kafka or librdkafka.",
 )
 """The option with the security keys of a client, passed to the command as `properties`."""
@@ -135,6 +136,7 @@ def cluster_options(command: Command) -> Command:
         default="localhost:9092",
         show_default=True,
         envvar="BARNABAS_BOOTSTRAP_SERVER",
+        show_envvar=True,
         help="HOST:PORT of one or more brokers, separated by commas.",
     )
     @command_config

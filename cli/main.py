@@ -109,6 +109,20 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest a command for one that does not exist: Click knows the loaded ones only."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            if close := get_close_matches(args[0], _COMMANDS, 1):
+                text = f"{error.message} Did you mean {close[0]!r}?"
+                raise click.UsageError(text, error.ctx) from None
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (text, _) in _COMMANDS.items()])

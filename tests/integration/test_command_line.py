@@ -391,6 +391,12 @@ def test_dump_log_reports_a_damaged_file(cli: Cli, tmp_path: Path) -> None:
     assert b"does not match its CRC" in done.stderr
 
 
+def test_command_with_a_wrong_letter_is_answered_with_the_right_one(cli: Cli) -> None:
+    for wrong, right in ((["topcs"], "topics"), (["topics", "lst"], "list")):
+        code, _, errors = cli.run(*wrong)
+        assert (code, f"Did you mean '{right}'?" in errors.decode()) == (2, True)
+
+
 ON_WINDOWS = """
 import sys
 

@@ -72,6 +72,16 @@ class Target:
             for row in rows:
                 click.echo("\t".join(_text(row.get(column)) for column in columns))
 
+    def show_one(self, row: Mapping[str, Any]) -> None:
+        """Print one thing: a JSON object, or a line for each field, or for each item of a list."""
+        if self.as_json:
+            click.echo(json.dumps(row, indent=2))
+            return
+        width = max(map(len, row)) if sys.stdout.isatty() else 0
+        for name, value in row.items():
+            for item in (value or [None]) if isinstance(value, list) else [value]:
+                click.echo(f"{name:{width}}  {_text(item)}" if width else f"{name}\t{_text(item)}")
+
     def done(self, text: str, **facts: Any) -> None:
         """Report a change that was made: `text` for people, `facts` as the JSON answer."""
         click.echo(json.dumps(facts) if self.as_json else text)
@@ -99,6 +109,8 @@ def _text(value: Any) -> str:
         return "-"
     if isinstance(value, list):
         return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_text(item)}" for key, item in value.items())
     return str(value)
 
 

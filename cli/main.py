@@ -11,7 +11,14 @@ from barnabas import __version__
 
 _COMMANDS = {
     "serve": ("Run a broker.", "barnabas.cli.commands.serve:serve"),
-    "cluster": ("Run several brokers on this machine.", "barnabas.cli.commands.cluster:cluster"),
+    "cluster": (
+        "Run several brokers on this machine; show the state of any cluster.",
+        "barnabas.cli.commands.cluster:cluster",
+    ),
+    "brokers": (
+        "List and describe the brokers of a cluster.",
+        "barnabas.cli.commands.brokers:brokers",
+    ),
     "secure": (
         "Make certificates and a password for brokers on several hosts.",
         "barnabas.cli.commands.secure:secure",

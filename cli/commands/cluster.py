@@ -1,11 +1,15 @@
-"""`barnabas cluster`: several brokers on this machine, for development."""
+"""`barnabas cluster`: run several brokers on this machine; the state of any cluster."""
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_LEVELS,
@@ -14,13 +18,20 @@ from barnabas.cli.settings import (
     secured,
 )
 
+if TYPE_CHECKING:
+    from barnabas.cli.health import Problem
+    from barnabas.client.cluster import Cluster
+
 FIRST_ID = 1
 REPLICAS = 3
+UNHEALTHY: Final = 3
+"""The exit code for a cluster with problems."""
+_POLL_S: Final = 0.5
 
 
 @click.group()
 def cluster() -> None:
-    """Run several brokers on this machine."""
+    """Run several brokers on this machine; show the state of any cluster."""
 
 
 @cluster.command()
@@ -90,3 +101,80 @@ def up(
         )
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
+
+
+@cluster.command()
+@cluster_options
+def info(target: Target) -> None:
+    """Show id, controller, brokers, features and sizes of a cluster."""
+    target.show_one(target.run(_info))
+
+
+async def _info(cluster: "Cluster") -> dict[str, Any]:
+    from barnabas.cli.commands.brokers import broker_rows
+    from barnabas.client.admin import Admin, finalized_features
+    from barnabas.client.group_admin import GroupAdmin
+
+    rows = await broker_rows(cluster)
+    described = await Admin(cluster).describe_cluster()
+    features = await finalized_features(cluster)
+    topics = [topic for topic in cluster.topics.values() if not topic.is_internal]
+    return {
+        "cluster_id": described.cluster_id,
+        "controller": described.controller_id if described.controller_id >= 0 else None,
+        "brokers": [
+            {key: row[key] for key in ("broker", "address", "rack") if row[key] is not None}
+            for row in rows
+        ],
+        "features": dict(sorted(features.items())),
+        "topics": len(topics),
+        "partitions": sum(len(topic.leaders) for topic in topics),
+        "groups": len(await GroupAdmin(cluster).groups()),
+    }
+
+
+@cluster.command()
+@click.option("--watch", is_flag=True, help="Check again every second until Ctrl-C.")
+@click.option("--wait", type=float, metavar="SECONDS", help="Wait so long for a healthy cluster.")
+@cluster_options
+def health(target: Target, watch: bool, wait: float | None) -> None:
+    """Check the cluster: controller, leaders, ISR, log directories, and consumers held back.
+
+    Prints the problems. The exit code is 0 without one, and 3 otherwise.
+    """
+    from barnabas.cli.health import find_problems
+
+    def check() -> "list[Problem]":
+        return target.run(find_problems)
+
+    deadline = time.monotonic() + (wait or 0)
+    problems = _patiently(check, deadline)
+    while watch:
+        _show(target, problems)
+        time.sleep(1)
+        problems = check()
+    _show(target, problems)
+    if problems:
+        raise click.exceptions.Exit(UNHEALTHY)
+
+
+def _patiently(check: "Callable[[], list[Problem]]", deadline: float) -> "list[Problem]":
+    """Check until there is no problem or the deadline is over; so long the cluster may be away."""
+    while True:
+        late = time.monotonic() >= deadline
+        try:
+            problems = check()
+        except Exception:
+            if late:
+                raise
+        else:
+            if late or not problems:
+                return problems
+        time.sleep(_POLL_S)
+
+
+def _show(target: Target, problems: "list[Problem]") -> None:
+    if problems or target.as_json:
+        target.show(["check", "where", "problem"], [each._asdict() for each in problems])
+    else:
+        target.done("The cluster is healthy.")

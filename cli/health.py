@@ -1,0 +1,117 @@
+"""The health of a cluster: the problems that clients can see and an operator has to solve."""
+
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster, TopicInfo
+from barnabas.client.connection import BrokerUnreachable
+from barnabas.client.offsets import LATEST, find_offsets
+from barnabas.client.partition_admin import PartitionAdmin
+from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
+
+HELD_BACK_MS: Final = 60_000
+"""The age of the newest record of an open transaction from which it counts as a problem."""
+
+
+class Problem(NamedTuple):
+    """A problem: the check that found it, where, and what it is."""
+
+    check: str
+    where: str
+    problem: str
+
+
+async def find_problems(cluster: Cluster) -> list[Problem]:
+    """Check controller, partitions, log directories, and transactions that hold consumers back."""
+    await cluster.refresh()
+    described = await Admin(cluster).describe_cluster()
+    found: list[Problem] = []
+    if described.controller_id not in cluster.nodes:
+        found.append(Problem("controller", "cluster", "no broker is the controller"))
+    found += await _partitions(cluster)
+    for node in sorted(cluster.nodes):
+        found += await _directories(cluster, node)
+    found += await _held_back(cluster)
+    return found
+
+
+async def _partitions(cluster: Cluster) -> list[Problem]:
+    moving = await PartitionAdmin(cluster).reassignments()
+    found: list[Problem] = []
+    for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name):
+        lacking = list(_lacking(cluster, topic))
+        if not lacking:
+            continue
+        entries = await Admin(cluster).describe_configs(ResourceType.TOPIC, topic.name)
+        min_isr = next(int(e.value or 1) for e in entries if e.name == "min.insync.replicas")
+        for partition, leader, replicas, isr in lacking:
+            running = moving.get(TopicPartition(topic.name, partition))
+            missing = replicas - isr - set(running.adding if running is not None else ())
+            where = f"{topic.name}-{partition}"
+            if leader not in cluster.nodes:
+                found.append(Problem("leaders", where, "no leader"))
+            elif len(isr) < min_isr:
+                problem = f"{len(isr)} replicas are in sync, min.insync.replicas is {min_isr}"
+                found.append(Problem("isr", where, problem))
+            elif missing:
+                named = ", ".join(map(str, sorted(missing)))
+                found.append(Problem("isr", where, f"not in sync: broker {named}"))
+    return found
+
+
+def _lacking(cluster: Cluster, topic: TopicInfo) -> Iterator[tuple[int, int, set[int], set[int]]]:
+    """Yield partitions without a leader or without all replicas in sync: partition, leader,
+    replicas and ISR."""
+    for row in sorted(topic.description.partitions, key=lambda row: row.partition_index):
+        replicas, isr = set(row.replica_nodes), set(row.isr_nodes)
+        if row.leader_id not in cluster.nodes or isr < replicas:
+            yield row.partition_index, row.leader_id, replicas, isr
+
+
+async def _directories(cluster: Cluster, node: int) -> list[Problem]:
+    try:
+        directories = await Admin(cluster).describe_log_dirs(node)
+    except (BrokerUnreachable, OSError, TimeoutError) as error:
+        return [Problem("brokers", f"broker {node}", f"not reached: {error}")]
+    except KafkaError as error:
+        return [Problem("directories", f"broker {node}", str(error))]
+    return [
+        Problem("directories", f"broker {node}", f"{each.log_dir}: {_text(each.error_code)}")
+        for each in directories
+        if each.error_code
+    ]
+
+
+def _text(code: int) -> str:
+    return ErrorCode.of(code).text
+
+
+async def _held_back(cluster: Cluster) -> list[Problem]:
+    """Return the partitions where no record was added to the oldest open transaction lately."""
+    wanted = {
+        TopicPartition(topic.name, row.partition_index): LATEST
+        for topic in cluster.topics.values()
+        for row in topic.description.partitions
+        if row.leader_id in cluster.nodes and not topic.is_internal
+    }
+    # First the ends: a transaction that commits between the two requests does not hold back.
+    ends = await find_offsets(cluster, wanted)
+    stable = await find_offsets(cluster, wanted, read_committed=True)
+    held = [key for key in wanted if stable[key].offset < ends[key].offset]
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        Problem(
+            "transactions",
+            f"{each.topic}-{each.partition}",
+            f"an open transaction of producer {each.producer_id} holds read_committed consumers "
+            f"back; see `barnabas transactions why {each.topic}:{each.partition}`",
+        )
+        for each in await TransactionAdmin(cluster).open_in(held)
+        if now_ms - each.last_timestamp > HELD_BACK_MS
+        and each.start_offset <= stable[each.topic_partition].offset
+    ]

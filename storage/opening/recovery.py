@@ -91,7 +91,8 @@ class _Loader:
         names = self._files.listdir(self._location.directory)
         found = [self._segment(int(n.removesuffix(LOG))) for n in names if n.endswith(LOG)]
         trusted, suspect = _split(found, clean, recovery_point)
-        epochs = self._epochs(trusted, log_start_offset)
+        stored = self._stored_epochs()
+        epochs = self._epochs(stored, trusted, log_start_offset)
         scanned = self._scan(suspect, epochs)
         segments = trusted + scanned
         if not segments or segments[-1].next_offset < log_start_offset:
@@ -115,7 +116,7 @@ class _Loader:
             log_end_offset=end,
             recovery_point=end if clean and not suspect else min(end, recovery_point),
             unsynced=unsynced,
-            closed=clean and not suspect,
+            closed=clean and not suspect and stored == epochs.entries,
         )
         rebuild_producers(
             parts.segments,
@@ -172,11 +173,20 @@ class _Loader:
         new.sync()
         self._files.rename(path + TEMPORARY, path)
 
-    def _epochs(self, trusted: list[Segment], log_start_offset: int) -> LeaderEpochCache:
+    def _stored_epochs(self) -> tuple[EpochEntry, ...] | None:
+        """Return the epochs of the checkpoint; None if it is damaged."""
         try:
-            epochs = read_epochs(self._files, self._location.directory)
+            return read_epochs(self._files, self._location.directory).entries
         except CorruptCheckpointError:
-            epochs = LeaderEpochCache()
+            return None
+
+    def _epochs(
+        self,
+        stored: tuple[EpochEntry, ...] | None,
+        trusted: list[Segment],
+        log_start_offset: int,
+    ) -> LeaderEpochCache:
+        epochs = LeaderEpochCache(stored or ())
         if not trusted:
             return epochs
         start = max(log_start_offset, trusted[0].base_offset)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.storage.files.errors import LogDirFailed
-from barnabas.storage.files.files import OsFile, OsFiles
+from barnabas.storage.files.files import OsFile, OsFiles, write_atomic
 from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import start_again, truncate
@@ -262,3 +262,18 @@ def test_abandoned_directory_is_unlocked_and_recovered() -> None:
     assert again.logs[0].log_end_offset == 1
     total, free = again.space(again.dirs[0])
     assert 0 < free < total
+
+
+@pytest.mark.parametrize("damaged", [b"0\n1\n0 \x160\n", b"0\n1\n5 0\n", b"0\n0\n"])
+def test_damaged_leader_epochs_of_a_closed_log_are_mended_when_it_closes_again(
+    damaged: bytes,
+) -> None:
+    files = MemFiles()
+    manager = make(files)
+    put(create(manager, "t"), b"v")
+    manager.close()
+    path = "/data/a/t-0/leader-epoch-checkpoint"
+    whole = files.read_bytes(path)
+    write_atomic(files, path, damaged)
+    make(files).close()
+    assert files.read_bytes(path) == whole

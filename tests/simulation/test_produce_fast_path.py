@@ -47,8 +47,9 @@ from tests.simulation.fast_paths.produce import (
     trim,
     writing,
 )
-from tests.simulation.fast_paths.produce_mutants import MUTANTS, Mutant, installed
+from tests.simulation.fast_paths.produce_mutants import MUTANTS
 from tests.simulation.fast_paths.twins import Side, Twins, frame, twins
+from tests.support.mutants import Mutant, installed
 
 WRITE, ALL = AclOperation.WRITE, AclOperation.ALL
 TOPIC, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID

@@ -1,0 +1,49 @@
+"""Functions without one of their checks: the tests of each check must notice."""
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+
+class Mutant(NamedTuple):
+    """A function without one of its checks, and the test of its module that finds it."""
+
+    function: Callable[..., Any]
+    old: str
+    new: str
+    found_by: str
+    arguments: tuple[Any, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.function.__name__}: {' '.join(self.old.split())}"
+
+
+def mutated(mutant: Mutant) -> CodeType:
+    """Return the code of the function with another text in its source."""
+    function = mutant.function
+    assert isinstance(function, FunctionType)
+    source = textwrap.dedent(inspect.getsource(function))
+    pattern = r"\s+".join(map(re.escape, mutant.old.split()))
+    source, found = re.subn(pattern, lambda _: mutant.new, source)
+    assert found == 1, f"{function.__qualname__} has {mutant.old!r} {found} times"
+    names: dict[str, Any] = dict(function.__globals__)
+    exec(source, names)
+    code: CodeType = names[function.__name__].__code__
+    return code
+
+
+@contextmanager
+def installed(mutant: Mutant) -> Iterator[None]:
+    """Remove the check."""
+    function: Any = mutant.function
+    sound = function.__code__
+    function.__code__ = mutated(mutant)
+    try:
+        yield
+    finally:
+        function.__code__ = sound

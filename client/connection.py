@@ -55,11 +55,17 @@ class Reply(Protocol):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
+Decode = Callable[[bytes, int], Any]
+"""A function that decodes the body of a response, which begins at a position. Raises
+ProtocolError."""
+
+
 class _Pending(NamedTuple):
     correlation_id: int
     api: Api
     version: int
     answer: Reply
+    decode: Decode | None = None
 
 
 class _Encoded(NamedTuple):
@@ -163,9 +169,15 @@ class Connection(asyncio.BufferedProtocol):
         return best
 
     async def request(
-        self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0
+        self,
+        api: Api,
+        request: object,
+        *,
+        version: int | None = None,
+        timeout: float = 30.0,
+        decode: Decode | None = None,
     ) -> Any:
-        """Send a request and return the decoded response.
+        """Send a request and return the decoded response; `decode` as in `submit`.
 
         Raises BrokerUnreachable if the connection is lost, TimeoutError after `timeout` s.
         """
@@ -173,14 +185,22 @@ class Connection(asyncio.BufferedProtocol):
             version = self.version_for(api)
         async with asyncio.timeout(timeout):
             await self._writable.wait()
-            return await self._send(api, request, version)
+            return await self._send(api, request, version, decode)
 
-    def submit(self, api: Api, request: object, version: int, reply: Reply) -> None:
+    def submit(
+        self,
+        api: Api,
+        request: object,
+        version: int,
+        reply: Reply,
+        decode: Decode | None = None,
+    ) -> None:
         """Send a request while the connection `takes_requests`; the reply has no time limit.
 
-        Raises BrokerUnreachable, ProtocolError.
+        A request may be encoded already: `bytes` are its body. `decode` replaces the decoder of the
+        response. Raises BrokerUnreachable, ProtocolError.
         """
-        self._write(api, request, version, reply)
+        self._write(api, request, version, reply, decode)
 
     async def send_only(self, api: Api, request: object, *, version: int | None = None) -> None:
         """Send a request that gets no response: Produce with acks=0."""
@@ -274,13 +294,22 @@ class Connection(asyncio.BufferedProtocol):
     def _are_features_older(self, seconds: float) -> bool:
         return asyncio.get_running_loop().time() - self.learned_at > seconds
 
-    def _send(self, api: Api, request: object, version: int) -> "asyncio.Future[Any]":
+    def _send(
+        self, api: Api, request: object, version: int, decode: Decode | None = None
+    ) -> "asyncio.Future[Any]":
         answer = asyncio.get_running_loop().create_future()
-        self._write(api, request, version, answer)
+        self._write(api, request, version, answer, decode)
         return answer
 
-    def _write(self, api: Api, request: object, version: int, answer: Reply | None = None) -> None:
-        encoded = self._encode(api, request, version, answer)
+    def _write(
+        self,
+        api: Api,
+        request: object,
+        version: int,
+        answer: Reply | None = None,
+        decode: Decode | None = None,
+    ) -> None:
+        encoded = self._encode(api, request, version, answer, decode)
         held = self._held
         if held is None:
             self._put(encoded)
@@ -289,19 +318,32 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = asyncio.get_running_loop().create_task(self._log_in_again(held))
         held.requests.append(encoded)
 
-    def _encode(self, api: Api, request: object, version: int, answer: Reply | None) -> _Encoded:
+    def _encode(
+        self,
+        api: Api,
+        request: object,
+        version: int,
+        answer: Reply | None,
+        decode: Decode | None = None,
+    ) -> _Encoded:
         correlation_id = self._next_correlation_id
         header = encode_request_header(api.key, version, correlation_id, self._client_id)
-        # Records are passed on without a copy, as far as the transport can.
-        parts: list[bytes | memoryview] = [header]
-        for part in encode_parts(request, version):
-            if not isinstance(part, bytes | memoryview):
-                raise ProtocolError("a request takes records that are in memory")
-            parts.append(part)
-        size = sum(map(len, parts))
-        parts.insert(0, size.to_bytes(4, "big"))
+        if type(request) is bytes:
+            size = len(header) + len(request)
+            parts: list[bytes | memoryview] = [size.to_bytes(4, "big") + header + request]
+        else:
+            # Records are passed on without a copy, as far as the transport can.
+            parts = [header]
+            for part in encode_parts(request, version):
+                if not isinstance(part, bytes | memoryview):
+                    raise ProtocolError("a request takes records that are in memory")
+                parts.append(part)
+            size = sum(map(len, parts))
+            parts.insert(0, size.to_bytes(4, "big"))
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        pending = None if answer is None else _Pending(correlation_id, api, version, answer)
+        pending = None
+        if answer is not None:
+            pending = _Pending(correlation_id, api, version, answer, decode)
         return _Encoded(parts, size, pending)
 
     def _put(self, request: _Encoded) -> None:
@@ -309,6 +351,8 @@ class Connection(asyncio.BufferedProtocol):
             raise self._lost or BrokerUnreachable("the connection is closed")
         if self._pending or self._gathered:
             self._gather(request.parts, request.size)
+        elif len(request.parts) == 1:
+            self._transport.write(request.parts[0])
         else:
             self._transport.writelines(request.parts)
         if request.pending is not None:
@@ -371,11 +415,13 @@ class Connection(asyncio.BufferedProtocol):
         if correlation_id != waiting.correlation_id:
             text = f"correlation id {correlation_id} instead of {waiting.correlation_id}"
             raise ProtocolError(text)
-        version = waiting.version
-        if waiting.api is api_versions.API and data[offset : offset + 2] == b"\x00\x23":
+        if waiting.decode is not None:
+            response = waiting.decode(data, offset)
+        elif waiting.api is api_versions.API and data[offset : offset + 2] == b"\x00\x23":
             # A broker without our version of ApiVersions responds in version 0 (KIP-511).
-            version = 0
-        response = decode(waiting.api.response, version, data, offset)
+            response = decode(waiting.api.response, 0, data, offset)
+        else:
+            response = decode(waiting.api.response, waiting.version, data, offset)
         # Until now an invalid response fails this request together with the later ones.
         self._pending.popleft()
         if not waiting.answer.done():

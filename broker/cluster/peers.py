@@ -12,7 +12,7 @@ from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.schema import Api
 
 if TYPE_CHECKING:
-    from barnabas.client.connection import Connect, Connection
+    from barnabas.client.connection import Connect, Connection, Decode
 
 BACKOFF_S: Final = 0.05
 """Seconds until a connection attempt after a failure; doubled after each further failure."""
@@ -63,34 +63,50 @@ class Peer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(
-        self, api: Api, request: object, then: Then, *, version: int, timeout: float
+        self,
+        api: Api,
+        request: object,
+        then: Then,
+        *,
+        version: int,
+        timeout: float,
+        decode: "Decode | None" = None,
     ) -> None:
         """Send a request, and call `then` with the decoded response, later and exactly once.
 
-        Without a response `then` is called with None: the broker may have carried out the request.
-        While the connection is open this needs no task and no future: `then` runs where the
-        response is read. It must raise nothing.
+        The body of a request may be encoded already, and `decode` may know the response. Without a
+        response `then` is called with None: the broker may have carried out the request. While the
+        connection is open this needs no task and no future: `then` runs where the response is
+        read. It must raise nothing.
         """
         connection = self._connection
         if connection is None or not connection.takes_requests:
             # The connection must be opened first, or its buffer is full.
-            work = self._request(api, request, then, version, timeout)
+            work = self._request(api, request, then, version, timeout, decode)
             task = asyncio.get_running_loop().create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
         reply = _Reply(self, connection, then, timeout)
         try:
-            connection.submit(api, request, version, reply)
+            connection.submit(api, request, version, reply, decode)
         except (ConnectionError, ProtocolError) as error:
             _log.warning("request not sent", api=api.name, version=version, reason=str(error))
             asyncio.get_running_loop().call_soon(reply.set_exception, error)
 
     async def _request(
-        self, api: Api, request: object, then: Then, version: int, timeout: float
+        self,
+        api: Api,
+        request: object,
+        then: Then,
+        version: int,
+        timeout: float,
+        decode: "Decode | None",
     ) -> None:
         try:
-            answer = await self.request(api, request, version=version, timeout=timeout)
+            answer = await self.request(
+                api, request, version=version, timeout=timeout, decode=decode
+            )
         except PeerUnreachable:
             answer = None
         except ProtocolError as error:
@@ -99,7 +115,13 @@ class Peer:
         then(answer)
 
     async def request(
-        self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0
+        self,
+        api: Api,
+        request: object,
+        *,
+        version: int | None = None,
+        timeout: float = 30.0,
+        decode: "Decode | None" = None,
     ) -> Any:
         """Send a request and return the decoded response, in `version` or the highest common one.
 
@@ -111,7 +133,9 @@ class Peer:
         if connection is None or not connection.is_open:
             connection = await self._open()
         try:
-            answer = await connection.request(api, request, version=version, timeout=timeout)
+            answer = await connection.request(
+                api, request, version=version, timeout=timeout, decode=decode
+            )
         except TimeoutError as cause:
             self.drop(connection)
             raise PeerUnreachable(f"no answer to {api.name} in {timeout:g} s") from cause

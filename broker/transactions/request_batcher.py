@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from barnabas.broker.cluster.peers import Then
 from barnabas.protocol.schema import Api
+
+if TYPE_CHECKING:
+    from barnabas.client.connection import Decode
 
 B = TypeVar("B")
 
@@ -15,7 +18,14 @@ class Requester(Protocol):
     """The connection to another broker, a `Peer`."""
 
     def submit(
-        self, api: Api, request: object, then: Then, *, version: int, timeout: float
+        self,
+        api: Api,
+        request: object,
+        then: Then,
+        *,
+        version: int,
+        timeout: float,
+        decode: "Decode | None" = None,
     ) -> None: ...
 
     def abort(self) -> None: ...

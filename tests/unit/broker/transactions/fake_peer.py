@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from barnabas.broker.cluster.cache import BrokerNode, PartitionMetadata
 from barnabas.broker.cluster.peers import Then
+from barnabas.client.connection import Decode
+from barnabas.protocol import codec
 from barnabas.protocol.schema import Api
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -21,8 +24,19 @@ class FakePeer:
         self._waiting: list[Then] = []
 
     def submit(
-        self, api: Api, request: object, then: Then, *, version: int, timeout: float
+        self,
+        api: Api,
+        request: object,
+        then: Then,
+        *,
+        version: int,
+        timeout: float,
+        decode: Decode | None = None,
     ) -> None:
+        if type(request) is bytes:
+            request = codec.decode(api.request, version, request)
+        if decode is not None:
+            then = partial(_decoded, decode, version, then)
         self._waiting.append(then)
         if self.closed:
             self.break_()
@@ -54,6 +68,11 @@ class FakePeer:
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             asyncio.get_running_loop().call_soon(then, None)
+
+
+def _decoded(decode: Decode, version: int, then: Then, response: Any) -> None:
+    """Pass on what the connection would make of an answer."""
+    then(None if response is None else decode(codec.encode(response, version), 0))
 
 
 class FakeCluster:

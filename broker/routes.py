@@ -19,8 +19,10 @@ from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.fast_paths.fetch import FetchFastPath
+from barnabas.broker.fast_paths.markers import MarkersFastPath
 from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.fast_paths.repeats import RepeatFastPath, added_again, ended_again
+from barnabas.broker.fast_paths.verifications import VerificationsFastPath
 from barnabas.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -286,8 +288,12 @@ def _fetch_fast_path(parts: BrokerParts) -> MakeFastPath:
 
 
 def _add_partitions_fast_path(parts: BrokerParts) -> MakeFastPath:
+    module = add_partitions_to_txn
     remember = added_again(_add_partitions_to_txn(parts))
-    return partial(RepeatFastPath, add_partitions_to_txn.API, remember)
+    for_clients = partial(RepeatFastPath, module.API, remember)
+    for_brokers = partial(VerificationsFastPath, _add_partitions_to_txn(parts))
+    since = module.BETWEEN_BROKERS_SINCE
+    return lambda version: for_brokers(version) if version >= since else for_clients(version)
 
 
 def _end_txn_fast_path(parts: BrokerParts) -> MakeFastPath:
@@ -397,9 +403,11 @@ def _txn_offset_commit(parts: BrokerParts) -> txn_offset_commit.Parts:
 
 
 def _write_txn_markers(parts: BrokerParts) -> write_txn_markers.Parts:
-    return write_txn_markers.Parts(
-        parts.transactions.writer, write_txn_markers.Senders(parts.cache)
-    )
+    return write_txn_markers.Parts(parts.transactions.writer, parts.transactions.origins)
+
+
+def _write_txn_markers_fast_path(parts: BrokerParts) -> MakeFastPath:
+    return partial(MarkersFastPath, parts.transactions.writer, parts.transactions.origins)
 
 
 def _allocate_producer_ids(parts: BrokerParts) -> allocate_producer_ids.Parts:
@@ -477,7 +485,8 @@ API_TABLE: Final = (
     _row(txn_offset_commit,             range(6),     _txn_offset_commit),
     _row(end_txn,                       range(6),     lambda p: p.transactions.coordinator,
          fast_path=_end_txn_fast_path),
-    _row(write_txn_markers,             range(1, 3),  _write_txn_markers),
+    _row(write_txn_markers,             range(1, 3),  _write_txn_markers,
+         fast_path=_write_txn_markers_fast_path),
     _row(describe_transactions,         range(1),     lambda p: p.transactions.coordinator),
     _row(list_transactions,             range(3),     _list_transactions),
     _row(describe_producers,            range(1),     lambda p: p.replicas),

@@ -65,11 +65,11 @@ RIGHTS = Rights(
     inside=(Need(WRITE, TOPIC, "name", versions=_CLIENTS),),
 )
 
-_BETWEEN_BROKERS_SINCE = 4
+BETWEEN_BROKERS_SINCE = 4
 PATIENCE_S: Final = 1.0
 """The longest wait in seconds for a record to be committed, while other answers wait."""
 FEW: Final = 16
-"""The topics and partitions of a client's request that is served in one step."""
+"""The topics, partitions and transactions of a request that is served in one step."""
 _NEVER_WRITTEN_TO = INTERNAL_TOPICS - {CONSUMER_OFFSETS}
 Topics = Sequence[AddPartitionsToTxnTopic]
 Partitions = dict[TopicPartition, None]
@@ -87,13 +87,24 @@ class Parts(NamedTuple):
 
 def handle(parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
     """Ask the coordinator of each transactional id, which must be this broker."""
-    if context.api_version >= _BETWEEN_BROKERS_SINCE:
-        return _for_brokers(parts, request)
+    if context.api_version >= BETWEEN_BROKERS_SINCE:
+        work = _for_brokers(parts, request)
+        transactions = request.transactions
+        return at_once(work) if len(transactions) <= FEW and _few(transactions) else work
     steps = _for_client(parts, request, context)
     topics = request.v3_and_below_topics
     if len(topics) <= FEW and sum([len(each.partitions) for each in topics]) <= FEW:
         return at_once(steps)
     return steps
+
+
+def _few(transactions: Sequence[AddPartitionsToTxnTransaction]) -> bool:
+    left = FEW
+    for each in transactions:
+        if left < len(each.topics):
+            return False
+        left -= sum([len(topic.partitions) for topic in each.topics])
+    return left >= 0
 
 
 def _for_client(
@@ -138,7 +149,7 @@ def repeatable(
 
     None if the request was refused, or if more than the metadata tells its partitions.
     """
-    if context.api_version >= _BETWEEN_BROKERS_SINCE or request.group_id is not None:
+    if context.api_version >= BETWEEN_BROKERS_SINCE or request.group_id is not None:
         return None
     topics = response.results_by_topic_v3_and_below
     if any(each.partition_error_code for topic in topics for each in topic.results_by_partition):
@@ -171,14 +182,14 @@ def _refusal(
 
 def _for_brokers(
     parts: Parts, request: AddPartitionsToTxnRequest
-) -> Steps[Steps[AddPartitionsToTxnResponse] | Coroutine[Any, Any, Any]]:
+) -> Steps[AddPartitionsToTxnResponse | Coroutine[Any, Any, Any]]:
     answers = []
     for each in request.transactions:
         yield None
         answers.append((yield from _for_leader(parts, each)))
     if any(isinstance(each, asyncio.Future) for each in answers):
         return _once_added(request, answers)
-    return _answer(request, answers)
+    return (yield from _answer(request, answers))
 
 
 def _for_leader(
@@ -287,6 +298,6 @@ def error_response(
     request: AddPartitionsToTxnRequest, code: ErrorCode, version: int
 ) -> Steps[AddPartitionsToTxnResponse] | AddPartitionsToTxnResponse:
     """Return the error for every partition of a client, for the whole request of a broker."""
-    if version >= _BETWEEN_BROKERS_SINCE:
+    if version >= BETWEEN_BROKERS_SINCE:
         return AddPartitionsToTxnResponse(error_code=code)
     return _flat(request.v3_and_below_topics, downgrade(API.key, version, code))

@@ -13,12 +13,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
-from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.cluster.peers import broker_id_of
-from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.broker.security.rights import ALTER, CLUSTER, CLUSTER_ACTION, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
+from barnabas.broker.server.slices import Steps, at_once, in_steps
+from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, downgrade
@@ -33,70 +31,53 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "Parts", "Senders", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
 RIGHTS = Rights(whole=(Need(CLUSTER_ACTION, CLUSTER, unless=Need(ALTER, CLUSTER)),))
 
+FEW: Final = 16
+"""The markers and partitions of a request that is served in one step."""
 PATIENCE_S: Final = 1.0
 """The longest wait in seconds of a coordinator for markers to be committed."""
-
-
-class Senders:
-    """The brokers that send markers over the inter-broker listener."""
-
-    def __init__(self, cache: MetadataCache) -> None:
-        self._cache = cache
-        self._newest_connections: dict[int, int] = {}
-        """By broker id, the latest connection on which the broker sent markers."""
-        self._newest_epoch = 0
-
-    def is_outdated(self, context: RequestContext) -> bool:
-        """Return whether the broker has sent markers over a later connection than this one.
-
-        A broker keeps one connection for markers. A request that arrives over an older one was
-        delayed, and its markers have been sent again. With the older protocol (before KIP-890) a
-        delayed marker could end the producer's next transaction.
-        """
-        broker_id = broker_id_of(context.client_id)
-        if broker_id is None or broker_id not in self._cache.brokers:
-            return False
-        newest = self._newest_connections.get(broker_id, context.connection_id)
-        self._newest_connections[broker_id] = max(newest, context.connection_id)
-        return context.connection_id < newest
-
-    def has_epoch(self, coordinator_epoch: int) -> bool:
-        """Return whether a coordinator can have this epoch: the leader epoch of a partition.
-
-        A marker of the future would fence the coordinators of its producer for good.
-        """
-        if coordinator_epoch > self._newest_epoch:
-            topic = self._cache.topic(TRANSACTION_STATE)
-            epochs = [] if topic is None else [p.leader_epoch for p in topic.partitions.values()]
-            self._newest_epoch = max(epochs, default=0)
-        return coordinator_epoch <= self._newest_epoch
 
 
 class Parts(NamedTuple):
     """The parts of the broker that WriteTxnMarkers works with."""
 
     writer: MarkerWriter
-    senders: Senders
+    origins: MarkerOrigins
 
 
 def handle(
     parts: Parts, request: WriteTxnMarkersRequest, context: RequestContext
-) -> Steps[Soon[WriteTxnMarkersResponse]]:
+) -> Soon[WriteTxnMarkersResponse] | Steps[Soon[WriteTxnMarkersResponse]]:
     """Answer when the last marker is committed or refused; answer a coordinator in time."""
-    if context.inter_broker and parts.senders.is_outdated(context):
+    steps = _write(parts, request, context)
+    return at_once(steps) if _is_short(request) else steps
+
+
+def _is_short(request: WriteTxnMarkersRequest) -> bool:
+    left = FEW - len(request.markers)
+    for marker in request.markers:
+        if left < len(marker.topics):
+            return False
+        left -= sum([len(topic.partition_indexes) for topic in marker.topics])
+    return left >= 0
+
+
+def _write(
+    parts: Parts, request: WriteTxnMarkersRequest, context: RequestContext
+) -> Steps[Soon[WriteTxnMarkersResponse]]:
+    if context.inter_broker and parts.origins.is_outdated(context):
         return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
     response = yield from _results(request, ErrorCode.REQUEST_TIMED_OUT)
     open_results = _OpenResults(response, context.api_version)
-    senders = parts.senders if context.inter_broker else None
-    writes = yield from _writes(request, response, open_results, senders)
+    origins = parts.origins if context.inter_broker else None
+    writes = yield from _writes(request, response, open_results, origins)
     for _ in parts.writer.write(writes):
         yield None
         # The coordinator may have sent the rest over a later connection meanwhile.
-        if context.inter_broker and parts.senders.is_outdated(context):
+        if context.inter_broker and parts.origins.is_outdated(context):
             return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
     return open_results.answer(PATIENCE_S if context.inter_broker else None)
 
@@ -105,7 +86,7 @@ def _writes(
     request: WriteTxnMarkersRequest,
     response: WriteTxnMarkersResponse,
     results: _OpenResults,
-    senders: Senders | None,
+    origins: MarkerOrigins | None,
 ) -> Steps[list[MarkerWrite]]:
     writes: list[MarkerWrite] = []
     for marker, result in zip(request.markers, response.markers, strict=True):
@@ -117,7 +98,7 @@ def _writes(
             marker.transaction_result,
             marker.transaction_version,
         )
-        unknown_epoch = senders is not None and not senders.has_epoch(end.coordinator_epoch)
+        unknown_epoch = origins is not None and not origins.has_epoch(end.coordinator_epoch)
         for topic in result.topics:
             yield None
             for each in topic.partitions:

@@ -13,6 +13,7 @@ from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.slices import Slicer
+from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_routes import MarkerRoutes
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.marker_writer import MarkerWriter
@@ -91,12 +92,13 @@ class TransactionCoordination:
             timers=timers,
             partitions=self.partitions,
         )
-        self.others = RemoteCoordinators(broker_id, cache, connect)
+        fast = config().fast_paths_enable
+        self.others = RemoteCoordinators(broker_id, cache, connect, fast=fast)
         self.verifier = TransactionVerifier(self.coordinator, self.others, config, clock, metrics)
         self.produce_verification = ProduceVerification(replicas, self.verifier)
-        fast = config().fast_paths_enable
         self.writer = MarkerWriter(replicas, groups, clock, fast=fast)
-        self.routes = MarkerRoutes(broker_id, cache, self.writer, connect)
+        self.origins = MarkerOrigins(cache)
+        self.routes = MarkerRoutes(broker_id, cache, self.writer, connect, fast=fast)
         self.markers = MarkerSender(
             cache,
             self.routes,

@@ -2,10 +2,11 @@
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from barnabas.broker.cluster.peers import Then
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.transactions.marker_frames import ACCEPTED, VERSION, MarkerFrames
 from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.write_txn_markers import (
@@ -21,7 +22,6 @@ from barnabas.protocol.topic_partition import TopicPartition
 MARKERS_PER_REQUEST: Final = 256
 TIMEOUT_S: Final = 10.0
 """The longest wait for an answer. The leader answers sooner, even if its followers are slow."""
-_VERSION: Final = 2
 _log = get_logger(__name__)
 _Slot = tuple[int, TopicPartition]
 """The producer id and the partition, which identify a marker in a request."""
@@ -53,8 +53,10 @@ class PendingMarker(Protocol):
 class MarkerChannel:
     """The markers for one other broker, in the order of their arrival."""
 
-    def __init__(self, peer: Requester) -> None:
+    def __init__(self, peer: Requester, *, fast: bool = True) -> None:
+        """Without `fast` every request is encoded and every answer decoded, in tests."""
         self._peer = peer
+        self._frames = MarkerFrames() if fast else None
         self._waiting: deque[PendingMarker] = deque()
         self._batcher = RequestBatcher(self._take, self._send, self._answered)
 
@@ -78,12 +80,23 @@ class MarkerChannel:
         return batch or None
 
     def _send(self, batch: dict[_Slot, PendingMarker], then: Then) -> None:
-        self._peer.submit(API, _request(batch.values()), then, version=_VERSION, timeout=TIMEOUT_S)
+        frames = None
+        if self._frames is not None:
+            frames = self._frames.of([(each.partition, each.marker) for each in batch.values()])
+        if frames is None:
+            request = _request(batch.values())
+            self._peer.submit(API, request, then, version=VERSION, timeout=TIMEOUT_S)
+        else:
+            self._peer.submit(
+                API, frames.request, then, version=VERSION, timeout=TIMEOUT_S, decode=frames.decode
+            )
 
-    def _answered(
-        self, batch: dict[_Slot, PendingMarker], answer: WriteTxnMarkersResponse | None
-    ) -> None:
-        codes = {} if answer is None else _codes(answer)
+    def _answered(self, batch: dict[_Slot, PendingMarker], answer: Any) -> None:
+        """Take a WriteTxnMarkersResponse, ACCEPTED or None."""
+        if answer is ACCEPTED:
+            codes = dict.fromkeys(batch, ErrorCode.NONE)
+        else:
+            codes = {} if answer is None else _codes(answer)
         if ErrorCode.NETWORK_EXCEPTION in codes.values():
             # The leader knows a later connection of this broker, or of a client that claims its
             # name; the next one is later still.

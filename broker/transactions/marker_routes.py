@@ -22,12 +22,15 @@ class MarkerRoutes:
         cache: MetadataCache,
         writer: MarkerWriter,
         connect: Callable[[int], Requester],
+        *,
+        fast: bool = True,
     ) -> None:
-        """`connect` returns a new connection to another broker."""
+        """`connect` returns a new connection to another broker; `fast` as in `MarkerChannel`."""
         self._broker_id = broker_id
         self._cache = cache
         self._writer = writer
         self._connect = connect
+        self._fast = fast
         self._channels: dict[int, MarkerChannel] = {}
         self._leaderless: dict[TopicPartition, list[PendingMarker]] = {}
         cache.on_change(self._metadata_changed)
@@ -64,7 +67,8 @@ class MarkerRoutes:
     def _channel(self, broker_id: int) -> MarkerChannel:
         channel = self._channels.get(broker_id)
         if channel is None:
-            channel = self._channels[broker_id] = MarkerChannel(self._connect(broker_id))
+            channel = MarkerChannel(self._connect(broker_id), fast=self._fast)
+            self._channels[broker_id] = channel
         return channel
 
     def _metadata_changed(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from barnabas.broker.clock import Clock
@@ -66,6 +66,36 @@ class MarkerWriter:
                 for start in range(0, len(some), MARKERS_PER_APPEND):
                     self._try(some[start : start + MARKERS_PER_APPEND], self._append)
                     yield None
+
+    def accepts(self, writes: Collection[MarkerWrite]) -> bool:
+        """Return whether `write` certainly writes each of these markers and calls `done` with NONE
+        before it returns. Of a single marker only the log knows whether it is fenced: a refusal
+        changes nothing."""
+        asked = set()
+        for place, marker, _ in writes:
+            partition = self._replicas.find(place)
+            if (
+                partition is None
+                or not partition.is_leader
+                or not partition.commits_at_once
+                or partition.is_under_min_isr
+                or partition.log.log_dir.failure is not None
+                or place[0] in INTERNAL_TOPICS
+                or marker.producer_id < 0
+                or marker.transaction_version < 0
+            ):
+                return False
+            if len(writes) > 1:
+                log = partition.log
+                asked.add((place, marker.producer_id))
+                try:
+                    log.producers.prepare_marker(
+                        marker, log.log_end_offset, self._clock.now_ms(), marker.transaction_version
+                    )
+                except KafkaError:
+                    return False
+        # The second of two markers would meet what the first one has left.
+        return len(writes) == 1 or len(asked) == len(writes)
 
     def _try(self, writes: list[MarkerWrite], write: Callable[[list[MarkerWrite]], Tell]) -> None:
         try:

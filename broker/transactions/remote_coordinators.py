@@ -6,28 +6,27 @@ same epoch the client of the first one has gone away.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.peers import Then
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
+from barnabas.broker.transactions.marker_frames import ACCEPTED
 from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester
+from barnabas.broker.transactions.verification_frames import (
+    VERSION,
+    VerificationFrames,
+    request_of,
+)
 from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.add_partitions_to_txn import (
-    API,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
+from barnabas.protocol.messages.add_partitions_to_txn import API, AddPartitionsToTxnResponse
 from barnabas.protocol.topic_partition import TopicPartition
 
 TRANSACTIONS_PER_REQUEST: Final = 256
 TIMEOUT_S: Final = 10.0
 """The longest wait for an answer. The coordinator answers sooner, even with slow followers."""
-_VERSION: Final = 5
 _BEHIND: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
 """The errors of a coordinator that does not know the topic of a partition yet."""
 
@@ -36,12 +35,19 @@ class RemoteCoordinators:
     """The transaction coordinators on other brokers."""
 
     def __init__(
-        self, broker_id: int, cache: MetadataCache, connect: Callable[[int], Requester]
+        self,
+        broker_id: int,
+        cache: MetadataCache,
+        connect: Callable[[int], Requester],
+        *,
+        fast: bool = True,
     ) -> None:
-        """`connect` returns a new connection to another broker."""
+        """`connect` returns a new connection to another broker. Without `fast` every request is
+        encoded and every answer decoded, in tests."""
         self._broker_id = broker_id
         self._cache = cache
         self._connect = connect
+        self._fast = fast
         self._channels: dict[int, _VerificationChannel] = {}
         cache.on_change(self._metadata_changed)
 
@@ -59,7 +65,7 @@ class RemoteCoordinators:
             return request.all_with(ErrorCode.NOT_COORDINATOR)
         channel = self._channels.get(known.leader)
         if channel is None:
-            channel = _VerificationChannel(self._connect(known.leader))
+            channel = _VerificationChannel(self._connect(known.leader), fast=self._fast)
             self._channels[known.leader] = channel
         return channel.ask(request)
 
@@ -89,8 +95,9 @@ class _Waiting(NamedTuple):
 class _VerificationChannel:
     """The requests to one broker by transactional id, in the order of their arrival."""
 
-    def __init__(self, peer: Requester) -> None:
+    def __init__(self, peer: Requester, *, fast: bool) -> None:
         self.peer = peer
+        self._frames = VerificationFrames() if fast else None
         self._waiting: dict[str, _Waiting] = {}
         self._batcher = RequestBatcher(self._take, self._send, self._answered)
 
@@ -118,11 +125,22 @@ class _VerificationChannel:
         return batch or None
 
     def _send(self, batch: list[_Waiting], then: Then) -> None:
-        request = _request(each.request for each in batch)
-        self.peer.submit(API, request, then, version=_VERSION, timeout=TIMEOUT_S)
+        requests = [each.request for each in batch]
+        frames = None if self._frames is None else self._frames.of(requests)
+        if frames is None:
+            request = request_of(requests)
+            self.peer.submit(API, request, then, version=VERSION, timeout=TIMEOUT_S)
+        else:
+            self.peer.submit(
+                API, frames.request, then, version=VERSION, timeout=TIMEOUT_S, decode=frames.decode
+            )
 
-    def _answered(self, batch: list[_Waiting], answer: AddPartitionsToTxnResponse | None) -> None:
-        if answer is None:
+    def _answered(self, batch: list[_Waiting], answer: Any) -> None:
+        """Take an AddPartitionsToTxnResponse, ACCEPTED or None."""
+        if answer is ACCEPTED:
+            for waiting in batch:
+                waiting.give_all(ErrorCode.NONE)
+        elif answer is None:
             for waiting in batch:
                 waiting.give_all(ErrorCode.NETWORK_EXCEPTION)
         elif answer.error_code:
@@ -132,29 +150,6 @@ class _VerificationChannel:
             received = _answers(answer)
             for waiting in batch:
                 waiting.give(_complete(waiting.request, received))
-
-
-def _request(requests: Iterable[VerificationRequest]) -> AddPartitionsToTxnRequest:
-    return AddPartitionsToTxnRequest(
-        transactions=[
-            AddPartitionsToTxnTransaction(
-                transactional_id=each.transactional_id,
-                producer_id=each.producer.producer_id,
-                producer_epoch=each.producer.epoch,
-                verify_only=not each.adds,
-                topics=_topics(each.partitions),
-                principal=each.principal,
-            )
-            for each in requests
-        ]
-    )
-
-
-def _topics(partitions: Iterable[TopicPartition]) -> list[AddPartitionsToTxnTopic]:
-    indexes: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        indexes.setdefault(topic, []).append(index)
-    return [AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in indexes.items()]
 
 
 def _answers(answer: AddPartitionsToTxnResponse) -> dict[str, Answers]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from barnabas.coordinator.transaction import ending, partitions, producers
 from barnabas.coordinator.transaction.ending import EndTxn, resume
 from barnabas.coordinator.transaction.events import TransactionEvents
 from barnabas.coordinator.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
-from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded, ProducerIds
 from barnabas.coordinator.transaction.producers import Initialised, InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, decode_record, encode_record
@@ -118,6 +118,22 @@ class TransactionCoordinator:
                 table, transactional_id, producer, asked, now_ms, principal
             ),
         )
+
+    def verify_at_once(self, requests: Collection[VerifyPartitions]) -> bool:
+        """Answer leaders, if all their partitions are certainly in the open transactions.
+
+        Otherwise returns False and changes nothing; `verify` then decides.
+        """
+        try:
+            for each in requests:
+                look = partial(partitions.verifies, request=each)
+                if not self._read(each.transactional_id, look):
+                    return False
+        except KafkaError:
+            return False
+        for each in requests:
+            self.verify(*each)
+        return True
 
     def end(self, request: EndTxn) -> Soon[Producer]:
         """Commit or abort; answered, once that is decided, with the producer to go on with."""

@@ -69,6 +69,30 @@ def add_partitions(
     return table.transition(target, None, now, event, added, named=partitions)
 
 
+class VerifyPartitions(NamedTuple):
+    """A leader's question whether partitions are in a transaction."""
+
+    transactional_id: str
+    producer: Producer
+    partitions: Collection[TopicPartition]
+    principal: str | None
+
+
+def verifies(table: TransactionTable, request: VerifyPartitions) -> bool:
+    """Return whether `verify` certainly answers NONE for each partition. Changes nothing."""
+    transactional_id, producer, partitions, principal = request
+    try:
+        table.require_owner(transactional_id, principal)
+        txn = table.require(transactional_id, producer)
+    except KafkaError:
+        return False
+    return (
+        txn.state is TransactionState.ONGOING
+        and transactional_id not in table.pending
+        and txn.partitions.issuperset(partitions)
+    )
+
+
 def verify(
     table: TransactionTable,
     transactional_id: str,

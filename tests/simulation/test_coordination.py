@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.handlers import write_txn_markers
+from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_routes import MarkerRoutes
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
@@ -73,7 +73,7 @@ def test_delayed_marker_does_not_end_the_next_transaction(
     """In the older protocol a marker does not name its transaction; its connection identifies
     it."""
     run(seed)
-    monkeypatch.setattr(write_txn_markers.Senders, "is_outdated", lambda *_: False)
+    monkeypatch.setattr(MarkerOrigins, "is_outdated", lambda *_: False)
     broken(seed)
 
 

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
+from barnabas.broker.fast_paths.verifications import VerificationsFastPath
 from barnabas.broker.handlers import add_partitions_to_txn, write_txn_markers
+from barnabas.broker.server.dispatch import MakeFastPath
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
+from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.coordinator.soon import wait
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.metrics.catalogue import BrokerMetrics
@@ -109,8 +112,12 @@ class Node:
             None,  # type: ignore[arg-type]
             self.cache,
         )
-        senders = write_txn_markers.Senders(self.cache)
-        marking = write_txn_markers.Parts(self.coordination.writer, senders)
+        origins = MarkerOrigins(self.cache)
+        marking = write_txn_markers.Parts(self.coordination.writer, origins)
+        self.fast_paths: dict[int, MakeFastPath] = {
+            # That of markers needs a log with files.
+            add_partitions_to_txn.API.key: partial(VerificationsFastPath, adding)
+        }
         self.handlers: dict[int, Callable[..., Any]] = {
             add_partitions_to_txn.API.key: partial(add_partitions_to_txn.handle, adding),
             write_txn_markers.API.key: partial(write_txn_markers.handle, marking),

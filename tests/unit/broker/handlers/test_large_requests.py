@@ -46,6 +46,7 @@ from barnabas.broker.handlers import (
 )
 from barnabas.broker.routes import API_TABLE
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import MarkerWriter
 from barnabas.coordinator.group.group import Group, Member, MemoryShare
 from barnabas.protocol.errors import ErrorCode
@@ -104,7 +105,7 @@ async def collaborator(module: ModuleType) -> Any:
         leave=lambda _, members: [ErrorCode.NONE] * len(members),
     )
     writer = MarkerWriter(replicas, groups, there.time)
-    senders = write_txn_markers.Senders(cache)
+    origins = MarkerOrigins(cache)
     parts: dict[ModuleType, Callable[[], Any]] = {
         add_partitions_to_txn: lambda: add_partitions_to_txn.Parts(willing, groups, known),
         delete_groups: lambda: groups,
@@ -122,7 +123,7 @@ async def collaborator(module: ModuleType) -> Any:
         offset_fetch: lambda: offset_fetch.Parts(groups, cache, lambda: True),
         offset_delete: lambda: offset_delete.Parts(willing, known),
         txn_offset_commit: lambda: txn_offset_commit.Parts(groups, cache, pytest.fail),
-        write_txn_markers: lambda: write_txn_markers.Parts(writer, senders),
+        write_txn_markers: lambda: write_txn_markers.Parts(writer, origins),
     }
     return parts[module]()
 

@@ -10,6 +10,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.handlers import write_txn_markers as handler
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import (
     MARKERS_PER_APPEND,
     MarkerWrite,
@@ -301,7 +302,7 @@ def codes(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("version", list(write_txn_markers.API.versions))
 async def test_every_marker_of_a_request_has_its_own_answer(rig: Rig, version: int) -> None:
-    parts = handler.Parts(rig.writer, handler.Senders(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
     answer = ask(handler, parts, request(("t", [0]), ("u", [3]), count=2), version)
     assert codes(answer) == ["NONE", "UNKNOWN_TOPIC_OR_PARTITION"] * 2
     assert [marker and marker.producer_id for marker in rig.markers] == [PID, PID + 1]
@@ -309,7 +310,7 @@ async def test_every_marker_of_a_request_has_its_own_answer(rig: Rig, version: i
 
 async def test_the_answer_waits_for_the_last_marker(rig: Rig) -> None:
     later = rig.groups.later()
-    parts = handler.Parts(rig.writer, handler.Senders(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
     answer = ask(handler, parts, request((OFFSETS, [0]), ("t", [0])), 1)
     await asyncio.sleep(0)
     assert not answer.done()
@@ -319,7 +320,7 @@ async def test_the_answer_waits_for_the_last_marker(rig: Rig) -> None:
 
 async def test_cancelled_request_is_not_answered(rig: Rig) -> None:
     later = rig.groups.later()
-    parts = handler.Parts(rig.writer, handler.Senders(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
     answer = ask(handler, parts, request((OFFSETS, [0])), 1)
     answer.cancel()
     later.set_result(None)
@@ -328,7 +329,7 @@ async def test_cancelled_request_is_not_answered(rig: Rig) -> None:
 
 
 async def test_request_without_markers_is_answered_at_once(rig: Rig) -> None:
-    parts = handler.Parts(rig.writer, handler.Senders(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
     assert codes(ask(handler, parts, request(), 1)) == []
 
 
@@ -337,17 +338,17 @@ async def test_rest_of_request_is_not_written_after_a_later_connection_sent_mark
 ) -> None:
     rig.open()
     cache: Any = SimpleNamespace(brokers={1})
-    parts = handler.Parts(rig.writer, handler.Senders(cache))
+    parts = handler.Parts(rig.writer, MarkerOrigins(cache))
     context = RequestContext(
         27, 1, 0, "broker-1", ANONYMOUS, "INTERNAL", "127.0.0.1", 1, 0, inter_broker=True
     )
-    steps = handler.handle(parts, request(("t", [0])), context)
+    steps: Any = handler.handle(parts, request(("t", [0]), count=handler.FEW), context)
     next(steps)
     context.connection_id += 1
-    assert not parts.senders.is_outdated(context)
+    assert not parts.origins.is_outdated(context)
     context.connection_id -= 1
     answer, _ = taken(steps)
-    assert codes(answer) == ["NETWORK_EXCEPTION"]
+    assert codes(answer) == ["NETWORK_EXCEPTION"] * handler.FEW
     assert rig.markers == []
 
 
@@ -361,7 +362,7 @@ async def test_append_takes_a_bounded_number_of_markers(
         return append(data, **options)
 
     monkeypatch.setattr(Partition, "append_as_leader", lambda _, data, **rest: count(data, **rest))
-    parts = handler.Parts(rig.writer, handler.Senders(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
     answer = ask(handler, parts, request(("t", [0]), count=2 * MARKERS_PER_APPEND + 2), 1)
     assert codes(answer) == ["NONE"] * (2 * MARKERS_PER_APPEND + 2)
     assert appended == [MARKERS_PER_APPEND, MARKERS_PER_APPEND, 2]

@@ -167,6 +167,9 @@ class Decision(NamedTuple, Generic[R, A]):
 
     `steps` adds the records, and may still change the answer. Until it is done, no other write of
     the key is decided.
+
+    With `postpones`, the record may be replayed before it is written: a coordinator whose log lacks
+    it makes the same decision again, and no answer depends on more than this decision.
     """
 
     answer: A | KafkaError | DeferredAnswer[A]
@@ -175,3 +178,4 @@ class Decision(NamedTuple, Generic[R, A]):
     then: "Callable[[KafkaError | None, Instant], Decision[R, None]] | None" = None
     producer: TransactionalProducer | None = None
     steps: Steps[None] | None = None
+    postpones: bool = False

@@ -6,7 +6,8 @@ the decision stands, and the next exclusive write of the key waits until the rec
 or leadership is lost.
 
 Where an append has to wait for followers or for an fsync, the records of all decisions of one
-iteration of the event loop are appended together.
+iteration of the event loop are appended together. Where it has not, a record that may be postponed
+is appended together with the next one.
 """
 
 import gc
@@ -30,6 +31,7 @@ from barnabas.coordinator.decision import (
     Unanswered,
 )
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Slices, TimerHandle, Timers
+from barnabas.coordinator.postponed import PostponedRecords
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.batch import NO_PRODUCER_ID
@@ -123,6 +125,7 @@ class HostedShard(Generic[S, R]):
         self._direct = direct and not compression
         """Whether decisions may take the direct way."""
         self._failed = failed
+        self.postponed = PostponedRecords(log, clock, timers, failed)
         self._closed = False
         self._unanswered: dict[Unanswered, None] = {}
         self._queues: dict[str, _WriteQueue] = {}
@@ -142,6 +145,7 @@ class HostedShard(Generic[S, R]):
         """Stop every timer, and answer every request with NOT_COORDINATOR: leadership is lost."""
         # The load has frozen objects. They are freed now, even those that form cycles.
         gc.unfreeze()
+        self.postponed.close()
         self._closed = True
         self.serving = False
         for timer in self._timers.values():
@@ -187,7 +191,7 @@ class HostedShard(Generic[S, R]):
         except KafkaError as refusal:
             error = self._unless_replaced(refusal)
             raise KafkaError(error.code, error.message) from None
-        known, records, effects, then, producer, steps = decision
+        known, records, effects, then, producer, steps, postpones = decision
         if (
             len(records) != 1
             or effects
@@ -198,9 +202,13 @@ class HostedShard(Generic[S, R]):
             answer: DeferredAnswer[A] = DeferredAnswer()
             self._carry_out(key, decision, answer)
             return answer.outcome()
+        postponed = self.postponed
+        postpones = postpones and not postponed.refused
+        end = -1
         try:
             encoded = self.shard.encode(records[0])
-            end = self.log.append_record(*encoded, now.wall_ms)
+            if not postpones:
+                end = self._append_record(encoded, now.wall_ms)
         except (KafkaError, ProtocolError) as error:
             self._refuse(_Write(key, decision, None, ()), error)
             raise coordinator_error(error) from None
@@ -213,6 +221,8 @@ class HostedShard(Generic[S, R]):
             return answer.outcome()
         try:
             self.shard.replay(records[0], NO_PRODUCER_ID)
+            if postpones:
+                postponed.add(encoded, now.monotonic_ms)
         except Exception as fault:
             self._failed(fault)
             raise KafkaError(ErrorCode.NOT_COORDINATOR) from None
@@ -467,9 +477,14 @@ class HostedShard(Generic[S, R]):
         """Append the records of one decision, or of several without a producer."""
         decision, encoded = writes[0].decision, writes[0].encoded
         if len(writes) == len(encoded) == 1 and decision.producer is None and not self._compression:
-            ((key, value),) = encoded
-            return self.log.append_record(key, value, self._clock.now_ms())
+            return self._append_record(encoded[0], self._clock.now_ms())
         return self._append_batch(decision, self._batch(writes))
+
+    def _append_record(self, encoded: tuple[bytes, bytes | None], now_ms: int) -> int:
+        """Append a record without a producer, behind the postponed ones."""
+        if self.postponed.records:
+            return self.postponed.append_before(encoded, now_ms)
+        return self.log.append_records((encoded,), now_ms)
 
     def _batch(self, writes: "Sequence[_Write[R, Any]]") -> BatchBuilder:
         batch = BatchBuilder(self._clock.now_ms())
@@ -480,6 +495,7 @@ class HostedShard(Generic[S, R]):
 
     def _append_batch(self, decision: Decision[R, Any], batch: BatchBuilder) -> int:
         """Append the records of a decision, or of several without a producer."""
+        self.postponed.write()
         now_ms, producer = batch.timestamp, decision.producer
         if producer is None:
             return self.log.append(batch.build(compression=self._compression), now_ms)
@@ -593,6 +609,7 @@ class HostedShard(Generic[S, R]):
         self._append_gathered()
         now_ms = self._clock.now_ms()
         try:
+            self.postponed.write()
             end = self.log.append(
                 marker.batch(now_ms), now_ms, transaction_version=marker.transaction_version
             )

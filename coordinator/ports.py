@@ -1,7 +1,7 @@
 """The interfaces of a coordinator: to the broker, and between its runtime and its state machine."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from barnabas.coordinator.decision import Decision, Instant, Steps
@@ -113,8 +113,9 @@ class PartitionLog(Protocol):
         """
         ...
 
-    def append_record(self, key: bytes, value: bytes | None, now_ms: int) -> int:
-        """Append one record without a producer and without compression, as `append` does."""
+    def append_records(self, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
+        """Append keys and values as one batch without a producer and without compression, as
+        `append` does."""
         ...
 
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:

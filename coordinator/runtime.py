@@ -166,6 +166,11 @@ class CoordinatorRuntime(Generic[S, R]):
             if hosted.serving:
                 yield index, hosted.shard.state
 
+    def postponed_and_refused(self) -> int:
+        """Count the records that are replayed, and that the log has refused so far."""
+        postponed = [hosted.postponed for hosted in self._hosted.values()]
+        return sum(len(each.records) for each in postponed if each.refused)
+
     @property
     def loading(self) -> bool:
         """Whether some partition is still being loaded."""

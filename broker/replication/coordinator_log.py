@@ -4,14 +4,14 @@ The runtime of coordinators (`coordinator/hosted_shard.py`) makes its decisions 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.record import BatchBuilder, record_tail
+from barnabas.protocol.records.record import BatchBuilder, records_tail
 from barnabas.storage.files.errors import OutOfDescriptors
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import VerificationGuard
@@ -91,13 +91,15 @@ class LedPartition:
         )
         return appended.last_offset + 1
 
-    def append_record(self, key: bytes, value: bytes | None, now_ms: int) -> int:
+    def append_records(self, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
         if self._fast and self._partition.leader_epoch == self._leader_epoch:
-            offset = self._partition.append_own(record_tail(key, value, now_ms), now_ms)
-            if offset >= 0:
-                return offset + 1
+            tail = records_tail(records, now_ms)
+            last_offset = self._partition.append_own(tail, now_ms, len(records))
+            if last_offset >= 0:
+                return last_offset + 1
         batch = BatchBuilder(now_ms)
-        batch.add(key, value)
+        for key, value in records:
+            batch.add(key, value)
         return self.append(batch.build(), now_ms)
 
     def _require_led(self) -> None:

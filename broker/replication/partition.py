@@ -280,16 +280,19 @@ class Partition:
             self._log_grew()
         return offset
 
-    def append_own(self, tail: bytes, now_ms: int, marker: TxnMarker | None = None) -> int:
-        """Append a batch that the broker has just built, if it needs no detours; return its offset.
+    def append_own(
+        self, tail: bytes, now_ms: int, records: int = 1, marker: TxnMarker | None = None
+    ) -> int:
+        """Append a batch that the broker has just built, if it needs no detours; return the offset
+        of its last record.
 
-        -1 if `append_as_leader` has to decide: nothing has changed then. `tail` and `marker` are as
+        -1 if `append_as_leader` has to decide: nothing has changed then. The arguments are as
         `Log.append_own` takes them; raises as it does.
         """
         if not self.is_leader or len(self.isr_state.isr) < self._min_isr:
             return -1
         offset = self.log.append_own(
-            tail, leader_epoch=self.leader_epoch, now_ms=now_ms, marker=marker
+            tail, leader_epoch=self.leader_epoch, now_ms=now_ms, records=records, marker=marker
         )
         if offset >= 0:
             self._log_grew()

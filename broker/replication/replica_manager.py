@@ -53,7 +53,9 @@ class LeadershipObserver(Protocol):
 
     def elected(self, partition: Partition, /) -> None: ...
 
-    def resigned(self, partition: Partition, /) -> None: ...
+    def resigned(self, partition: Partition, /) -> None:
+        """Resign; also called again, and while the partition is still led."""
+        ...
 
 
 class ReplicaManager:
@@ -175,6 +177,7 @@ class ReplicaManager:
             if state.leader_epoch > partition.leader_epoch:
                 await self._stop_fetching(partition)
                 partition.log.log_dir.require_online()
+                self._resign_coordinators(partition)
             changed = partition.apply(state)
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -354,10 +357,15 @@ class ReplicaManager:
             self._resign(partition)
 
     def _resign(self, partition: Partition) -> None:
-        was_leader = partition.is_leader
+        self._resign_coordinators(partition)
         partition.resign()
-        if was_leader:
-            self._notify_observers(partition)
+
+    def _resign_coordinators(self, partition: Partition) -> None:
+        """Let coordinators resign while the partition still takes their last records."""
+        if partition.is_leader:
+            for topic, observer in self._observers:
+                if topic == partition.topic:
+                    observer.resigned(partition)
 
     def _notify_observers(self, partition: Partition) -> None:
         for topic, observer in self._observers:

@@ -128,7 +128,7 @@ class MarkerWriter:
         partition = self._replicas.partition(topic, index)
         now_ms, last_offset = self._clock.now_ms(), -1
         if self._fast and len(writes) == 1:
-            last_offset = partition.append_own(marker.tail(now_ms), now_ms, marker)
+            last_offset = partition.append_own(marker.tail(now_ms), now_ms, marker=marker)
         if last_offset < 0:
             last_offset = partition.append_as_leader(
                 bytearray().join(each.marker.batch(now_ms) for each in writes),

@@ -299,7 +299,8 @@ class TransactionCoordinator:
 
     def refused_ends(self) -> int:
         """Count transactions whose every marker is written, but whose end the log refuses."""
-        return sum(len(table.refused_ends) for _, table in self._runtime.served())
+        ends = sum(len(table.refused_ends) for _, table in self._runtime.served())
+        return ends + self._runtime.postponed_and_refused()
 
     def require_loaded(self) -> None:
         """Raise COORDINATOR_LOAD_IN_PROGRESS while some partition is still being loaded."""

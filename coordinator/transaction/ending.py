@@ -266,7 +266,9 @@ def _completion(
         return NOTHING
 
     target = txn.completed(now.wall_ms)
-    return table.transition(target, None, now, "every marker is written", written, refused)
+    event = "every marker is written"
+    # A coordinator that finds PREPARE_x sends the markers again, and completes.
+    return table.transition(target, None, now, event, written, refused, postpones=True)
 
 
 def _complete_later(

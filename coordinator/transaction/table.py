@@ -267,6 +267,8 @@ class TransactionTable:
         then: Next | None = None,
         refused: Next | None = None,
         named: Collection[TopicPartition] = (),
+        *,
+        postpones: bool = False,
     ) -> TxnDecision[A]:
         """Return the decision that writes a step; `then` follows its commit, `refused` a refusal
         by the log. The event of the step names the partitions `named`."""
@@ -288,7 +290,8 @@ class TransactionTable:
             or target.next_producer_id != NO_PRODUCER_ID
             or target.owner is not None
         )
-        return Decision(answer, (TransactionRecord(key, target, flexible),), then=landed)
+        record = TransactionRecord(key, target, flexible)
+        return Decision(answer, (record,), (), landed, None, None, postpones)
 
 
 NOTHING: TxnDecision[None] = Decision(None)

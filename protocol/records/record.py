@@ -137,15 +137,18 @@ class BatchBuilder:
         return pack_batch(header, compress(compression, body) if compression else body)
 
 
-def record_tail(key: bytes, value: bytes | None, timestamp: int) -> bytes:
-    """Return a batch of one record without a producer, from its attributes on (`add_head`)."""
-    size = len(key)
-    if value is None:
-        record = b"\0\0\0%b%b\1\0" % (varint(size), key)
-    else:
-        record = b"\0\0\0%b%b%b%b\0" % (varint(size), key, varint(len(value)), value)
-    body = varint(len(record)) + record
-    return pack_tail(0, 1, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, body)
+def records_tail(records: Sequence[tuple[bytes, bytes | None]], timestamp: int) -> bytes:
+    """Return a batch of keys and values without a producer, from its attributes on (`add_head`)."""
+    body = b""
+    for delta, (key, value) in enumerate(records):
+        if value is None:
+            record = b"\0\0%b%b%b\1\0" % (varint(delta), varint(len(key)), key)
+        else:
+            record = b"\0\0%b%b%b%b%b\0" % (
+                varint(delta), varint(len(key)), key, varint(len(value)), value,
+            )  # fmt: skip
+        body += varint(len(record)) + record
+    return pack_tail(0, len(records), timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, body)
 
 
 def rewrite_batch(

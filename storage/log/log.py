@@ -279,9 +279,15 @@ class Log:
         )
 
     def append_own(
-        self, tail: bytes, *, leader_epoch: int, now_ms: int, marker: TxnMarker | None = None
+        self,
+        tail: bytes,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        records: int = 1,
+        marker: TxnMarker | None = None,
     ) -> int:
-        """Append a batch of one record that the broker has just built; return its offset.
+        """Append a batch that the broker has just built; return the offset of its last record.
 
         `tail` is the batch from its attributes on, uncompressed, with the timestamp `now_ms`;
         `marker` is its content if it is a control batch. -1 if the batch needs more than a place in
@@ -290,6 +296,7 @@ class Log:
         """
         rules, segment = self.rules, self.segments.active
         size, offset = ATTRIBUTES_AT + len(tail), self.log_end_offset
+        last_offset = offset + records - 1
         if (
             rules.log_append_time
             or (rules.compression and marker is None)
@@ -299,7 +306,7 @@ class Log:
             or segment.first_timestamp is None
             or self.epochs.latest_epoch != leader_epoch
             or should_roll(
-                segment, size, now_ms, offset, now_ms, rules.segment_bytes, self._roll_ms
+                segment, size, now_ms, last_offset, now_ms, rules.segment_bytes, self._roll_ms
             )
         ):
             return -1
@@ -308,16 +315,16 @@ class Log:
             version = marker.transaction_version
             update = self.producers.prepare_marker(marker, offset, now_ms, version)
         try:
-            segment.append_one(add_head(tail, offset, leader_epoch), offset, now_ms)
+            segment.append_one(add_head(tail, offset, leader_epoch), last_offset, now_ms)
             if update is not None:
-                self._commit(update, offset + 1)
+                self._commit(update, last_offset + 1)
             else:
-                self.producers.map_end_offset = self.log_end_offset = offset + 1
+                self.producers.map_end_offset = self.log_end_offset = last_offset + 1
         except OSError as error:
             # `append_as_leader` refuses the batch from now on.
             self.log_dir.take_offline(error)
             return -1
-        return offset
+        return last_offset
 
     @on_disk
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int = INT_MAX) -> int:

@@ -131,7 +131,13 @@ class Replica:
     def expect(self, claim: Claim) -> Expectation | None:
         return self.producers.expect(claim) if self.is_leader else None
 
-    def append_own(self, tail: bytes, now_ms: int, marker: TxnMarker | None = None) -> int:
+    def append_own(
+        self,
+        tail: bytes,
+        now_ms: int,
+        records: int = 1,  # noqa: ARG002
+        marker: TxnMarker | None = None,
+    ) -> int:
         """Append as the general way does: this partition has no other."""
         version = 0 if marker is None else marker.transaction_version
         return self.append_as_leader(

@@ -231,9 +231,11 @@ class Brokers:
                 told[each] = expectation
         return told
 
-    async def elect(self, surviving: int) -> None:
+    async def elect(self, surviving: int, *, crashed: bool = True) -> None:
         """Replace the coordinator; the next one has the committed batches and `surviving`
-        others."""
+        others. One that has not `crashed` resigns in order."""
+        if crashed:
+            self.log.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.runtime.resigned(0)
         self.waiters.wake_all()
         self.time.forget()

@@ -89,6 +89,7 @@ class World:
         self._work: set[asyncio.Future[Any]] = set()
         self._connections = 0
         self._crashed = False
+        self._moves = 0
         self._quiet = False
         self.writes = 0
         self._trace = hashlib.sha256()
@@ -218,7 +219,12 @@ class World:
             self._forget(Where.COORDINATOR)
         log = self.brokers.log
         lost = sum(1 for _, _ in log.waiters)
-        await self.brokers.elect(self.rng.randint(0, lost))
+        surviving = self.rng.randint(0, lost)
+        self._moves += not everything
+        # Every other coordinator whose partitions live on resigns in order.
+        crashed = everything or self._moves % 2 == 0
+        with suppress(CrashedError):
+            await self.brokers.elect(surviving, crashed=crashed)
         await self._breathe()
 
     def _forget(self, *dead: Where) -> None:

@@ -1,7 +1,7 @@
 """A partition's log in memory, controlled by a test."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from barnabas.protocol.errors import KafkaError
@@ -12,7 +12,7 @@ from barnabas.protocol.records.batch import (
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.record import BatchBuilder
+from barnabas.protocol.records.record import BatchBuilder, iter_records
 
 
 @dataclass
@@ -83,9 +83,10 @@ class FakeLog:
             self.commit(self.end_offset)
         return self.end_offset
 
-    def append_record(self, key: bytes, value: bytes | None, now_ms: int) -> int:
+    def append_records(self, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
         batch = BatchBuilder(now_ms)
-        batch.add(key, value)
+        for key, value in records:
+            batch.add(key, value)
         return self.append(batch.build(), now_ms)
 
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
@@ -105,6 +106,16 @@ class FakeLog:
         self.committed = offset
         while self.waiters and self.waiters[0][0] <= offset:
             self.waiters.pop(0)[1](None)
+
+    @property
+    def records(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values, in their order."""
+        return [
+            (record.key, record.value)
+            for each in self.batches
+            for position, header in iter_headers(each)
+            for record in iter_records(each, position, header)
+        ]
 
     @property
     def record_count(self) -> int:

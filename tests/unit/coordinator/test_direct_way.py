@@ -18,6 +18,7 @@ from tests.unit.coordinator.transactions import ID, A, B, Transactions
 
 Step = tuple[Any, ...]
 VERSIONS = st.sampled_from((TV0, TV2))
+REFUSALS = st.tuples(st.just("refuse"), st.sampled_from((None, ErrorCode.MESSAGE_TOO_LARGE)))
 STEPS = st.one_of(
     st.tuples(st.just("init"), st.booleans()),
     st.tuples(st.just("add"), st.sampled_from(((A,), (B,), (A, B))), VERSIONS),
@@ -26,7 +27,6 @@ STEPS = st.one_of(
     st.tuples(st.just("mark")),
     st.tuples(st.just("hold")),
     st.tuples(st.just("release")),
-    st.tuples(st.just("refuse"), st.sampled_from((None, ErrorCode.MESSAGE_TOO_LARGE))),
     st.tuples(st.just("pass"), st.integers(1, 200)),
 )
 
@@ -111,19 +111,37 @@ class Story:
             txn, events = it.txn, it.coordinator.events(ID)
         except KafkaError as error:
             txn = events = error.code  # type: ignore[assignment]
-        return self.answers, it.log.batches, it.sent, txn, events, it.faults
+        return self.answers, it.sent, txn, events, it.faults
+
+
+async def told(steps: list[Step], *, direct: bool, postpones: bool) -> Story:
+    story = Story(direct=direct)
+    await story.transactions.load()
+    story.transactions.hosted.postponed.refused = not postpones
+    story.take(("init", False))
+    for step in steps:
+        story.take(step)
+    return story
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEPS | REFUSALS, max_size=30))
+def test_direct_way_equals_general_way(steps: list[Step]) -> None:
+    async def tell(direct: bool) -> object:
+        story = await told(steps, direct=direct, postpones=False)
+        return story.outcome, story.transactions.log.batches
+
+    assert asyncio.run(tell(True)) == asyncio.run(tell(False))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(STEPS, max_size=30))
-def test_direct_way_equals_general_way(steps: list[Step]) -> None:
+def test_postponed_records_change_neither_answers_nor_the_order_of_records(
+    steps: list[Step],
+) -> None:
     async def tell(direct: bool) -> object:
-        story = Story(direct=direct)
-        await story.transactions.load()
-        story.take(("init", False))
-        for step in steps:
-            story.take(step)
-        return story.outcome
+        story = await told(steps, direct=direct, postpones=True)
+        return story.outcome, story.transactions.log.records
 
     assert asyncio.run(tell(True)) == asyncio.run(tell(False))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.coordinator.postponed import DELAY_MS
 from barnabas.coordinator.transaction import waiters
 from barnabas.coordinator.transaction.metadata import TV0, Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -41,6 +42,7 @@ async def test_waiting_requests_are_answered_once_markers_are_written() -> None:
     here.mark()
     await asyncio.gather(*waits)
     assert here.txn.partitions == {A, B}
+    here.time.pass_ms(DELAY_MS)
     assert (here.waiters.count, here.time.running) == (0, 0)
 
 

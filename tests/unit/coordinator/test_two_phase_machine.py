@@ -162,10 +162,11 @@ class KeptTransactions(RuleBasedStateMachine):
             return
         log, sent = self.here.log, list(self.here.sent)
         log.held, known = True, len(log.batches)
+        unwritten = bool(self.here.hosted.postponed.records)
         answer = self.run(asked())
         if isinstance(answer, asyncio.Future):
             answer.cancel()
-        self.here.runtime.resigned(0)
+        self.here.crash()
         log.waiters.clear()
         if fate == "lost":
             del log.batches[known:]
@@ -173,6 +174,9 @@ class KeptTransactions(RuleBasedStateMachine):
         self.here.sent[:] = sent
         if fate == "survives" and len(log.batches) > known:
             expect()
+        elif unwritten:
+            # The log does not show that every marker is written.
+            self.model.phase = "deciding"
         self.run(self.here.load())
         self.here.time.pass_ms(0)
 

@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from barnabas.broker.server.slices import Slicer
+from barnabas.coordinator.hosted_shard import HostedShard
 from barnabas.coordinator.ports import Shard
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.soon import map_answer
@@ -27,7 +28,7 @@ from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
-from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.support.coordinator.harness import WALL_MS, FakeLog, Time
@@ -122,6 +123,12 @@ class Transactions:
             await asyncio.sleep(0)
         return self
 
+    def crash(self) -> None:
+        """End without a write, as a process that is killed."""
+        refusal, self.log.refusal = self.log.refusal, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.runtime.resigned(0)
+        self.log.refusal = refusal
+
     def write(self, *steps: TransactionMetadata, flexible: bool = True) -> "Transactions":
         """Put records into the log, as an earlier coordinator has written them."""
         for step in steps:
@@ -204,6 +211,10 @@ class Transactions:
     @property
     def table(self) -> TransactionTable:
         return self.runtime.read(0, lambda table: table)
+
+    @property
+    def hosted(self) -> HostedShard[TransactionTable, TransactionRecord]:
+        return self.runtime._hosted[0]
 
     @property
     def shard(self) -> Shard[TransactionTable, TransactionRecord]:

@@ -11,7 +11,7 @@ from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import add_head
 from barnabas.protocol.records.control import TxnMarker
-from barnabas.protocol.records.record import BatchBuilder, Record, build_batch, record_tail
+from barnabas.protocol.records.record import BatchBuilder, Record, build_batch, records_tail
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import UNVERIFIED
@@ -33,6 +33,7 @@ PIDS = st.integers(1, 2)
 EPOCHS = st.integers(0, 1)
 STEPS = st.one_of(
     st.tuples(st.just("record"), st.none() | st.binary(max_size=80)),
+    st.tuples(st.just("records"), st.lists(st.none() | st.binary(max_size=40), min_size=1)),
     st.tuples(
         st.just("marker"),
         st.builds(TxnMarker, PIDS, EPOCHS, st.integers(0, 1), st.booleans(), st.integers(0, 2)),
@@ -63,17 +64,26 @@ class Writer:
             return error.code, error.message
 
     def _record(self, value: bytes | None) -> int:
+        return self._records([value])
+
+    def _records(self, values: Sequence[bytes | None]) -> int:
         batch = BatchBuilder(self.now_ms)
-        batch.add(KEY, value)
-        return self._own(record_tail(KEY, value, self.now_ms), batch.build(), None)
+        for value in values:
+            batch.add(KEY, value)
+        tail = records_tail([(KEY, value) for value in values], self.now_ms)
+        return self._own(tail, batch.build(), None, len(values))
 
     def _marker(self, marker: TxnMarker) -> int:
         return self._own(marker.tail(self.now_ms), marker.batch(self.now_ms), marker)
 
-    def _own(self, tail: bytes, batch: bytes, marker: TxnMarker | None) -> int:
+    def _own(self, tail: bytes, batch: bytes, marker: TxnMarker | None, records: int = 1) -> int:
         if self.fast:
             offset = self.log.append_own(
-                tail, leader_epoch=self.epoch, now_ms=self.now_ms, marker=marker
+                tail,
+                leader_epoch=self.epoch,
+                now_ms=self.now_ms,
+                records=records,
+                marker=marker,
             )
             if offset >= 0:
                 self.short += 1
@@ -152,11 +162,24 @@ def test_log_with_short_way_equals_log_with_every_check(
     assert fast.state == slow.state
 
 
-@pytest.mark.parametrize("value", [None, b"", b"v", bytes(63), bytes(64), bytes(9000)])
-def test_record_packed_at_once_is_what_the_builder_makes(value: bytes | None) -> None:
-    batch = BatchBuilder(NOW)
-    batch.add(bytes(70), value)
-    assert add_head(record_tail(bytes(70), value, NOW), 0, -1) == batch.build()
+SIZES = st.sampled_from((0, 1, 63, 64, 70, 8191, 8192, 9000))
+
+
+@given(
+    st.lists(
+        st.tuples(SIZES.map(bytes), st.none() | SIZES.map(bytes) | st.binary()),
+        min_size=1,
+        max_size=70,
+    ),
+    st.integers(0, 2**62),
+)
+def test_records_packed_at_once_are_what_the_builder_makes(
+    records: list[tuple[bytes, bytes | None]], now_ms: int
+) -> None:
+    batch = BatchBuilder(now_ms)
+    for key, value in records:
+        batch.add(key, value)
+    assert add_head(records_tail(records, now_ms), 0, -1) == batch.build()
 
 
 @given(
@@ -184,6 +207,7 @@ def written(config: TopicConfig, *steps: Step) -> int:
 def test_short_way_is_taken_for_records_and_markers() -> None:
     marker = TxnMarker(1, 0, 0, committed=True)
     assert written(LARGE_SEGMENTS, ("record", b"v"), ("client", 1, 0), ("marker", marker)) == 2
+    assert written(LARGE_SEGMENTS, ("records", [b"v", None, b"w"])) == 1
 
 
 @pytest.mark.parametrize("config", CONFIGS[3:5])

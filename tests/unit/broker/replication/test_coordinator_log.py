@@ -48,21 +48,18 @@ async def test_append_in_another_leader_epoch_is_refused(tmp_path: Path) -> None
         with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
             lent.append(batch(b"a"), NOW_MS)
         with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
-            lent.append_record(b"k", b"v", NOW_MS)
+            lent.append_records([(b"k", b"v")], NOW_MS)
         assert lent.end_offset == 0
 
 
 @pytest.mark.parametrize("fast", [True, False])
-async def test_single_records_are_appended_and_committed(tmp_path: Path, fast: bool) -> None:
+async def test_own_records_are_appended_and_committed(tmp_path: Path, fast: bool) -> None:
     async with running(tmp_path) as broker, connected(broker) as client:
         await client.create("t", cleanup_policy="compact")
         partition = cast(Partition, broker._replication.replicas.partition("t", 0))
         lent = LedPartition(partition, InlineOffload(), fast=fast)
-        assert [lent.append_record(b"k", value, NOW_MS) for value in (b"a", None, b"b")] == [
-            1,
-            2,
-            3,
-        ]
+        assert lent.append_records([(b"k", b"a")], NOW_MS) == 1
+        assert lent.append_records([(b"k", None), (b"k", b"b")], NOW_MS) == 3
         assert partition.high_watermark == 3
         data = await lent.read(0, 1 << 20)
         found = [
@@ -78,8 +75,8 @@ async def test_single_record_needs_enough_replicas_in_sync(tmp_path: Path) -> No
         await client.create("t", cleanup_policy="compact")
         partition = cast(Partition, broker._replication.replicas.partition("t", 0))
         lent = LedPartition(partition, InlineOffload())
-        lent.append_record(b"k", b"v", NOW_MS)
+        lent.append_records([(b"k", b"v")], NOW_MS)
         partition._min_isr = 2
         with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
-            lent.append_record(b"k", b"v", NOW_MS)
+            lent.append_records([(b"k", b"v")], NOW_MS)
         assert lent.end_offset == 1

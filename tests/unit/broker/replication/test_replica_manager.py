@@ -47,8 +47,31 @@ async def test_observers_are_notified_of_every_change_of_leadership() -> None:
     await replicas.lead(epoch=1, leader=1, replicas=(0, 1))
     await replicas.lead(epoch=2, replicas=(0, 1))
     await replicas.lead(epoch=3, replicas=(0, 1))
-    assert observer.told == [("elected", 0), ("resigned", 1), ("elected", 2), ("elected", 3)]
+    assert observer.told == [
+        ("elected", 0),
+        ("resigned", 0),
+        ("resigned", 1),
+        ("elected", 2),
+        ("resigned", 2),
+        ("elected", 3),
+    ]
     assert stranger.told == []
+
+
+async def test_observers_resign_while_the_partition_still_takes_records() -> None:
+    replicas, led = Replicas(), []
+
+    class Writer(Observer):
+        def resigned(self, partition: Partition) -> None:
+            led.append((partition.is_leader, partition.leader_epoch))
+
+    replicas.manager.observe("t", Writer())
+    await replicas.lead(epoch=0)
+    await replicas.lead(epoch=1)
+    await replicas.lead(epoch=2, leader=1, replicas=(0, 1))
+    await replicas.lead(epoch=3)
+    replicas.manager.resign_all()
+    assert led == [(True, 0), (True, 1), (False, 2), (True, 3)]
 
 
 async def test_decisions_with_an_old_epoch_or_another_topic_id_are_refused() -> None:

@@ -486,6 +486,28 @@ async def test_record_that_is_refused_alone_leaves_the_postponed_one_written() -
     assert states(here) == [["PrepareCommit"], ["CompleteCommit"], ["Ongoing"]]
 
 
+async def test_oldest_postponed_record_decides_when_they_are_written() -> None:
+    host = await Host().load()
+    postpone(host, 1)
+    host.time.pass_ms(DELAY_MS - 1)
+    postpone(host, 2)
+    assert host.log.batches == []
+    host.time.pass_ms(1)
+    assert [value for _, value in host.log.records] == [b"1", b"2"]
+
+
+async def test_postponed_records_that_are_too_large_together_are_written_one_by_one() -> None:
+    host = await Host().load()
+    host.log = FailingLog(small_only=True)
+    host.runtime.elected(0, host.log)
+    await host.load()
+    postpone(host, 1)
+    postpone(host, 2)
+    host.time.pass_ms(DELAY_MS)
+    assert [value for _, value in host.log.records] == [b"1", b"2"]
+    assert len(host.log.batches) == 2
+
+
 async def test_many_postponed_records_are_written_at_once() -> None:
     host = await Host().load()
     for number in range(AT_ONCE - 1):

@@ -50,6 +50,10 @@ async def test_append_in_another_leader_epoch_is_refused(tmp_path: Path) -> None
         with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
             lent.append_records([(b"k", b"v")], NOW_MS)
         assert lent.end_offset == 0
+        LedPartition(partition, InlineOffload()).append_records([(b"k", b"v")], NOW_MS)
+        with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+            lent.append_records([(b"k", b"w")], NOW_MS)
+        assert lent.end_offset == 1
 
 
 @pytest.mark.parametrize("fast", [True, False])

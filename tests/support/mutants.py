@@ -23,16 +23,15 @@ class Mutant(NamedTuple):
         return f"{self.function.__name__}: {' '.join(self.old.split())}"
 
 
-def mutated(mutant: Mutant) -> CodeType:
-    """Return the code of the function with another text in its source."""
-    function = mutant.function
+def mutated(function: Callable[..., Any], old: str, new: str) -> CodeType:
+    """Return the code of a function in whose source `new` has taken the place of `old`."""
     assert isinstance(function, FunctionType)
-    source = textwrap.dedent(inspect.getsource(function))
-    pattern = r"\s+".join(map(re.escape, mutant.old.split()))
-    source, found = re.subn(pattern, lambda _: mutant.new, source)
-    assert found == 1, f"{function.__qualname__} has {mutant.old!r} {found} times"
+    source = textwrap.dedent(inspect.getsource(function)).removeprefix("@property\n")
+    pattern = r"\s+".join(map(re.escape, old.split()))
+    source, found = re.subn(pattern, lambda _: new, source)
+    assert found == 1, f"{function.__qualname__} has {old!r} {found} times"
     names: dict[str, Any] = dict(function.__globals__)
-    exec(source, names)
+    exec("from __future__ import annotations\n" + source, names)
     code: CodeType = names[function.__name__].__code__
     return code
 
@@ -42,7 +41,7 @@ def installed(mutant: Mutant) -> Iterator[None]:
     """Remove the check."""
     function: Any = mutant.function
     sound = function.__code__
-    function.__code__ = mutated(mutant)
+    function.__code__ = mutated(function, mutant.old, mutant.new)
     try:
         yield
     finally:

@@ -35,6 +35,8 @@ from barnabas.protocol.records.record import iter_records
 from tests.support.coordinator.fake_log import FakeLog
 from tests.support.coordinator.harness import EPOCH, PRODUCER, Time, code_of
 from tests.support.coordinator.numbers_host import KEY, Host
+from tests.support.mutants import mutated
+from tests.unit.coordinator.postponed_mutants import MUTANTS, STORIES, Mutant
 from tests.unit.coordinator.transactions import A, Ids, Transactions
 
 NO_PRODUCER = Producer(-1, -1)
@@ -545,3 +547,28 @@ async def test_replay_that_fails_is_not_written() -> None:
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
         postpone(host, 666)
     assert host.log.batches == []
+
+
+# -- each check, removed once ----------------------------------------------------------------------
+
+
+def finds(mutant: Mutant) -> None:
+    if mutant.found_by in STORIES:
+        asyncio.run(live(STORIES[mutant.found_by]))
+    else:
+        asyncio.run(globals()[mutant.found_by](*mutant.arguments))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_missing_check_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    finds(mutant)
+    monkeypatch.setattr(
+        mutant.function, "__code__", mutated(mutant.function, mutant.old, mutant.new)
+    )
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        finds(mutant)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_story_keeps_every_outcome(story: str) -> None:
+    asyncio.run(live(STORIES[story]))

@@ -12,6 +12,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from tests.support.data_path import connected, running
+from tests.support.mutants import mutated
 
 NOW_MS = 1_700_000_000_000
 
@@ -54,6 +55,16 @@ async def test_append_in_another_leader_epoch_is_refused(tmp_path: Path) -> None
         with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
             lent.append_records([(b"k", b"w")], NOW_MS)
         assert lent.end_offset == 1
+
+
+async def test_missing_check_of_the_leader_epoch_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = " and self._partition.leader_epoch == self._leader_epoch"
+    code = mutated(LedPartition.append_records, check, "")
+    monkeypatch.setattr(LedPartition.append_records, "__code__", code)
+    with pytest.raises(pytest.fail.Exception):
+        await test_append_in_another_leader_epoch_is_refused(tmp_path)
 
 
 @pytest.mark.parametrize("fast", [True, False])

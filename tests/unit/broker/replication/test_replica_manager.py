@@ -1,12 +1,15 @@
 """The controller's requests for replicas: lead, follow, stop, delete, and fenced ones."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from tests.support.mutants import mutated
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 
@@ -72,6 +75,16 @@ async def test_observers_resign_while_the_partition_still_takes_records() -> Non
     await replicas.lead(epoch=3)
     replicas.manager.resign_all()
     assert led == [(True, 0), (True, 1), (False, 2), (True, 3)]
+
+
+@pytest.mark.parametrize("function", [ReplicaManager._resign, ReplicaManager._apply])
+async def test_observers_that_resign_too_late_are_found(
+    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = mutated(function, "self._resign_coordinators(partition)", "pass")
+    monkeypatch.setattr(function, "__code__", code)
+    with pytest.raises(AssertionError):
+        await test_observers_resign_while_the_partition_still_takes_records()
 
 
 async def test_decisions_with_an_old_epoch_or_another_topic_id_are_refused() -> None:

@@ -23,7 +23,7 @@ from barnabas.broker.server import tls
 from barnabas.broker.server.slices import TURN_S
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
-from barnabas.client.connection import BrokerUnreachable, Connection
+from barnabas.client.connection import AuthenticationError, BrokerUnreachable, Connection
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer
@@ -33,7 +33,7 @@ from barnabas.protocol.codec import encode
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.header import encode_request_header
-from barnabas.protocol.messages import api_versions, fetch
+from barnabas.protocol.messages import api_versions, fetch, metadata
 from barnabas.protocol.schema import Api
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.support.brokers.process import BrokerProcess
@@ -345,8 +345,8 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 # -- certificates of clients -----------------------------------------------------------------------
 
 
-def principals(broker: Broker) -> set[str]:
-    return {str(each.principal) for each in broker._listeners["SSL"]._connections}
+def principals(broker: Broker, listener: str = "SSL") -> set[str]:
+    return {str(each.principal) for each in broker._listeners[listener]._connections}
 
 
 @pytest.mark.parametrize(
@@ -382,6 +382,67 @@ async def test_certificate_to_which_no_rule_applies_is_refused(
     alice = stores.identity(stores.authority.issue("Alice"), name="alice")
     async with running(tmp_path / "log", **keys) as broker:
         await refused(broker, client_keys(stores) | alice, "lost|closed|reset")
+
+
+# -- beside SASL (KIP-684) -------------------------------------------------------------------------
+
+
+def sasl_keys(stores: Stores, client_auth: str) -> dict[str, str]:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "listeners": "SASL_SSL://localhost:0",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.jaas.config": f'{module} required user_bob="secret";',
+        "listener.name.sasl_ssl.ssl.client.auth": client_auth,
+        **stores.identity(),
+        **stores.trust(),
+    }
+
+
+def login_keys(stores: Stores, password: str = "secret") -> dict[str, str]:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": password}
+    return client_keys(stores) | {"security.protocol": "SASL_SSL"} | login
+
+
+async def test_client_without_certificate_does_not_get_as_far_as_sasl(
+    tmp_path: Path, stores: Stores
+) -> None:
+    keys = sasl_keys(stores, "required")
+    async with running(tmp_path / "log", properties=keys) as broker:
+        authentication = broker._metrics.requests.authentication
+        with pytest.raises(BrokerUnreachable, match=r"certificate.required|closed|lost|reset"):
+            await open_to(broker, login_keys(stores))
+        await eventually(lambda: authentication.failed.cell("SASL_SSL").value == 1)
+        assert authentication.succeeded.cell("SASL_SSL").value == 0
+
+
+@pytest.mark.parametrize("client_auth", ["required", "requested"])
+async def test_client_with_certificate_logs_in_by_sasl_and_is_who_sasl_says(
+    tmp_path: Path, stores: Stores, client_auth: str
+) -> None:
+    alice = stores.identity(stores.authority.issue("Alice"), name="alice")
+    keys = sasl_keys(stores, client_auth)
+    async with running(tmp_path / "log", properties=keys) as broker:
+        # The certificate is no login: SASL still has to succeed.
+        with pytest.raises(AuthenticationError):
+            await open_to(broker, login_keys(stores, "wrong") | alice)
+        connection = await open_to(broker, login_keys(stores) | alice)
+        await eventually(lambda: principals(broker, "SASL_SSL") == {"User:bob"})
+        await connection.close()
+
+
+async def test_certificate_alone_is_no_login_where_sasl_is_wanted(
+    tmp_path: Path, stores: Stores
+) -> None:
+    alice = stores.identity(stores.authority.issue("Alice"), name="alice")
+    keys = sasl_keys(stores, "required")
+    async with running(tmp_path / "log", properties=keys) as broker:
+        connection = await open_to(broker, client_keys(stores) | alice)
+        assert principals(broker, "SASL_SSL") == {"User:ANONYMOUS"}
+        with pytest.raises(BrokerUnreachable):
+            await connection.request(metadata.API, metadata.MetadataRequest(topics=None))
+        await eventually(lambda: not broker._listeners["SASL_SSL"].connections)
 
 
 # -- start and reload ------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 
+from barnabas.client.cluster import Cluster
+from barnabas.client.security import connect_with
+from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import list_transactions, metadata
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
@@ -215,6 +218,24 @@ def test_operations_that_clients_may_perform_are_true(broker: Broker, admin: Adm
     assert set(alice.list_topics(timeout=30).topics) == {"mine"}
     cluster = alice.describe_cluster(include_authorized_operations=True).result(30)
     assert not cluster.authorized_operations
+
+
+def test_events_of_a_transaction_need_describe_of_the_cluster(
+    broker: Broker, admin: AdminClient
+) -> None:
+    producer = confluent_kafka.Producer(librdkafka(broker, "admin") | {"transactional.id": "e"})
+    producer.init_transactions(30)
+    login = {name: str(text) for name, text in librdkafka(broker, "alice").items()}
+
+    async def described() -> Any:
+        async with Cluster(broker.bootstrap_servers, connect=connect_with(login)) as cluster:
+            return await TransactionAdmin(cluster).describe("e", include_events=True)
+
+    allow(admin, ID, "e", Op.DESCRIBE)
+    hidden = asyncio.run(described())
+    assert (hidden.transaction_state, hidden.events, hidden.client_host) == ("Empty", None, None)
+    allow(admin, CLUSTER, "kafka-cluster", Op.DESCRIBE)
+    assert asyncio.run(described()).events
 
 
 # --- a change in a cluster

@@ -227,7 +227,10 @@ WANTED = (
         "(KIP-939)",
     ),
     Difference(
-        scenarios=("InitProducerId/two_phase_commit_needs_level_2",),
+        scenarios=(
+            "InitProducerId/two_phase_commit_needs_level_2",
+            "rights/init two phase allowed",
+        ),
         path="*",
         kafka="takes Enable2Pc at every level of transaction.version",
         barnabas="UNSUPPORTED_VERSION below level 2",

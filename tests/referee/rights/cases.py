@@ -60,6 +60,8 @@ class Given(NamedTuple):
     topic_id: bytes
     producer_id: int = -1
     epoch: int = -1
+    token_id: str = ""
+    """The id of the delegation token; brokers choose it."""
     other: "Given | None" = None
     """The setting of the second subject, if the request has two."""
 
@@ -69,7 +71,7 @@ def owner(name: str) -> str:
     return f"{name}-owner"
 
 
-GIVEN = Given("name", ZERO_UUID, 1, 0, Given("other", ZERO_UUID, 1, 0))
+GIVEN = Given("name", ZERO_UUID, 1, 0, other=Given("other", ZERO_UUID, 1, 0))
 CLIENTS = {row.api.key: row.clients for row in API_TABLE if row.clients}
 
 
@@ -142,21 +144,26 @@ class Case(NamedTuple):
         """The name of the user, and its password."""
         return self.name
 
-    def rules(self) -> list[Rule]:
+    def rules(self, given: Given) -> list[Rule]:
         """Return the rules of the case's principal."""
-        also = [Rule(r.type, self._resource(r), r.operation) for r in self.row.also]
+        also = [Rule(r.type, self._resource(r, given), r.operation) for r in self.row.also]
         other = [Rule(r.type, second(self.name), r.operation) for r in self.row.other]
-        return [*also, *other, *self._tested()]
+        return [*also, *other, *self._tested(given)]
 
-    def _resource(self, right: Right) -> str:
-        if right.type is ResourceType.USER:
-            return f"User:{owner(self.name)}"
-        return CLUSTER_NAME if right.type is ResourceType.CLUSTER else self.name
+    def _resource(self, right: Right, given: Given) -> str:
+        match right.type:
+            case ResourceType.USER:
+                return f"User:{owner(self.name)}"
+            case ResourceType.DELEGATION_TOKEN:
+                return given.token_id
+            case ResourceType.CLUSTER:
+                return CLUSTER_NAME
+        return self.name
 
-    def _tested(self) -> list[Rule]:
+    def _tested(self, given: Given) -> list[Rule]:
         right = self.row.right
         cluster = right.type is ResourceType.CLUSTER
-        exact = Rule(right.type, self._resource(right), right.operation)
+        exact = Rule(right.type, self._resource(right, given), right.operation)
         match self.way:
             case "none":
                 return []

@@ -117,6 +117,7 @@ WRITE_ID = Right(Type.TRANSACTIONAL_ID, Op.WRITE, Op.DESCRIBE)
 DESCRIBE_ID = Right(Type.TRANSACTIONAL_ID, Op.DESCRIBE, Op.TWO_PHASE_COMMIT)
 TWO_PHASE = Right(Type.TRANSACTIONAL_ID, Op.TWO_PHASE_COMMIT, Op.DESCRIBE)
 CREATE_ANY = Right(Type.CLUSTER, Op.CREATE, Op.DESCRIBE)
+DELETE_ANY = Right(Type.CLUSTER, Op.DELETE, Op.DESCRIBE)
 ALTER_CLUSTER = Right(Type.CLUSTER, Op.ALTER, Op.DESCRIBE)
 DESCRIBE_CLUSTER = Right(Type.CLUSTER, Op.DESCRIBE, Op.CREATE)
 ACT = Right(Type.CLUSTER, Op.CLUSTER_ACTION, Op.ALTER)
@@ -126,6 +127,7 @@ SET_CLUSTER_CONFIGS = Right(Type.CLUSTER, Op.ALTER_CONFIGS, Op.ALTER)
 
 CREATE_TOKENS = Right(Type.USER, Op.CREATE_TOKENS, Op.DESCRIBE_TOKENS)
 DESCRIBE_TOKENS = Right(Type.USER, Op.DESCRIBE_TOKENS, Op.CREATE_TOKENS)
+DESCRIBE_TOKEN = Right(Type.DELEGATION_TOKEN, Op.DESCRIBE, Op.DESCRIBE_CONFIGS)
 
 BROKER = "1"
 TIMEOUT_MS = 10_000
@@ -615,6 +617,8 @@ _SINGLE = (
         "t",
         apart=("any-operation", "deny"),
     ),
+    Row("delete topic by cluster", 6, DELETE_ANY, delete_topic, "t"),
+    Row("delete topic by id by cluster", 6, DELETE_ANY, delete_topic_by_id, "t"),
     Row("delete topic oldest", 1, DELETE, delete_topic_of_old, "t"),
     Row("delete missing topic", 6, DELETE, delete_topic, apart=("deny", "wrong-operation")),
     Row("create partitions", 3, ALTER, create_partitions, "t"),
@@ -689,6 +693,12 @@ _SINGLE = (
         lambda _: alter_configs(_BROKER, BROKER, "log.retention.ms", _VALUE),
     ),
     Row(
+        "alter group configs",
+        2,
+        SET_GROUP_CONFIGS,
+        lambda g: alter_configs(_GROUP, g.name, "no.such.key", "1"),
+    ),
+    Row(
         "change topic configs",
         1,
         SET_CONFIGS,
@@ -717,6 +727,13 @@ _SINGLE = (
     Row("features", 1, ALTER_CLUSTER, update_features),
     Row("features oldest", 0, ALTER_CLUSTER, update_features_of_old),
     Row("init id", 4, WRITE_ID, lambda g: init(g.name)),
+    Row(
+        "init two phase",
+        6,
+        TWO_PHASE,
+        lambda g: init(g.name, enable_two_phase_commit=True),
+        also=(WRITE_ID,),
+    ),
     Row("init by cluster", 4, IDEMPOTENT, lambda _: init(None)),
     Row("init by any topic", 4, WRITE, lambda _: init(None), apart=("wrong-resource",)),
     Row("add partitions id", 3, WRITE_ID, add_partitions, "tx", (WRITE,)),
@@ -766,6 +783,14 @@ _SINGLE = (
         "describe tokens",
         3,
         DESCRIBE_TOKENS,
+        lambda g: description(owner(g.name)),
+        "d",
+        pick=without_chance,
+    ),
+    Row(
+        "describe token",
+        3,
+        DESCRIBE_TOKEN,
         lambda g: description(owner(g.name)),
         "d",
         pick=without_chance,

@@ -45,7 +45,7 @@ class AnyCase(Protocol):
     def principal(self) -> str: ...
     @property
     def row(self) -> Row: ...
-    def rules(self) -> list[Rule]: ...
+    def rules(self, given: Given) -> list[Rule]: ...
 
 
 class Site(NamedTuple):
@@ -145,7 +145,10 @@ def _prepare(host: str, port: int, cases: Sequence[AnyCase]) -> Site:
         older = FeatureUpdateKey(feature="transaction.version", max_version_level=0, upgrade_type=2)
         _settle(admin, [UpdateFeaturesRequest(feature_updates=[older])])
         _settle(admin, [_find("group", 0), _find("id", 1)])
-        _settle(admin, _creations(cases))
+        tokens = _settle(admin, [creation(owner=owner(g.name)) for g in having("d")])
+        for g, token in zip(having("d"), tokens, strict=True):
+            settings[g.name] = g._replace(token_id=token.token_id)
+        _settle(admin, _creations(cases, settings))
         made = _settle(admin, _new_topics([READY, *(g.name for g in having("t"))]))
         for topic in (topic for answer in made for topic in answer.topics):
             if topic.name == READY:
@@ -160,7 +163,6 @@ def _prepare(host: str, port: int, cases: Sequence[AnyCase]) -> Site:
             InitProducerIdRequest(transactional_id=g.name, transaction_timeout_ms=TRANSACTION_MS)
             for g in having("x")
         ]
-        _settle(admin, [creation(owner=owner(g.name)) for g in having("d")])
         for g, answer in zip(having("x"), _settle(admin, began), strict=True):
             producer = {"producer_id": answer.producer_id, "epoch": answer.producer_epoch}
             settings[g.name] = g._replace(**producer)
@@ -178,10 +180,10 @@ def _find(name: str, key_type: int) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(coordinator_keys=[name], key_type=key_type)
 
 
-def _creations(cases: Sequence[AnyCase]) -> list[CreateAclsRequest]:
+def _creations(cases: Sequence[AnyCase], settings: Mapping[str, Given]) -> list[CreateAclsRequest]:
     """Return the requests that create the rules of all cases, and then the one of READY."""
     ready = Rule(ResourceType.TOPIC, READY, AclOperation.DESCRIBE)
-    rules = [(case.principal, rule) for case in cases for rule in case.rules()]
+    rules = [(case.principal, rule) for case in cases for rule in case.rules(settings[case.name])]
     creations = [
         AclCreation(
             resource_type=rule.type,

@@ -13,7 +13,7 @@ from barnabas.security.acl.rules import AclPermissionType, PatternType, Resource
 from tests.referee.compare import unwanted
 from tests.referee.normalise import normalised
 from tests.referee.rights import site
-from tests.referee.rights.cases import OTHER_HOST, Row, Rule
+from tests.referee.rights.cases import GIVEN, OTHER_HOST, Given, Row, Rule
 from tests.referee.rights.rows import DESCRIBE, WRITE, init, metadata
 from tests.referee.rights.site import Site
 
@@ -48,7 +48,7 @@ class Drawn(NamedTuple):
     def principal(self) -> str:
         return self.name
 
-    def rules(self) -> list[Rule]:
+    def rules(self, _given: Given) -> list[Rule]:
         """Return up to six rules: some match the topic, some more than it, others not."""
         random = Random(self.number)
         return [self._rule(random) for _ in range(random.randint(0, 6))]
@@ -105,7 +105,7 @@ def test_drawn_rules_decide_as_in_kafka(row: Row, both: Both) -> None:
         answers.add(repr(normalised(theirs)).replace(user.name, "name"))
         found = list(unwanted(f"rights/{row.title}", row.version, theirs, ours))
         if found:
-            wrong[user.name] = [*found, *map(str, user.rules())]
+            wrong[user.name] = [*found, *map(str, user.rules(GIVEN))]
     assert not wrong
     # Where no rule names all topics, everyone may write to one of them.
     assert len(answers) >= (20 if row is OPERATIONS else 1 if both.is_open else 2)

@@ -1,9 +1,13 @@
 """The rows are complete, and their requests can be sent."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from barnabas.broker.routes import API_TABLE
+from barnabas.broker.routes import API_TABLE, ApiRow
+from barnabas.broker.security.rights import Need
 from barnabas.protocol.codec import encode
+from barnabas.security.acl.rules import AclOperation, ResourceType
 from tests.referee.rights.cases import CLIENTS, GIVEN, cases
 from tests.referee.rights.rows import ROWS
 
@@ -28,6 +32,41 @@ def test_every_api_for_clients_has_a_row_for_each_version() -> None:
         for version in set(versions) - asked[key]
     }
     assert lacking == WITHOUT_OWNER
+
+
+class Declared(NamedTuple):
+    """A right that an API needs."""
+
+    api: str
+    operation: AclOperation
+    type: ResourceType
+
+
+EXEMPT = {
+    Declared("DescribeTransactions", AclOperation.DESCRIBE, ResourceType.CLUSTER): (
+        "Kafka's request cannot ask for events; tests/integration/test_rights.py has the case"
+    )
+}
+"""The declared rights without a row, with the reason."""
+
+
+def declared(row: ApiRow) -> Iterator[Declared]:
+    """Yield the rights that clients need for an API, and those that are enough instead."""
+    rights = row.module.RIGHTS
+    needs: list[Need] = [*rights.whole, *rights.inside]
+    needs += rights.each.needs if rights.each is not None else ()
+    needs += (rights.shown.need,) if rights.shown is not None else ()
+    for need in needs:
+        if need.versions is None or {*need.versions} & {*row.clients}:
+            yield Declared(row.api.name, need.operation, need.type)
+            if need.unless is not None:
+                yield Declared(row.api.name, need.unless.operation, need.unless.type)
+
+
+def test_every_declared_right_has_a_row() -> None:
+    wanted = {right for row in API_TABLE if row.clients for right in declared(row)}
+    tested = {Declared(row.api.name, row.right.operation, row.right.type) for row in ROWS}
+    assert wanted - tested == EXEMPT.keys()
 
 
 def test_cases_share_no_principal() -> None:

@@ -10,6 +10,7 @@ Kafka's name of a key is the attribute with dots for underscores. On the class a
 a hot path costs the same as any attribute.
 """
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,1000}")
+"""Python reads no numbers of more than 4300 digits."""
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -126,6 +128,8 @@ def java_text(value: object) -> str:
 
 
 def _java_double(value: float) -> str:
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     shortest = next(
@@ -155,7 +159,7 @@ def _parse_double(key: str, text: str, kind: Type) -> float:
 
 
 def _parse_list(_key: str, text: str, _: Type) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",")) if text else ()
+    return tuple(map(str.strip, text.split(","))) if text else ()
 
 
 def _parse_string(_key: str, text: str, _: Type) -> str:

@@ -17,6 +17,7 @@ _MECHANISMS: Final = "|".join(each.lower() for each in MECHANISMS)
 _PREFIXED: Final = re.compile(
     rf"listener\.name\.(?P<listener>[^.]+)\.(?:(?P<mechanism>{_MECHANISMS})\.)?(?P<key>.+)"
 )
+_COUNT: Final = re.compile("[0-9]{1,10}")
 _OF_A_LISTENER: Final = frozenset(
     {"max.connections", "max.connection.creation.rate", *TlsKeys.KEYS, *SaslKeys.KEYS}
 )
@@ -114,9 +115,9 @@ def without_controllers(listeners: Sequence[str], controllers: Iterable[str]) ->
 def parse_connection_overrides(key: str, text: str) -> dict[str, int]:
     """Parse the limits by host of `max.connections.per.ip.overrides`."""
     limits: dict[str, int] = {}
-    for item in filter(None, (item.strip() for item in text.split(","))):
+    for item in filter(None, map(str.strip, text.split(","))):
         host, _, count = item.rpartition(":")
-        if not host or not re.fullmatch("[0-9]+", count):
+        if not host or not _COUNT.fullmatch(count):
             raise ConfigError.invalid(key, text, f"{item} is not host:count")
         limits[host] = int(count)
     return limits

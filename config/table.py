@@ -1,6 +1,6 @@
 """Tables of keys: a table is a class of `Key`s; its instances hold one value per key."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, NoReturn, Self
 
 from barnabas.config.key import ConfigError, Key
@@ -66,7 +66,13 @@ class Table:
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
-def require_known(table: type[Table], names: Iterable[str], what: str) -> None:
-    """Raise ConfigError, with Kafka's text, if one of `names` is not a key of the table."""
-    for name in table.unknown(names):
+def require_known(table: type[Table], names: Collection[str], what: str) -> None:
+    """Raise ConfigError, with Kafka's text, if one of `names` is not a key of the table.
+
+    Of more names than there are keys it is the first unknown one, which is found without sorting
+    100,000 of them.
+    """
+    many = len(names) > len(table.KEYS)
+    unknown = (name for name in names if name not in table.KEYS) if many else table.unknown(names)
+    for name in unknown:
         raise ConfigError(f"Unknown {what} config name: {name}")

@@ -20,10 +20,11 @@ def check_gzip_level(key: str, level: int) -> None:
         raise ConfigError.invalid(key, level, "Value must be between 1 and 9 or equal to -1")
 
 
+_REPLICA: Final = re.compile("[0-9]+:[0-9]+")
+
+
 def _check_throttled_replicas(key: str, replicas: tuple[str, ...]) -> None:
-    if replicas not in ((), ("*",)) and not all(
-        re.fullmatch(r"[0-9]+:[0-9]+", replica) for replica in replicas
-    ):
+    if replicas not in ((), ("*",)) and not all(map(_REPLICA.fullmatch, replicas)):
         raise ConfigError.invalid(
             key,
             replicas,

@@ -204,6 +204,14 @@ DIFFERENCES = (
         "A client that does not know the password learns nothing about users (RFC 5802, 7).",
     ),
     Difference(
+        "AlterConfigs, IncrementalAlterConfigs and CreateTopics: size of a configuration",
+        "The keys and values of one resource have at most 512 KB, beyond which they answer "
+        "INVALID_CONFIG.",
+        "In KRaft a value has at most 32 KB, as every text of a request. No limit of the keys "
+        "together.",
+        "It fits into a node of ZooKeeper, and is judged in one go.",
+    ),
+    Difference(
         "Delegation tokens",
         "No client logs in with a token that has expired. A token that another broker has just "
         "created is found by its HMAC at once. All tokens together have at most 32 MB in the "

@@ -8,7 +8,7 @@ and are never stored (KIP-412).
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.configs import Change, Configs, Values
@@ -26,6 +26,9 @@ from barnabas.config.topic import TopicConfig, validate_topic_overrides
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
+MAX_CHARS: Final = 512 << 10
+"""Characters of the keys and values of one resource, about half of what ZooKeeper stores in a node
+by default. A list that grows by APPEND takes 20 ms to judge then."""
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -134,6 +137,8 @@ class ConfigAdmin:
                 f"Null value not supported for topic configs: {','.join(nulls)}",
             )
         values = {key: value for key, value in overrides.items() if value is not None}
+        if sum(map(len, values)) + sum(map(len, values.values())) > MAX_CHARS:
+            raise _too_large()
         try:
             validate_topic_overrides(values, self._configs.broker.current)
         except ConfigError as error:
@@ -162,6 +167,7 @@ class ConfigAdmin:
 
         async def checked(current: Values) -> Values:
             values = await change(current)
+            await self._require_small(values)
             check(name, values)
             if kind == ResourceType.BROKER and name:
                 await self._check_certificates(values)
@@ -173,8 +179,7 @@ class ConfigAdmin:
         try:
             await self._configs.alter(*entity, checked)
         except TooLarge as cause:
-            text = "The configuration is larger than the metadata store takes."
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text) from cause
+            raise _too_large() from cause
         except ConfigError as cause:
             raise _invalid(str(cause)) from cause
         except NoNode as cause:
@@ -189,7 +194,11 @@ class ConfigAdmin:
         texts: Values = {}
         nulls: dict[str, None] = {}
         repeated = False
+        size = 0
         async for key, value in self.slicer.each(values):
+            size += len(key) + len(value or "")
+            if size > MAX_CHARS:
+                raise _too_large()
             repeated = repeated or key in texts or key in nulls
             if value is None:
                 nulls[key] = None
@@ -200,6 +209,13 @@ class ConfigAdmin:
         if nulls:
             raise _invalid(f"Null value not supported for : {', '.join(nulls)}")
         return texts
+
+    async def _require_small(self, values: Values) -> None:
+        size = 0
+        async for key, value in self.slicer.each(values.items()):
+            size += len(key) + len(value)
+        if size > MAX_CHARS:
+            raise _too_large()
 
     async def _altered(
         self, kind: int, current: Values, alterations: Sequence[Alteration]
@@ -362,6 +378,11 @@ def _operation(alteration: Alteration) -> ConfigOperation:
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _too_large() -> KafkaError:
+    text = "The configuration is larger than the metadata store takes."
+    return KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _unknown_type(kind: int) -> KafkaError:

@@ -1,5 +1,7 @@
 """Dynamic layers, and their description in DescribeConfigs."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,9 @@ from barnabas.config.describe import (
     describe_topic,
 )
 from barnabas.config.dynamic import DynamicConfig, LocksOut
+from barnabas.config.group_keys import validate_group_overrides
 from barnabas.config.key import ConfigError, Type
+from barnabas.config.topic import validate_topic_overrides
 
 
 def dynamic(**properties: str) -> DynamicConfig:
@@ -170,3 +174,37 @@ def test_key_of_a_listener_is_described_above_the_broker_key():
     assert [entry.name for entry in describe_cluster_defaults(config)] == [own]
     with pytest.raises(ConfigError, match="Unknown broker config name"):
         config.apply(cluster_defaults={}, overrides={"listener.name.other.max.connections": "1"})
+
+
+MANY = range(99_000)
+"""The names that one request may have. Judged one by one, those of a broker took 0.6 to 1.1 s."""
+
+
+@pytest.mark.parametrize("prefix", ["x", "listener.name.plaintext.x", "sasl.kerberos."])
+def test_unknown_one_of_many_names_of_a_broker_is_found_soon(prefix):
+    config, texts = dynamic(), {f"{prefix}{number}": "1" for number in MANY}
+    for layers in (
+        {"cluster_defaults": {}, "overrides": texts},
+        {"cluster_defaults": texts, "overrides": {}},
+    ):
+        began = time.thread_time()
+        with pytest.raises(ConfigError, match=f"Unknown broker config name: {prefix}"):
+            config.apply(**layers)
+        assert time.thread_time() - began < 0.03
+
+
+def test_unknown_one_of_many_names_of_a_topic_or_group_is_found_soon():
+    texts = {f"x{number}": "1" for number in MANY}
+    began = time.thread_time()
+    with pytest.raises(ConfigError, match="Unknown topic config name: x"):
+        validate_topic_overrides(texts, BrokerConfig())
+    with pytest.raises(ConfigError, match="Unknown group config name: x"):
+        validate_group_overrides(texts)
+    assert time.thread_time() - began < 0.01
+
+
+def test_first_unknown_name_of_few_is_reported_after_names_that_are_not_the_clusters():
+    with pytest.raises(ConfigError, match=r"Unknown broker config name: a$"):
+        dynamic().apply(cluster_defaults={}, overrides={"b": "1", "a": "1"})
+    with pytest.raises(ConfigError, match="only per-listener"):
+        dynamic().apply(cluster_defaults={"ssl.keystore.location": "/k", "a": "1"}, overrides={})

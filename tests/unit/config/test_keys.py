@@ -1,11 +1,13 @@
 """Values and their texts: Java's notation, and the default of every key."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.key import java_text
+from barnabas.config.key import ConfigError, Type, java_text
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 
 KEYS = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values()]
@@ -15,6 +17,13 @@ KEYS = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values()]
 def test_default_is_a_valid_value_of_its_key(key):
     if key.default is not None:
         assert key.parse(key.text(key.default)) == key.default
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_number_of_thousands_of_digits_is_parsed_or_refused(key):
+    if key.type in (Type.INT, Type.SHORT, Type.LONG, Type.DOUBLE):
+        with suppress(ConfigError):
+            key.parse("1" * 5000)
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)

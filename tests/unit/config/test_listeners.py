@@ -77,3 +77,8 @@ def test_addresses_of_our_own_keys_are_bare():
 def test_connection_limits_of_single_hosts():
     limits = parse_connection_overrides("k", "localhost:3, ::1:5")
     assert limits == {"localhost": 3, "::1": 5}
+
+
+def test_connection_limit_of_thousands_of_digits_is_refused():
+    with pytest.raises(ConfigError):
+        parse_connection_overrides("k", "a:" + "1" * 5000)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.config_admin import MAX_CHARS
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.notifications import KEPT_CHANGES
 from barnabas.broker.store.metadata_store import StoreUnavailable, TooLarge
@@ -17,7 +18,11 @@ from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import alter_configs as legacy
 from barnabas.protocol.messages import incremental_alter_configs as incremental
-from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,6 +33,10 @@ from tests.unit.broker.handlers.control_plane import ControlPlane, control_plane
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+TOO_LARGE = (
+    ErrorCode.INVALID_CONFIG,
+    "The configuration is larger than the metadata store takes.",
+)
 DYNAMIC_KEY = "log.cleaner.backoff.ms"
 
 
@@ -382,6 +391,41 @@ async def test_alteration_refused_by_store_is_refused(plane: ControlPlane) -> No
     answer = await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
     session.multi = before  # type: ignore[method-assign]
     assert answer.error_code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("kind", [TOPIC, BROKER, GROUP])
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_configuration_that_is_too_large_is_refused(
+    plane: ControlPlane, kind: int, validate_only: bool
+) -> None:
+    name = {TOPIC: "t", BROKER: "1", GROUP: "g"}[kind]
+    large = [(f"x{number}", SET, "1" * 30_000) for number in range(MAX_CHARS // 30_000 + 1)]
+    answer = await alter(plane, kind, name, *large, validate_only=validate_only)
+    assert (answer.error_code, answer.error_message) == TOO_LARGE
+
+
+async def test_configuration_that_grows_too_large_is_refused(plane: ControlPlane) -> None:
+    key = "leader.replication.throttled.replicas"
+    answers = []
+    for part in range(MAX_CHARS // 31_500 + 1):
+        items = ",".join(f"{part:02}{each:04}:1" for each in range(3_500))
+        answers.append(await alter(plane, TOPIC, "t", (key, APPEND, items)))
+    assert not answers[-2].error_code
+    assert (answers[-1].error_code, answers[-1].error_message) == TOO_LARGE
+
+
+async def test_new_topic_with_a_configuration_that_is_too_large_is_refused(
+    plane: ControlPlane,
+) -> None:
+    large = [
+        CreatableTopicConfig(name=f"x{number}", value="1" * 30_000)
+        for number in range(MAX_CHARS // 30_000 + 1)
+    ]
+    topic = CreatableTopic(
+        name="u", num_partitions=1, replication_factor=1, assignments=[], configs=large
+    )
+    (answer,) = (await plane.ask(CreateTopicsRequest(topics=[topic]))).topics
+    assert (answer.error_code, answer.error_message) == TOO_LARGE
 
 
 async def test_resources_are_listed_by_type(plane: ControlPlane) -> None:

@@ -4,12 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barnabas.testing.broker import Broker
-    from barnabas.testing.cluster import Cluster
+    from barnabas.testing.broker import AsyncBroker, Broker
+    from barnabas.testing.cluster import AsyncCluster, Cluster
     from barnabas.testing.security import allow, deny
 
-__all__ = ["Broker", "Cluster", "allow", "deny"]
-_MODULES = {"Broker": "broker", "Cluster": "cluster", "allow": "security", "deny": "security"}
+__all__ = ["AsyncBroker", "AsyncCluster", "Broker", "Cluster", "allow", "deny"]
+_MODULES = {
+    "AsyncBroker": "broker",
+    "AsyncCluster": "cluster",
+    "Broker": "broker",
+    "Cluster": "cluster",
+    "allow": "security",
+    "deny": "security",
+}
 
 
 def __getattr__(name: str) -> Any:

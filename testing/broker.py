@@ -14,7 +14,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from barnabas.client.settings import ClientSettings
-from barnabas.testing.security import ADMIN, CERTIFICATES, PASSWORDS, Security, security_of
+from barnabas.testing.calls import in_thread, warn_on_running_loop
+from barnabas.testing.configs import Configs, checked_config, texts
+from barnabas.testing.helpers import AsyncHelpers, Helpers, HelperWork
+from barnabas.testing.security import (
+    ADMIN,
+    CERTIFICATES,
+    PASSWORDS,
+    Security,
+    security_of,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker as App
@@ -32,20 +42,12 @@ DEFAULTS = {
 }
 
 
-class Broker:
-    """A running broker: `with Broker() as broker: ... broker.bootstrap_servers`.
-
-    `configs` are Kafka's keys and win over `DEFAULTS`. With `data_dir` the data stays, and a later
-    broker finds it; without, the broker's temporary directory is removed when it stops. The event
-    loop has a thread of its own, so blocking clients in the test's thread are safe.
-
-    With `secure` clients need TLS, and a password or a certificate; `users` and `rules` imply it.
-    The user `admin` may do everything.
-    """
+class BrokerThread(HelperWork):
+    """A broker on an event loop in a thread of its own."""
 
     def __init__(
         self,
-        configs: Mapping[str, str] | None = None,
+        configs: Configs | None = None,
         *,
         port: int = 0,
         data_dir: str | Path | None = None,
@@ -53,7 +55,7 @@ class Broker:
         users: Iterable[str] | Mapping[str, str] = (),
         rules: "Iterable[AclBinding]" = (),
     ) -> None:
-        self._configs = {**DEFAULTS, **(configs or {})}
+        self._configs = {**DEFAULTS, **texts(configs)}
         self._port = port
         self._data_dir = data_dir
         self._security = security_of(secure, users, rules)
@@ -64,8 +66,7 @@ class Broker:
         self.bootstrap_servers = ""
         """The value of `bootstrap.servers` for clients, once the broker runs."""
 
-    def start(self) -> "Broker":
-        """Start the broker and return once it answers. Raises the error that stopped the start."""
+    def _begin(self) -> None:
         if self._thread is not None:
             raise RuntimeError("this broker is running")
         started: Future[str] = Future()
@@ -78,13 +79,8 @@ class Broker:
         except BaseException:
             self._join()
             raise
-        return self
 
-    def stop(self) -> None:
-        """Shut the broker down, and wait until its thread, sockets and files are gone.
-
-        Raises RuntimeError if the broker had failed before: the test must not overlook it.
-        """
+    def _end(self) -> None:
         if self._thread is None:
             return
         if self._stop is not None:
@@ -101,9 +97,7 @@ class Broker:
 
         Raises ValueError if the broker has no such user.
         """
-        if self._security is None:
-            return ClientSettings(self.bootstrap_servers)
-        return self._security.settings(self.bootstrap_servers, user)
+        return settings_of(self._security, self.bootstrap_servers, user)
 
     def certificate_settings(self, user: str) -> ClientSettings:
         """Return the settings of a client with a certificate of a user, who needs no password.
@@ -114,16 +108,13 @@ class Broker:
             raise ValueError("only a broker with secure=True takes certificates")
         return self._security.certificate(f"127.0.0.1:{self._ports[CERTIFICATES]}", user)
 
-    def __enter__(self) -> "Broker":
-        return self.start()
+    def _loop_of_brokers(self) -> asyncio.AbstractEventLoop:
+        if self._stop is None:
+            raise RuntimeError("this broker does not run")
+        return self._stop[0]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def _reachable_servers(self) -> str:
+        return self.bootstrap_servers
 
     def _join(self) -> None:
         assert self._thread is not None
@@ -168,7 +159,6 @@ class Broker:
         # Imported here, so that the plugin costs nothing in a run that uses no broker.
         from barnabas.broker.app import Broker as App
         from barnabas.broker.platform import system_platform
-        from barnabas.config.broker import BrokerConfig
 
         properties = {
             "log.dirs": str(directory),
@@ -181,11 +171,86 @@ class Broker:
                 "listeners": f"{PASSWORDS}://127.0.0.1:{self._port},{CERTIFICATES}://127.0.0.1:0",
                 "inter.broker.listener.name": PASSWORDS,
             }
-        config = BrokerConfig.from_properties({**properties, **self._configs})
+        config = checked_config({**properties, **self._configs})
         platform = system_platform(config)
         if security is not None:
             platform = replace(platform, open_store=partial(_open_store, security))
         return App(config, platform=platform)
+
+
+class Broker(BrokerThread, Helpers):
+    """A running broker: `with Broker() as broker: ... broker.bootstrap_servers`.
+
+    `configs` are Kafka's keys and win over `DEFAULTS`. With `data_dir` the data stays, and a later
+    broker finds it; without, the broker's temporary directory is removed when it stops. The event
+    loop has a thread of its own, so blocking clients in the test's thread are safe.
+
+    With `secure` clients need TLS, and a password or a certificate; `users` and `rules` imply it.
+    The user `admin` may do everything.
+
+    `async with Broker() as broker` gives an `AsyncBroker`.
+    """
+
+    def start(self) -> "Broker":
+        """Start the broker and return once it answers. Raises the error that stopped the start."""
+        return self._start_blocking(2)
+
+    def stop(self) -> None:
+        """Shut the broker down, and wait until its thread, sockets and files are gone.
+
+        Raises RuntimeError if the broker had failed before: the test must not overlook it.
+        """
+        self._end()
+
+    @property
+    def aio(self) -> "AsyncBroker":
+        """The same broker, whose methods that wait are awaited."""
+        return AsyncBroker(self)
+
+    def _start_blocking(self, stacklevel: int) -> "Broker":
+        warn_on_running_loop("Broker", stacklevel + 1)
+        self._begin()
+        return self
+
+    def __enter__(self) -> "Broker":
+        return self._start_blocking(2)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> "AsyncBroker":
+        return await self.aio.start()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aio.stop()
+
+
+class AsyncBroker(BrokerThread, AsyncHelpers):
+    """A broker for tests with an event loop: each method that waits is awaited.
+
+    `async with Broker() as broker` gives one, and so does `Broker.aio`.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        # Both objects are one broker: what one changes, the other sees.
+        self.__dict__ = broker.__dict__
+
+    async def start(self) -> "AsyncBroker":
+        """Start the broker and return once it answers. Raises the error that stopped the start."""
+        await in_thread(self._begin, self._end)
+        return self
+
+    async def stop(self) -> None:
+        """Shut the broker down, and wait until its thread, sockets and files are gone.
+
+        Raises RuntimeError if the broker had failed before: the test must not overlook it.
+        """
+        await asyncio.to_thread(self._end)
 
 
 async def _open_store(security: Security, *arguments: Any) -> "OpenedStore":

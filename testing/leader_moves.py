@@ -1,31 +1,22 @@
-"""Requests by which a test moves a leader, as an administrator does, or finds a coordinator."""
+"""Requests by which a test moves a leader, as an administrator does."""
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.protocol.messages import alter_partition_reassignments, elect_leaders
 from barnabas.testing.store import Store
 
 
-async def move_leader(servers: str, store: Store, topic: str, partition: int, to: int) -> None:
+async def move_leader(cluster: Cluster, store: Store, topic: str, partition: int, to: int) -> None:
     """Make the broker `to`, which must have a replica, the preferred leader and then the leader."""
     replicas = store.replicas(topic, partition)
     if to not in replicas:
         raise ValueError(f"broker {to} has no replica of {topic}-{partition}, of {replicas}")
-    async with Cluster(servers) as cluster:
-        if replicas[0] != to:
-            await _prefer(
-                cluster, topic, partition, [to, *(each for each in replicas if each != to)]
-            )
-            await store.until(lambda: store.replicas(topic, partition)[0] == to or None)
-        await store.until(lambda: to in store.state(topic, partition).isr or None)
-        if store.state(topic, partition).leader != to:
-            await _elect(cluster, topic, partition)
-        await store.until(lambda: store.state(topic, partition).leader == to or None)
-
-
-async def find_coordinator(servers: str, key: str, kind: int) -> None:
-    """Ask for a coordinator, so that the internal topic is created if it does not exist."""
-    async with Cluster(servers) as cluster:
-        await cluster.retrying(lambda: cluster.coordinator(key, kind))
+    if replicas[0] != to:
+        await _prefer(cluster, topic, partition, [to, *(each for each in replicas if each != to)])
+        await store.until(lambda: store.replicas(topic, partition)[0] == to or None)
+    await store.until(lambda: to in store.state(topic, partition).isr or None)
+    if store.state(topic, partition).leader != to:
+        await _elect(cluster, topic, partition)
+    await store.until(lambda: store.state(topic, partition).leader == to or None)
 
 
 async def _prefer(cluster: Cluster, topic: str, partition: int, replicas: list[int]) -> None:

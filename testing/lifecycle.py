@@ -6,31 +6,27 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from barnabas.client.settings import ClientSettings
 from barnabas.testing.active_faults import ActiveFaults
+from barnabas.testing.configs import Configs, checked_config, texts
+from barnabas.testing.helpers import HelperWork
 from barnabas.testing.processes import BrokerDied, ProcessNode
-from barnabas.testing.security import ADMIN, CERTIFICATES, PASSWORDS, security_of
+from barnabas.testing.security import ADMIN, CERTIFICATES, PASSWORDS, security_of, settings_of
 
 if TYPE_CHECKING:
     from barnabas.security.acl.rules import AclBinding
     from barnabas.testing.node import Node
     from barnabas.testing.store import Store
 
-T = TypeVar("T")
-TIMEOUT = 30.0
-"""Seconds that starting, stopping and every other method may take."""
 RELEASE_TIMEOUT = 3.0
 _JOIN_TIMEOUT = 30.0
-_CLEAN_UP_TIMEOUT = 15.0
-"""Seconds that work may take to undo what it began, once its own time is over."""
 CLIENTS, BROKERS = "PLAINTEXT", "BROKERS"
 
 DEFAULTS = {
@@ -46,12 +42,12 @@ DEFAULTS = {
 }
 
 
-class ClusterLifecycle:
+class ClusterLifecycle(HelperWork):
     """The brokers of a `Cluster`, their processes, ports and directories."""
 
     def __init__(
         self,
-        configs: Mapping[str, str] | None = None,
+        configs: Configs | None = None,
         *,
         brokers: int = 3,
         processes: bool = False,
@@ -60,6 +56,8 @@ class ClusterLifecycle:
         users: Iterable[str] | Mapping[str, str] = (),
         rules: "Iterable[AclBinding]" = (),
     ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._security = security_of(secure, users, rules)
         self._listeners = [CLIENTS, BROKERS]
         """The listeners; the first one is that of `bootstrap_servers`."""
@@ -73,7 +71,7 @@ class ClusterLifecycle:
             "offsets.topic.replication.factor": factor,
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.min.isr": str(min(2, brokers)),
-            **(configs or {}),
+            **texts(configs),
         }
         self.broker_ids = list(range(1, brokers + 1))
         """The ids of all brokers, whether they run or not."""
@@ -95,8 +93,7 @@ class ClusterLifecycle:
 
     # -- running ---------------------------------------------------------------------------------
 
-    def start(self) -> Self:
-        """Start all brokers; return once they know each other and have a controller."""
+    def _begin(self) -> None:
         if self._thread is not None:
             raise RuntimeError("this cluster is running")
         self._directory = Path(self._data_dir or tempfile.mkdtemp(prefix="barnabas-"))
@@ -105,12 +102,10 @@ class ClusterLifecycle:
         try:
             self._do(self._start())
         except BaseException:
-            self.stop()
+            self._end()
             raise
-        return self
 
-    def stop(self) -> None:
-        """Stop the brokers that run, and remove all files but those in `data_dir`."""
+    def _end(self) -> None:
         if self._thread is None:
             return
         try:
@@ -122,17 +117,6 @@ class ClusterLifecycle:
             if self._data_dir is None:
                 shutil.rmtree(self._directory, ignore_errors=True)
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     @property
     def bootstrap_servers(self) -> str:
         """The value of `bootstrap.servers` for clients: all brokers, also those that do not run."""
@@ -141,6 +125,8 @@ class ClusterLifecycle:
     def address_of(self, broker: int) -> str:
         """Return the address of one broker for clients. It stays the same over restarts."""
         self._require(broker)
+        if broker not in self._ports:
+            raise RuntimeError("this cluster does not run")
         return f"127.0.0.1:{self._ports[broker][self._listeners[0]]}"
 
     def settings(self, user: str = ADMIN) -> ClientSettings:
@@ -148,9 +134,7 @@ class ClusterLifecycle:
 
         Raises ValueError if the cluster has no such user.
         """
-        if self._security is None:
-            return ClientSettings(self.bootstrap_servers)
-        return self._security.settings(self.bootstrap_servers, user)
+        return settings_of(self._security, self.bootstrap_servers, user)
 
     def certificate_settings(self, user: str) -> ClientSettings:
         """Return the settings of a client with a certificate of a user, who needs no password.
@@ -166,17 +150,6 @@ class ClusterLifecycle:
     def running(self) -> list[int]:
         """The ids of the brokers that were started, and have neither stopped nor died."""
         return sorted(self._nodes)
-
-    def start_broker(self, broker: int) -> None:
-        """Start a broker that was stopped or killed, with its address and its data.
-
-        Cut links and levers apply to it again; it counts requests from the beginning.
-        """
-        self._do(self._start_broker(broker))
-
-    def stop_broker(self, broker: int) -> None:
-        """Stop one broker in order: others lead its partitions before it ends."""
-        self._do(self._stop_broker(broker))
 
     def kill(self, broker: int) -> None:
         """Send SIGKILL to a broker. Needs `processes`."""
@@ -265,6 +238,8 @@ class ClusterLifecycle:
             "log.dirs": str(self._directory / f"broker-{broker}"),
             **self._configs,
         }
+        # A child would report the error in its log alone.
+        checked_config(properties)
         if self._processes:
             return ProcessNode(properties, self._directory / f"broker-{broker}.log")
         from barnabas.testing.node import Node
@@ -321,6 +296,7 @@ class ClusterLifecycle:
         await asyncio.gather(*(node.kill() for node in left))
 
     def _process(self, broker: int) -> "ProcessNode":
+        self._require(broker)
         if not self._processes:
             raise RuntimeError("only a cluster of processes can do this: Cluster(processes=True)")
         return self._running(broker)  # type: ignore[return-value]
@@ -335,17 +311,20 @@ class ClusterLifecycle:
 
         Raises BrokerDied if it died by itself, RuntimeError if it does not run.
         """
+        self._require(broker)
         if broker in self._dead:
             raise self._dead[broker].death()
         if broker not in self._nodes:
             raise RuntimeError(f"broker {broker} does not run")
         return self._nodes[broker]
 
-    def _do(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    def _loop_of_brokers(self) -> asyncio.AbstractEventLoop:
         if self._thread is None:
-            work.close()
             raise RuntimeError("this cluster does not run")
-        return self._thread.run(work, TIMEOUT if timeout is None else timeout)
+        return self._thread.loop
+
+    def _reachable_servers(self) -> str:
+        return ",".join(self.address_of(broker) for broker in self.running)
 
 
 async def _release(node: "Node | ProcessNode") -> None:
@@ -370,40 +349,22 @@ class LoopThread:
         self._thread.start()
         started.wait()
 
-    def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Run work on the loop, and return its result. Call it from any other thread.
-
-        Raises the error of the work, and TimeoutError after `timeout` seconds: the work is
-        cancelled then, and has cleaned up.
-        """
-        future = asyncio.run_coroutine_threadsafe(_within(timeout, work), self._loop)
-        try:
-            return future.result(timeout + _CLEAN_UP_TIMEOUT)
-        except BaseException:
-            future.cancel()
-            raise
-
     def close(self) -> None:
         """Stop the loop and the thread."""
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_JOIN_TIMEOUT)
 
     def _run(self, started: threading.Event) -> None:
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            self._loop = runner.get_loop()
+            self.loop = runner.get_loop()
             runner.run(self._wait(started))
 
     async def _wait(self, started: threading.Event) -> None:
         self._stop = asyncio.Event()
         started.set()
         await self._stop.wait()
-
-
-async def _within(timeout: float, work: Coroutine[Any, Any, T]) -> T:
-    async with asyncio.timeout(timeout):
-        return await work
 
 
 class ReservedPorts:

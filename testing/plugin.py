@@ -1,63 +1,153 @@
-"""The pytest plugin: fixtures for one running broker, or for a cluster of three.
+"""The pytest plugin: fixtures for one running broker, or for a cluster of them.
 
-`barnabas_broker` belongs to one test; `barnabas_session_broker` is shared by the whole run and
-starts once; `barnabas_cluster` is three brokers for one test, with levers. All have
-`bootstrap_servers`. Barnabas is not imported before a test asks for a fixture.
+`barnabas_broker` and `barnabas_cluster` belong to one test; `barnabas_session_broker` and
+`barnabas_session_cluster` are shared by the whole run and start once; each broker of
+`barnabas_process_cluster` has a process of its own. All have `bootstrap_servers`. Barnabas is not
+imported before a test asks for a fixture.
 
-The mark `barnabas` gives the arguments of `Broker` or `Cluster` to the fixtures of one test:
-`@pytest.mark.barnabas(users=["alice"])`.
+Settings come from three places, and the later one wins: the ini options `barnabas_configs`,
+`barnabas_brokers` and `barnabas_processes`, the fixture `barnabas_configs`, which a project
+overrides, and the mark `barnabas`, which gives the arguments of `Broker` or `Cluster` to a test's
+own brokers: `@pytest.mark.barnabas({"num.partitions": 2}, users=["alice"])`.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 if TYPE_CHECKING:
     from barnabas.testing.broker import Broker
     from barnabas.testing.cluster import Cluster
+    from barnabas.testing.configs import Configs
+
+_MARK = "barnabas"
+_CONFIGS, _BROKERS, _PROCESSES = "barnabas_configs", "barnabas_brokers", "barnabas_processes"
+_OWN = {"barnabas_broker", "barnabas_cluster", "barnabas_process_cluster"}
+_SHARED = {"barnabas_session_broker", "barnabas_session_cluster"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(_CONFIGS, "Kafka's configuration keys of all brokers: KEY=VALUE", "linelist")
+    parser.addini(_BROKERS, "number of brokers of a cluster", default="3")
+    parser.addini(_PROCESSES, "run each broker of a cluster in a process of its own", "bool")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "barnabas(configs, **arguments): arguments of a test's own brokers"
+        "markers", f"{_MARK}(configs, **arguments): arguments of a test's own brokers"
     )
 
 
-@pytest.fixture
-def barnabas_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
-    """Return a running broker for one test, on a free port, with an empty data directory."""
-    arguments, keywords = _marked(request)
-    yield from _running(*arguments, **keywords)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    used = set(getattr(item, "fixturenames", ()))
+    if item.get_closest_marker(_MARK) and used & _SHARED and not used & _OWN:
+        _fail(
+            f"the mark {_MARK} has no effect on {', '.join(sorted(used & _SHARED))}, which many "
+            f"tests share: override the fixture {_CONFIGS}, or use a broker of the test's own"
+        )
 
 
 @pytest.fixture(scope="session")
-def barnabas_session_broker() -> "Iterator[Broker]":
-    """Return a running broker for all tests of the run: each test needs its own topic names."""
-    yield from _running()
+def barnabas_configs() -> "Configs":
+    """Return Kafka's configuration keys for all brokers; override it with `scope="session"`."""
+    return {}
 
 
 @pytest.fixture
-def barnabas_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
-    """Return three running brokers in one thread, with replicated topics, for one test.
-
-    For brokers that can be killed and paused: `barnabas.testing.Cluster(processes=True)`.
-    """
-    from barnabas.testing.cluster import Cluster
-
-    arguments, keywords = _marked(request)
-    with Cluster(*arguments, **keywords) as cluster:
-        yield cluster
+def barnabas_broker(
+    request: pytest.FixtureRequest, barnabas_configs: "Configs"
+) -> "Iterator[Broker]":
+    """Return a running broker for one test, on a free port, with an empty data directory."""
+    configs, arguments = _marked(request)
+    yield from _broker({**_ini_configs(request), **barnabas_configs, **configs}, arguments)
 
 
-def _running(*arguments: Any, **keywords: Any) -> "Iterator[Broker]":
+@pytest.fixture(scope="session")
+def barnabas_session_broker(
+    request: pytest.FixtureRequest, barnabas_configs: "Configs"
+) -> "Iterator[Broker]":
+    """Return a running broker for all tests of the run: each test needs its own names."""
+    yield from _broker({**_ini_configs(request), **barnabas_configs}, {})
+
+
+@pytest.fixture
+def barnabas_cluster(
+    request: pytest.FixtureRequest, barnabas_configs: "Configs"
+) -> "Iterator[Cluster]":
+    """Return three running brokers in one thread, with replicated topics, for one test."""
+    configs, arguments = _marked(request)
+    yield from _cluster(request, {**barnabas_configs, **configs}, arguments)
+
+
+@pytest.fixture
+def barnabas_process_cluster(
+    request: pytest.FixtureRequest, barnabas_configs: "Configs"
+) -> "Iterator[Cluster]":
+    """Return three running brokers for one test; each is a process, to be killed and paused."""
+    configs, arguments = _marked(request)
+    yield from _cluster(request, {**barnabas_configs, **configs}, {"processes": True, **arguments})
+
+
+@pytest.fixture(scope="session")
+def barnabas_session_cluster(
+    request: pytest.FixtureRequest, barnabas_configs: "Configs"
+) -> "Iterator[Cluster]":
+    """Return three running brokers for all tests of the run: each test needs its own names, and
+    removes its levers."""
+    yield from _cluster(request, barnabas_configs, {})
+
+
+def _broker(configs: "Configs", arguments: dict[str, Any]) -> "Iterator[Broker]":
     from barnabas.testing.broker import Broker
 
-    with Broker(*arguments, **keywords) as broker:
+    with Broker(configs, **arguments) as broker:
         yield broker
 
 
-def _marked(request: pytest.FixtureRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of the mark that is closest to the test."""
-    mark = request.node.get_closest_marker("barnabas")
-    return ((), {}) if mark is None else (mark.args, dict(mark.kwargs))
+def _cluster(
+    request: pytest.FixtureRequest, configs: "Configs", arguments: dict[str, Any]
+) -> "Iterator[Cluster]":
+    from barnabas.testing.cluster import Cluster
+
+    options = {
+        "brokers": _ini_brokers(request.config),
+        "processes": request.config.getini(_PROCESSES),
+    }
+    with Cluster({**_ini_configs(request), **configs}, **{**options, **arguments}) as cluster:
+        yield cluster
+
+
+def _ini_configs(request: pytest.FixtureRequest) -> dict[str, str]:
+    configs = {}
+    for line in request.config.getini(_CONFIGS):
+        key, equals, value = line.partition("=")
+        if not equals:
+            _fail(f"{_CONFIGS}: {line!r} is not KEY=VALUE")
+        configs[key.strip()] = value.strip()
+    return configs
+
+
+def _ini_brokers(config: pytest.Config) -> int:
+    text = config.getini(_BROKERS)
+    if not str(text).isdecimal():
+        _fail(f"{_BROKERS}: {text!r} is not a number")
+    return int(text)
+
+
+def _marked(request: pytest.FixtureRequest) -> tuple["Configs", dict[str, Any]]:
+    """Return the configurations and the arguments of a test's marks: the closest one wins."""
+    configs: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
+    for mark in reversed(list(request.node.iter_markers(_MARK))):
+        keywords: Mapping[str, Any] = mark.kwargs
+        given = (*mark.args, *([keywords["configs"]] if "configs" in keywords else []))
+        if len(given) > 1:
+            _fail(f"the mark {_MARK} takes one mapping of configurations")
+        configs |= dict(*given)
+        arguments |= {key: value for key, value in keywords.items() if key != "configs"}
+    return configs, arguments
+
+
+def _fail(reason: str) -> NoReturn:
+    pytest.fail(reason, pytrace=False)

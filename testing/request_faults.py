@@ -25,15 +25,31 @@ _TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "topics", "topic_names
 def api_key(api: int | str) -> int:
     """Return the key of an API, which is given by Kafka's name ("EndTxn") or by its key.
 
-    Raises ValueError for an unknown name.
+    Raises ValueError if it does not exist.
     """
     if isinstance(api, int):
-        return api
+        if api in APIS:
+            return api
+        raise ValueError(f"there is no API {api}")
     wanted = api.replace("_", "").lower()
     for key, name in APIS.items():
         if name.replace("_", "") == wanted:
             return key
     raise ValueError(f"there is no API {api}")
+
+
+def error_code(error: int | str) -> int:
+    """Return the code of an error, which is given by Kafka's name or by its code.
+
+    Raises ValueError if it does not exist, or means no error.
+    """
+    if isinstance(error, str):
+        found = ErrorCode.__members__.get(error)
+    else:
+        found = next((each for each in ErrorCode if each == error), None)
+    if not found:
+        raise ValueError(f"there is no error {error}")
+    return int(found)
 
 
 @dataclass(slots=True)

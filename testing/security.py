@@ -160,3 +160,15 @@ def security_of(
     """Return the security that the arguments of `Broker` and `Cluster` ask for."""
     users, rules = users if isinstance(users, Mapping) else list(users), list(rules)
     return Security(users, rules) if secure or users or rules else None
+
+
+def settings_of(security: Security | None, servers: str, user: str) -> ClientSettings:
+    """Return the settings of a client with the password of a user, `ADMIN` alone without security.
+
+    Raises ValueError for an unknown user.
+    """
+    if security is not None:
+        return security.settings(servers, user)
+    if user != ADMIN:
+        raise ValueError(f"there is no user {user}: give it in `users`")
+    return ClientSettings(servers)

@@ -106,9 +106,13 @@ class Store:
         return znodes.decode_state(node.data, node.version)
 
     async def leader_of(self, topic: str, partition: int) -> int:
-        """Return the leader of a partition; wait until it has one."""
+        """Return the leader of a partition; wait until it has one.
+
+        Raises ValueError if the partition does not exist, or is deleted meanwhile.
+        """
 
         def leader() -> int | None:
+            self.replicas(topic, partition)
             if self._tree.find(znodes.state_path(topic, partition)) is None:
                 return None
             found = self.state(topic, partition).leader

@@ -192,7 +192,7 @@ async def test_preparing_needs_a_two_phase_producer(cluster: Cluster, topic: str
 @pytest.mark.parametrize("keep", [False, True])
 async def test_missing_two_phase_commit_is_named(cluster: Cluster, topic: str, keep: bool) -> None:
     key = r"set transaction\.two\.phase\.commit\.enable=true on every broker"
-    with Broker() as other:
+    async with Broker() as other:
         async with Cluster(other.bootstrap_servers) as without:
             producer = TransactionalProducer(without, topic, two_phase=not keep)
             with pytest.raises(FatalError, match=key) as caught:

@@ -20,6 +20,7 @@ from barnabas.client.producer import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import create_topics, describe_cluster, init_producer_id
 from barnabas.testing import Cluster
+from tests.support.waiting import eventually
 
 DEADLINE = 20.0
 QUIET = 0.1
@@ -63,7 +64,7 @@ async def test_hold_of_the_nth_request_lasts_until_it_is_released(
     held = cluster.hold("DescribeCluster", 2)
     assert await ask(connection) == 0
     second = asyncio.create_task(ask(connection))
-    await asyncio.to_thread(held.wait, DEADLINE)
+    await held.arrived(DEADLINE)
     assert await waits(second)
     other = await connect(cluster)
     assert await ask(other) == 0
@@ -89,12 +90,18 @@ async def test_held_request_is_carried_out_after_its_client_has_disconnected(
         validate_only=False,
     )
     asked = asyncio.create_task(goes.request(create_topics.API, request))
-    await asyncio.to_thread(held.wait, DEADLINE)
+    await held.arrived(DEADLINE)
     goes.abort()
     with pytest.raises(BrokerUnreachable):
         await asked
     held.release()
-    await asyncio.to_thread(cluster.leader_of, "late")
+
+    def created() -> bool:
+        with suppress(ValueError):
+            return bool(cluster.in_sync_of("late"))
+        return False
+
+    await eventually(created)
 
 
 async def test_held_produce_appends_the_bytes_that_were_sent(cluster: Cluster) -> None:
@@ -104,7 +111,7 @@ async def test_held_produce_appends_the_bytes_that_were_sent(cluster: Cluster) -
     producer = confluent_kafka.Producer(settings)
     with cluster.hold("Produce", topic="held") as held:
         producer.produce("held", b"x" * 10_000, partition=0)
-        await asyncio.to_thread(held.wait, DEADLINE)
+        await held.arrived(DEADLINE)
         # The connection receives the next bytes into the buffer that held the request.
         producer.produce("held", b"y" * 30_000, partition=0)
         assert await asyncio.to_thread(producer.flush, QUIET) == 2

@@ -1,6 +1,5 @@
 """Partitions move under load: every acknowledged record is there exactly once."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -55,9 +54,9 @@ async def test_a_move_outlives_the_controller_and_a_broker_that_restarts(
     writer = Writer(client, "tough")
     there: Plan = {("tough", index): (3, 1) for index in range(PARTITIONS)}
     await PartitionAdmin(client).reassign(there)
-    controller = brokers.controller
-    await asyncio.to_thread(brokers.stop_broker, controller)
-    await asyncio.to_thread(brokers.start_broker, controller)
+    controller = await brokers.aio.controller
+    await brokers.aio.stop_broker(controller)
+    await brokers.aio.start_broker(controller)
     await arrival(client, there)
     await writer.stop()
     assert await read_all(client, "tough") == writer.acknowledged

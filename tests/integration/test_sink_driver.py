@@ -265,7 +265,7 @@ async def test_decisions_topic_is_compacted_and_has_one_partition(sink: Sink) ->
 async def test_decisions_topic_is_replicated_like_the_output() -> None:
     """Without an output the defaults of the brokers apply."""
     defaults = {"default.replication.factor": "3", "min.insync.replicas": "1"}
-    with Brokers({**TWO_PHASE, **defaults}) as brokers:
+    async with Brokers({**TWO_PHASE, **defaults}) as brokers:
         async with Cluster(brokers.bootstrap_servers) as cluster:
             sink = Sink(cluster)
             await Admin(cluster).create_topic(
@@ -296,7 +296,7 @@ async def test_last_decision_is_found_behind_many_dropped_ones(sink: Sink) -> No
 
 async def test_last_decision_survives_compaction_behind_dropped_ones() -> None:
     """Dropped decisions have the key of the last committed one, and stand behind it."""
-    with Broker({"log.cleaner.backoff.ms": "50", **TWO_PHASE}) as broker:
+    async with Broker({"log.cleaner.backoff.ms": "50", **TWO_PHASE}) as broker:
         async with Cluster(broker.bootstrap_servers) as cluster:
             sink = await Sink(cluster).create()
             topic = f"{sink.name}.decisions"
@@ -347,7 +347,7 @@ async def test_batch_is_committed_among_10_000_ids(sink: Sink) -> None:
 
 async def test_bounded_delivery_works_with_the_older_protocol() -> None:
     """All transactions of a producer have one epoch, and partitions are added by the client."""
-    with Broker() as broker:
+    async with Broker() as broker:
         async with Cluster(broker.bootstrap_servers) as cluster:
             await update_feature(cluster, "transaction.version", 1, change=SAFE_DOWNGRADE)
             sink = await Sink(cluster).create()

@@ -231,7 +231,7 @@ async def test_plan_takes_the_brokers_longest_timeout(
 
 
 async def test_brokers_with_a_too_short_timeout_are_refused() -> None:
-    with Broker({**TWO_PHASE, "transaction.max.timeout.ms": "59000"}) as broker:
+    async with Broker({**TWO_PHASE, "transaction.max.timeout.ms": "59000"}) as broker:
         async with Cluster(broker.bootstrap_servers) as cluster:
             with pytest.raises(
                 SinkError, match=r"59000 ms is too short .* set it to 60000 or more"
@@ -247,7 +247,7 @@ async def test_missing_topic_is_refused_and_not_created(cluster: Cluster, server
 
 
 async def test_exactly_once_names_the_key_that_the_brokers_lack() -> None:
-    with Broker() as broker:
+    async with Broker() as broker:
         async with Cluster(broker.bootstrap_servers) as cluster:
             plan = options_of(broker.bootstrap_servers)
             with pytest.raises(SinkError, match=r"transaction\.two\.phase\.commit\.enable=true"):

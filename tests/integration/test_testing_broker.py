@@ -10,15 +10,20 @@ import threading
 import time
 import tomllib
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.producer import Producer
 from barnabas.testing import Broker
+from barnabas.testing import Cluster as Brokers
 from barnabas.testing.plugin import barnabas_broker, barnabas_session_broker
 
 ROOT = Path(__file__).parents[2]
@@ -163,6 +168,46 @@ def test_configurations_reach_the_broker() -> None:
         topics = consumer.list_topics("absent", timeout=DEADLINE).topics
         assert topics["absent"].error.code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
         consumer.close()
+
+
+@pytest.mark.parametrize("make", [Broker, partial(Brokers, brokers=1)])
+def test_values_are_texts_numbers_and_booleans(make: Callable[..., Any]) -> None:
+    given = {
+        "auto.create.topics.enable": False,
+        "num.partitions": 2,
+        "log.retention.ms": "3000",
+        "log.cleaner.min.cleanable.ratio": 0.25,
+    }
+    with make(given) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        (node,) = admin.list_topics(timeout=DEADLINE).brokers
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(node))
+        found = admin.describe_configs([resource])[resource].result(DEADLINE)
+    assert {key: found[key].value for key in given} == {
+        "auto.create.topics.enable": "false",
+        "num.partitions": "2",
+        "log.retention.ms": "3000",
+        "log.cleaner.min.cleanable.ratio": "0.25",
+    }
+    for wrong in (None, [1], b"1"):
+        with pytest.raises(TypeError, match=r"num\.partitions: .* is not a text, a number"):
+            make({"num.partitions": wrong})
+
+
+@pytest.mark.parametrize("make", [Broker, Brokers, partial(Brokers, processes=True)])
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("num.partition", 1, r"num\.partition; did you mean num\.partitions\?"),
+        ("quite.unknown", 1, r"have no effect here: quite\.unknown$"),
+        ("num.partitions", "many", r"Invalid value many for configuration num\.partitions"),
+    ],
+)
+def test_unknown_keys_and_wrong_values_are_errors_that_name_them(
+    make: Callable[..., Any], key: str, value: object, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words), make({key: value}):
+        pass
 
 
 def test_start_raises_the_error_that_prevents_it(tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ def test_strangers_are_not_let_in(barnabas_broker: Broker) -> None:
 def test_an_open_broker_has_settings_too() -> None:
     with Broker() as broker:
         assert produce(broker.settings().librdkafka()) is None
+        with pytest.raises(ValueError, match="there is no user alice"):
+            broker.settings("alice")
         with pytest.raises(ValueError, match="secure=True"):
             broker.certificate_settings("alice")
 

@@ -88,13 +88,13 @@ async def test_transactions_of_a_coordinator_that_stopped_are_found_at_its_succe
         await open_transactions(cluster, "moved", ids)
         admin = TransactionAdmin(cluster)
         gone = await cluster.coordinator(ids[0], TRANSACTION)
-        await asyncio.to_thread(brokers.kill, gone)
+        brokers.kill(gone)
         try:
             assert [each.transactional_id for each in await admin.open_under("moved.")] == ids
             assert len(await admin.describe_all(ids)) == 12
         finally:
-            await asyncio.to_thread(brokers.start_broker, gone)
-            await asyncio.to_thread(brokers.wait_until_in_sync, DEADLINE)
+            await brokers.aio.start_broker(gone)
+            await brokers.aio.wait_until_in_sync(DEADLINE)
 
 
 async def test_describing_leaves_out_ids_that_are_unknown(cluster: ClientCluster) -> None:
@@ -121,5 +121,5 @@ async def test_coordinators_are_found_together_or_one_by_one_on_older_brokers(
         assert {await cluster.coordinator(id, TRANSACTION) for id in ids} == {*found.values()}
         assert connection.requests - before == (1 if version == 6 else 9)
     for id in ids:
-        there = await asyncio.to_thread(brokers.coordinator_of, transactional_id=id)
+        there = await brokers.aio.coordinator_of(transactional_id=id)
         assert found[id] == there

@@ -324,7 +324,9 @@ class ClusterLifecycle(HelperWork):
         return self._thread.loop
 
     def _reachable_servers(self) -> str:
-        return ",".join(self.address_of(broker) for broker in self.running)
+        # A connection to a broker that is paused is not answered.
+        awake = [broker for broker in self.running if not self._nodes[broker].paused]
+        return ",".join(self.address_of(broker) for broker in awake or self.running)
 
 
 async def _release(node: "Node | ProcessNode") -> None:

@@ -1,6 +1,7 @@
 """The helpers of `Broker` and `Cluster`, beside the clients of applications."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -8,11 +9,14 @@ from typing import Any
 import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka import KafkaConsumer
 
+from barnabas.client.cluster import Cluster as Client
+from barnabas.protocol.messages import metadata
 from barnabas.testing import Broker, Cluster, allow
 from tests.integration.one_request import in_thread
+from tests.support.waiting import until
 
 DEADLINE = 20.0
 
@@ -54,14 +58,35 @@ def test_topic_has_the_settings_that_it_was_created_with(brokers: Broker | Clust
     }
 
 
-def test_created_topic_is_known_to_every_broker() -> None:
+async def test_created_topic_is_known_to_every_broker() -> None:
+    async with Cluster() as cluster, Client(cluster.bootstrap_servers) as client:
+        controller = await cluster.controller
+        late = next(each for each in cluster.broker_ids if each != controller)
+        await client.refresh(())
+        # CreateTopics waits for the leaders: one of two topics has another leader.
+        for _ in range(2):
+            with cluster.delay("UpdateMetadata", 0.5, broker=late):
+                name = await cluster.create_topic()
+                request = metadata.MetadataRequest(
+                    topics=[metadata.MetadataRequestTopic(name=name)],
+                    allow_auto_topic_creation=False,
+                )
+                (topic,) = (await client.ask(metadata.API, request, node=late)).topics
+            assert topic.error_code == 0
+            assert topic.partitions[0].leader_id in cluster.broker_ids
+
+
+def test_topic_that_not_every_broker_knows_exists() -> None:
     with Cluster() as cluster:
-        for _ in range(10):
-            name = cluster.create_topic(partitions=6)
-            for broker in cluster.broker_ids:
-                admin = AdminClient({"bootstrap.servers": cluster.address_of(broker)})
-                topic = admin.list_topics(timeout=DEADLINE).topics[name]
-                assert all(each.leader in cluster.broker_ids for each in topic.partitions.values())
+        # Helpers ask the first broker first.
+        if cluster.controller == 1:
+            cluster.expire_session(1)
+            until(lambda: cluster.controller != 1)
+        cluster.wait_until_in_sync()
+        with cluster.delay("UpdateMetadata", 0.5, broker=1):
+            admin = AdminClient({"bootstrap.servers": cluster.address_of(2)})
+            admin.create_topics([NewTopic("new", 1, 3)])["new"].result(DEADLINE)
+            assert cluster.records("new") == []
 
 
 def test_clients_read_what_the_helper_produces(brokers: Broker | Cluster) -> None:
@@ -186,6 +211,8 @@ async def test_wait_for_group_follows_members_and_commits(brokers: Broker | Clus
         await aio.wait_for_group(group, members=1)
         async with member() as second:
             await aio.wait_for_group(group, members=2)
+            with pytest.raises(TimeoutError, match="is Stable with 2 members within"):
+                await aio.wait_for_group(group, members=1, timeout=0.3)
             assert first.assignment() | second.assignment() == {(topic, 0), (topic, 1)}
         await aio.wait_for_group(group, members=1)
         waiting = asyncio.create_task(aio.wait_for_group(group, members=1, lag=0))
@@ -240,14 +267,16 @@ def committed(brokers: Broker | Cluster) -> str:
 
 @pytest.mark.parametrize("paused", [1, 2])
 def test_helpers_work_beside_a_broker_that_is_paused(paused: int) -> None:
-    with Cluster({"metadata.session.timeout.ms": 1000}, processes=True) as cluster:
+    with Cluster(processes=True) as cluster:
         topic = cluster.create_topic()
         cluster.move_leader(topic, 0, 3)
         cluster.pause(paused)
         cluster.produce(topic, b"1")
         assert [each.value for each in cluster.records(topic)] == [b"1"]
+        began = time.monotonic()
         with pytest.raises(ValueError, match="there is no topic none"):
             cluster.records("none")
+        assert time.monotonic() - began < DEADLINE / 2
 
 
 def test_helpers_work_beside_a_broker_that_was_killed() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.errors import ErrorCode
-from barnabas.testing import Cluster, lifecycle
+from barnabas.testing import Cluster, calls, lifecycle
 from barnabas.testing.processes import STOP_TIMEOUT, BrokerDied, ProcessNode
 from tests.integration.one_request import code_of
 from tests.support.waiting import until
@@ -28,7 +28,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function that shortens the timeout of the cluster's lifecycle."""
-    return lambda: monkeypatch.setattr(lifecycle, "TIMEOUT", SHORT)
+    return lambda: monkeypatch.setattr(calls, "TIMEOUT", SHORT)
 
 
 def other_than(cluster: Cluster, broker: int) -> int:
@@ -143,7 +143,7 @@ async def test_hanging_broker_is_killed_when_its_stop_is_cancelled(
     with pytest.raises(BrokerDied):
         await node.ask("release")
     # The cluster does not rely on this timeout: the broker is killed before it.
-    assert lifecycle.RELEASE_TIMEOUT + STOP_TIMEOUT < lifecycle.TIMEOUT
+    assert lifecycle.RELEASE_TIMEOUT + STOP_TIMEOUT < calls.TIMEOUT
 
 
 def test_failed_stop_of_a_cluster_kills_its_brokers(

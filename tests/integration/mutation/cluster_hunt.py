@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.client.cluster import Cluster as Client
 from barnabas.testing import Cluster
-from barnabas.testing.lifecycle import TIMEOUT
+from barnabas.testing.calls import TIMEOUT
 from barnabas.testing.processes import BrokerDied, ProcessNode
 from barnabas.verify.history import read_history
 from barnabas.verify.judge import judge

@@ -73,7 +73,13 @@ class TxnMarker(NamedTuple):
 
 
 def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:
-    """Return the marker in the control batch at `pos`; None for other types of control records."""
+    """Return the marker in the control batch at `pos`; None for other types of control records.
+
+    None also for a batch without a record: compaction keeps the last batch of a producer, which may
+    be a marker's.
+    """
+    if not header.record_count:
+        return None
     # Control batches are not compressed: more than one piece would be no marker.
     record = next(iter_records(buf, pos, header, max_bytes=PIECE), None)
     if record is None or record.key is None or len(record.key) < _KEY.size:

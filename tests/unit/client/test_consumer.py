@@ -11,8 +11,9 @@ from barnabas.client.batches import FetchedBatches, fetch_batches, whole_batches
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import fetch
+from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import ControlType, TxnMarker
-from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.protocol.records.record import Record, build_batch, iter_records, rewrite_batch
 from barnabas.protocol.topic_partition import TopicPartition
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -148,6 +149,15 @@ async def test_read_committed_skips_aborted_records_and_markers() -> None:
     consumer = consumer_of(Script(transactions()))
     assert await values(consumer) == [b"committed", b"again"]
     assert consumer.positions == {("t", 0): 6}
+
+
+async def test_poll_skips_a_marker_that_compaction_has_emptied() -> None:
+    """Compaction keeps the last batch of a producer without its records."""
+    marker = TxnMarker(1, 0, 0, committed=False).batch(1, offset=3)
+    ((_, header),) = iter_headers(marker)
+    emptied = rewrite_batch(header, [])
+    consumer = consumer_of(Script([answer(0, emptied + batch(4, b"a"), aborted_transactions=[])]))
+    assert await values(consumer) == [b"a"]
 
 
 async def test_read_committed_end_is_the_last_stable_offset() -> None:

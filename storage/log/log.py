@@ -29,6 +29,7 @@ from barnabas.protocol.records.batch import (
 )
 from barnabas.protocol.records.checksum import crc32c
 from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.records.group_lag import LagCounter, RecordLag
 from barnabas.protocol.records.record import MIN_RECORD
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.errors import lacks_descriptors
@@ -37,6 +38,7 @@ from barnabas.storage.log.leader_epochs import LeaderEpochCache
 from barnabas.storage.log.log_parts import LogAppendInfo, LogLocation, LogOptions, LogParts
 from barnabas.storage.log.log_slice import LogSlice
 from barnabas.storage.log.rearrangement import Rearrangement
+from barnabas.storage.log.record_lag import count_records
 from barnabas.storage.log.record_steps import Steps
 from barnabas.storage.log.retention import roll_after_ms, should_roll
 from barnabas.storage.log.scan import replicated_batches
@@ -129,6 +131,14 @@ class Log:
         if first_unstable is None or first_unstable >= self.high_watermark:
             return self.high_watermark
         return max(first_unstable, self.log_start_offset)
+
+    @property
+    def held_back_by(self) -> int | None:
+        """Return the producer of the open transaction that holds the last stable offset back."""
+        first_unstable = self.producers.first_unstable_offset
+        if first_unstable is None or first_unstable >= self.high_watermark:
+            return None
+        return self.producers.first_unstable_producer
 
     @property
     def cleanable_end(self) -> int:
@@ -494,6 +504,17 @@ class Log:
         Raises as `offset_for_timestamp` does.
         """
         return self._on_disk(self.segments.find_max_timestamp(self.config.max_message_bytes))
+
+    def count_records(self, offset: int, max_batches: int) -> Steps[RecordLag]:
+        """Count the records from `offset` up to the high watermark of now, in steps: those that a
+        read_committed consumer will still be given, and those held back.
+
+        Stops after `max_batches` batches. Raises as `offset_for_timestamp` does.
+        """
+        start = max(offset, self.log_start_offset)
+        counter = LagCounter(start, self.last_stable_offset, self.high_watermark)
+        max_bytes = self.config.max_message_bytes
+        return self._on_disk(count_records(self.segments, counter, max_batches, max_bytes))
 
     def _on_disk(self, steps: Steps[T]) -> Steps[T]:
         """Do for work in steps what `on_disk` does for a method."""

@@ -441,18 +441,27 @@ class Segment:
         batch at a position: the index is wrong, or the log is damaged.
         """
         file = self.file()
-        chunk, chunk_start = b"", 0
         while position < self.size:
-            at = position - chunk_start
-            if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_start, at = file.read(chunk_bytes, position), position, 0
-                if len(chunk) < HEADER_SIZE:
-                    raise CorruptRecordError(f"{self.path(LOG)} ends within a header")
+            chunk = file.read(chunk_bytes, position)
+            if len(chunk) < HEADER_SIZE:
+                raise CorruptRecordError(f"{self.path(LOG)} ends within a header")
+            for located in self.headers_in(chunk, position):
+                yield located
+                position = located[0] + located[1].size
+
+    def headers_in(self, chunk: Buffer, position: int) -> Iterator[Located]:
+        """Yield the batches whose headers are whole in `chunk`, which begins with a batch.
+
+        `position` is that of the chunk. Raises CorruptRecordError as `headers` does.
+        """
+        at, size = 0, len(chunk)
+        while at + HEADER_SIZE <= size and position + at < self.size:
             header = peek_header(chunk, at)
-            if not self._may_hold(position, header):
-                raise CorruptRecordError(f"{self.path(LOG)} has no batch at position {position}")
-            yield position, header
-            position += header.size
+            if not self._may_hold(position + at, header):
+                where = position + at
+                raise CorruptRecordError(f"{self.path(LOG)} has no batch at position {where}")
+            yield position + at, header
+            at += header.size
 
     def _may_hold(self, position: int, header: BatchHeader) -> bool:
         return (

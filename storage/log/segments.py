@@ -59,6 +59,11 @@ class Segments:
         """Return the segment that contains `offset`, and those after it."""
         return self._segments[self._index(offset) :]
 
+    def base_after(self, base_offset: int) -> int | None:
+        """Return the base offset of the first segment that begins after `base_offset`."""
+        index = bisect_right(self._segments, base_offset, key=_base_offset)
+        return self._segments[index].base_offset if index < len(self._segments) else None
+
     def add(self, segment: Segment) -> None:
         """Add a new active segment."""
         self._segments.append(segment)

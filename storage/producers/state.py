@@ -95,6 +95,12 @@ class ProducerStateManager:
             return oldest if first is None else min(first, oldest)
         return first
 
+    @property
+    def first_unstable_producer(self) -> int | None:
+        """Return the producer of the transaction at `first_unstable_offset`, if it is open."""
+        first = self.first_unstable_offset
+        return None if first is None else self._ongoing.get(first)
+
     def prepare(
         self,
         data: Buffer,

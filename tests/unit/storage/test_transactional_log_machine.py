@@ -19,6 +19,7 @@ from barnabas.protocol.records.record import iter_records
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.flush import FlushJob
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.record_steps import at_once
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
@@ -88,12 +89,15 @@ class Model:
         mine = [each for each in self.batches if (each.producer, each.epoch) == (producer, epoch)]
         return sum(len(each.values) for each in mine)
 
-    def committed(self, start: int, end: int) -> list[bytes]:
-        """Return the values in [start, end) that a read_committed consumer gets."""
+    def committed(self, start: int, end: int, known: int = 1 << 62) -> list[bytes]:
+        """Return the values in [start, end) that a read_committed consumer gets.
+
+        Transactions without a marker below `known` count as committed.
+        """
         void = {
             (producer, offset)
             for producer, first, marker, committed in self.transactions()
-            if marker is not None and not committed
+            if marker is not None and not committed and marker < known
             for offset in range(first, marker)
         }
         return [
@@ -221,6 +225,22 @@ class TransactionalLogMachine(RuleBasedStateMachine):
             values += filtered(data, at, aborted)
             at = newest.next_offset
         assert values == self.model.committed(start, stable)
+
+    @rule(part=st.floats(0, 1), max_batches=st.integers(1, 60))
+    def count_records(self, part: float, max_batches: int) -> None:
+        stable, end = self.log.last_stable_offset, self.log.high_watermark
+        offset = int((end + 2) * part)
+        counted = at_once(self.log.count_records(offset, max_batches))
+        to = max(min(counted.counted_to, stable), offset)
+        assert counted.to_read == len(self.model.committed(offset, to))
+        undecided = self.model.committed(max(stable, offset), counted.counted_to, end)
+        assert counted.held_back == len(undecided)
+        assert counted.batches <= max_batches
+        assert counted.batches == max_batches or counted.counted_to >= end
+        since = [first for _, first, marker, _ in self.model.transactions() if marker is None]
+        by = self.log.held_back_by
+        assert by is None or self.model.open_since()[by] == stable == min(since)
+        assert (by is None) or stable < end
 
     @invariant()
     def knows_what_is_open_and_what_is_stable(self) -> None:

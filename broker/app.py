@@ -427,6 +427,8 @@ class Broker:
     def _start_periodic_tasks(self) -> None:
         platform, tasks = self._platform, PeriodicTasks()
         self._coordination.groups.schedule(tasks)
+        if self._config.metrics_listener is not None:
+            self._coordination.record_lags.schedule(tasks)
         self._coordination.transactions.schedule(tasks)
         LeaderBalance(self._control.controller, self._dynamic.now).schedule(tasks)
         replication = self._replication

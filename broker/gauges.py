@@ -12,6 +12,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.groups.coordination import GroupCoordination
+from barnabas.broker.groups.record_lags import RecordLags
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuotas
@@ -149,6 +150,7 @@ def read_groups(
     groups: GroupCoordination,
     replicas: ReplicaManager,
     in_sync: Callable[[Partition], bool],
+    records: RecordLags,
 ) -> None:
     """Register the gauges of the group coordinator. Lag is reported for partitions with a replica
     here that is `in_sync`, leader or not."""
@@ -173,6 +175,8 @@ def read_groups(
     gauges.offset_expirations.read_with(lambda: counts.expired)
     gauges.offset_deletions.read_with(lambda: counts.deleted)
     gauges.lag.read_each_with(lags)
+    gauges.to_read.read_each_with(records.to_read)
+    gauges.held_back.read_each_with(records.held_back)
 
 
 def read_transactions(

@@ -414,6 +414,10 @@ def _allocate_producer_ids(parts: BrokerParts) -> allocate_producer_ids.Parts:
     return allocate_producer_ids.Parts(parts.controller, parts.producer_ids)
 
 
+def _list_offsets(parts: BrokerParts) -> list_offsets.Parts:
+    return list_offsets.Parts(parts.replicas, lambda: parts.config().group_lag_counted_batches)
+
+
 def _api_versions(parts: BrokerParts) -> api_versions.Parts:
     announced = api_versions.announce(
         parts.served, two_phase_commit=parts.config().transaction_two_phase_commit_enable
@@ -430,7 +434,7 @@ API_TABLE: Final = (
     # data
     _row(produce,                       range(3, 14), _produce, fast_path=_produce_fast_path),
     _row(fetch,                         range(4, 19), _fetch, fast_path=_fetch_fast_path),
-    _row(list_offsets,                  range(1, 12), lambda p: p.replicas),
+    _row(list_offsets,                  range(1, 12), _list_offsets),
     _row(delete_records,                range(3),     lambda p: p.replicas),
     _row(offset_for_leader_epoch,       range(2, 5),  lambda p: p.replicas),
     _row(describe_log_dirs,             range(1, 6),  _describe_log_dirs),

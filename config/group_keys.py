@@ -13,6 +13,15 @@ class GroupKeys(Table):
     group_initial_rebalance_delay_ms = integer(
         3000, "Time that the first rebalance of an empty group waits for more members."
     )
+    group_lag_counted_batches = integer(
+        20_000,
+        "Record batches that a broker looks at to count the records behind the committed offsets "
+        "of groups: every 10 s for its metrics, and again for each ListOffsets request that asks "
+        "for counts with tagged field 10000. 0 switches both off. A key of Barnabas that Kafka "
+        "does not have.",
+        at_least=0,
+        update=Update.CLUSTER_WIDE,
+    )
     group_max_session_timeout_ms = integer(
         1_800_000, "Maximum session timeout that a member may request."
     )

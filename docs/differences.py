@@ -475,6 +475,17 @@ DIFFERENCES = (
         "client that does not know the tags skips them.",
     ),
     Difference(
+        "ListOffsets: counts of records",
+        "Tagged field 10000 of a partition in the request, with the timestamp -1, has a committed "
+        "offset; tags 10000 to 10004 of the answer have the records behind it that a "
+        "read_committed consumer will still be given, those that are held back, how far they are "
+        "counted, the last stable offset, and the producer id of the oldest open transaction. "
+        "`group.lag.counted.batches` bounds the count, and 0 switches it off.",
+        "No such fields. `barnabas groups describe` reads the records there.",
+        "A lag in offsets also counts markers, aborted records and records that are gone. A client "
+        "that does not ask gets none, and a client that does not know the tags skips them.",
+    ),
+    Difference(
         "InitProducerId v6: two-phase commit",
         "Served in full (KIP-939), and announced where `transaction.two.phase.commit.enable` is "
         "on. It needs transaction.version 2. While the key is off, Enable2Pc and KeepPreparedTxn "

@@ -372,6 +372,19 @@ class GroupMetrics:
             "follower uses the high watermark of its last fetch.",
             ("consumergroup", "topic", "partition"),
         )
+        self.to_read = registry.gauge(
+            "barnabas_consumergroup_records_to_read",
+            "Records that a read_committed consumer of the group will still be given: without "
+            "markers, aborted, compacted and deleted ones. Counted every 10 s, where the lag is "
+            "reported. What `group.lag.counted.batches` does not reach counts as in the lag.",
+            ("consumergroup", "topic", "partition"),
+        )
+        self.held_back = registry.gauge(
+            "barnabas_consumergroup_records_held_back",
+            "Records behind the last stable offset, which wait for an open transaction. Counted "
+            "with the records to read.",
+            ("consumergroup", "topic", "partition"),
+        )
 
 
 class TransactionMetrics:

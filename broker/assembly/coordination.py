@@ -9,6 +9,7 @@ from barnabas.broker.assembly.replication import Replication
 from barnabas.broker.cluster.producer_ids import ProducerIdBlocks
 from barnabas.broker.cluster.registration import partition_exists
 from barnabas.broker.groups.coordination import GroupCoordination
+from barnabas.broker.groups.record_lags import RecordLags
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.transactions.coordination import TransactionCoordination
 
@@ -17,6 +18,7 @@ class Coordination(NamedTuple):
     """The coordinators, for the partitions of internal topics that this broker leads."""
 
     groups: GroupCoordination
+    record_lags: RecordLags
     producer_ids: ProducerIdBlocks
     transactions: TransactionCoordination
 
@@ -58,6 +60,9 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         slicer=core.slicer,
         metrics=metrics.transactions,
     )
-    gauges.read_groups(metrics.groups, groups, replicas, in_sync)
+    record_lags = RecordLags(
+        groups.coordinator, replicas, in_sync, lambda: core.config.group_lag_counted_batches
+    )
+    gauges.read_groups(metrics.groups, groups, replicas, in_sync, record_lags)
     gauges.read_transactions(metrics.transactions, transactions, replicas)
-    return Coordination(groups, producer_ids, transactions)
+    return Coordination(groups, record_lags, producer_ids, transactions)

@@ -10,14 +10,15 @@ their replica id, it is the log end. The replica id -2 asks any replica, leader 
 """
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.leader.record_work import Interrupted, RecordWork
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.security.rights import DESCRIBE, TOPIC, Each, Need, Rights
+from barnabas.broker.security.rights import DESCRIBE, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps as Sliced
 from barnabas.broker.server.slices import in_steps
@@ -33,7 +34,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.storage.log.log import Log
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
 
 def _refused(topic: ListOffsetsTopic, code: ErrorCode, _version: int) -> Sliced[Any]:
@@ -41,7 +42,16 @@ def _refused(topic: ListOffsetsTopic, code: ErrorCode, _version: int) -> Sliced[
     return ListOffsetsTopicResponse(name=topic.name, partitions=answers)
 
 
-RIGHTS = Rights(each=Each("topics", (Need(DESCRIBE, TOPIC, "name"),), _refused, "topics"))
+def _counts(topic: ListOffsetsTopic) -> bool:
+    """Return whether records are to be counted."""
+    return any(each.count_from >= 0 for each in topic.partitions)
+
+
+RIGHTS = Rights(
+    each=Each("topics", (Need(DESCRIBE, TOPIC, "name"),), _refused, "topics"),
+    # As for DescribeProducers.
+    inside=(Need(READ, TOPIC, "name", when=_counts, without="no producer id"),),
+)
 
 LATEST = -1
 EARLIEST = -2
@@ -64,8 +74,16 @@ _CONSUMER, _DEBUGGER = -1, -2
 _log = get_logger(__name__)
 
 
+class Parts(NamedTuple):
+    """The replicas of this broker, and the bound of counts."""
+
+    replicas: ReplicaManager
+    counted_batches: Callable[[], int]
+    """Returns `group.lag.counted.batches`: one request has no more batches counted."""
+
+
 def handle(
-    replicas: ReplicaManager, request: ListOffsetsRequest, context: RequestContext
+    parts: Parts, request: ListOffsetsRequest, context: RequestContext
 ) -> Sliced[ListOffsetsResponse]:
     """Answer from the logs of this broker, in slices: a search by time may read many records."""
     asked_for = Counter(
@@ -75,7 +93,9 @@ def handle(
     )
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    topics = []
+    work = parts.replicas.record_work
+    topics, left = [], parts.counted_batches()
+    is_counting = left > 0
     for topic in request.topics:
         if not topic.partitions:
             continue
@@ -85,13 +105,17 @@ def handle(
             try:
                 if asked_for[topic.name, asked.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = replicas.partition(topic.name, asked.partition_index)
+                partition = parts.replicas.partition(topic.name, asked.partition_index)
                 if request.replica_id == _DEBUGGER:
                     partition.require_replica(asked.current_leader_epoch)
                 else:
                     partition.require_leader(asked.current_leader_epoch)
-                find = _find(replicas.record_work, partition, asked, context.api_version, request)
+                find = _find(work, partition, asked, context.api_version, request)
                 answer = yield from find
+                if is_counting and _is_counted(asked, request):
+                    left -= yield from _count(work, partition, asked, answer, left)
+                    if not context.allows(READ, TOPIC, topic.name, log_denied=False):
+                        answer.held_back_by = -1
             except KafkaError as error:
                 code = downgrade(API.key, context.api_version, error.code)
                 answer = _error(asked, code)
@@ -144,6 +168,45 @@ def _find(
     if version >= _LEADER_EPOCH_SINCE:
         answer.leader_epoch = epoch
     return answer
+
+
+def _is_counted(asked: ListOffsetsPartition, request: ListOffsetsRequest) -> bool:
+    """Return whether the request asks for the records from an offset to the high watermark."""
+    return (
+        asked.count_from >= 0
+        and asked.timestamp == LATEST
+        and request.replica_id == _CONSUMER
+        and request.isolation_level == _READ_UNCOMMITTED
+    )
+
+
+def _count(
+    work: RecordWork,
+    partition: Partition,
+    asked: ListOffsetsPartition,
+    answer: ListOffsetsPartitionResponse,
+    max_batches: int,
+) -> Sliced[int]:
+    """Fill in the counts of an answer; return how many batches were looked at.
+
+    The counts of a damaged log stay unknown: a client that reads meets the damage itself.
+    """
+    log = partition.log
+    answer.last_stable_offset = log.last_stable_offset
+    by = log.held_back_by
+    is_same = partial(_is_same, partition, log, partition.leader_epoch)
+    counting = log.count_records(asked.count_from, max_batches)
+    try:
+        counted = yield from work.carry_out(partition.topic, counting, is_same)
+    except Interrupted:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
+    except ProtocolError as error:
+        _log.error("damaged log", topic=partition.topic, reason=str(error))
+        return 0
+    answer.to_read, answer.held_back = counted.to_read, counted.held_back
+    answer.counted_to = counted.counted_to
+    answer.held_back_by = -1 if by is None else by
+    return counted.batches
 
 
 def _is_same(partition: Partition, log: Log, leader_epoch: int) -> bool:

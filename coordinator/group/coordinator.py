@@ -218,6 +218,17 @@ class GroupCoordinator:
         for _, table in self._runtime.served():
             yield from table.offsets
 
+    def offsets_by_group(self) -> Iterator[list[CommittedOffset]]:
+        """Yield the committed offsets of each group, which may change between two groups."""
+        for table in [table for _, table in self._runtime.served()]:
+            for group_id in table.offsets.groups():
+                topics = table.offsets.of_group(group_id)
+                yield [
+                    CommittedOffset(group_id, topic, partition, committed)
+                    for topic, partitions in topics.items()
+                    for partition, committed in partitions.items()
+                ]
+
 
 def _expire(group_id: str) -> Decide[None]:
     return lambda table, now: admin.expire(table, group_id, now)

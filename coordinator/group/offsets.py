@@ -36,6 +36,10 @@ class Offsets:
                 for partition, committed in partitions.items():
                     yield CommittedOffset(group_id, topic, partition, committed)
 
+    def groups(self) -> list[str]:
+        """Return the groups that have committed offsets."""
+        return list(self._groups)
+
     def replay(self, record: OffsetRecord, producer_id: int) -> None:
         """Apply a commit, of an open transaction if there is a producer, or a deletion."""
         group_id, topic, partition, committed = record

@@ -5,11 +5,15 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.broker.app import Broker
+from barnabas.broker.groups import record_lags
 from tests.support.in_cluster import member, shared_metadata
+from tests.support.ports import free_port
+from tests.support.transactions_by_hand import older_producer
 from tests.support.waiting import eventually
 
 BROKERS = 3
@@ -22,13 +26,17 @@ COMMITTED = 2
 Lags = dict[tuple[str, ...], float]
 
 
-def lags(broker: Broker) -> Lags:
-    (samples,) = (
-        family.samples
-        for family in broker.registry.snapshot()
-        if family.name == "kafka_consumergroup_lag"
-    )
+def lags(broker: Broker, name: str = "kafka_consumergroup_lag") -> Lags:
+    (samples,) = (family.samples for family in broker.registry.snapshot() if family.name == name)
     return dict(samples)
+
+
+def in_records(broker: Broker) -> tuple[Lags, Lags]:
+    """Return the records to read, and those held back."""
+    return (
+        lags(broker, "barnabas_consumergroup_records_to_read"),
+        lags(broker, "barnabas_consumergroup_records_held_back"),
+    )
 
 
 def create(servers: str, *topics: NewTopic) -> None:
@@ -76,6 +84,61 @@ async def test_lag_of_a_partition_led_by_another_broker_is_reported(tmp_path: Pa
             lambda: {key: lag for each in brokers for key, lag in lags(each).items()} == expected
         )
         assert all(lags(each) for each in brokers), "every broker coordinates some of the groups"
+        for each in brokers:
+            assert in_records(each) == ({}, {}), "no endpoint shows the metrics"
+
+
+async def test_records_to_read_and_held_back_are_reported_with_the_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_lags, "INTERVAL_MS", 100)
+    own = {
+        "offsets_topic_replication_factor": 2,
+        "transaction_state_log_replication_factor": 2,
+        "transaction_state_log_num_partitions": 2,
+    }
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(shared_metadata(tmp_path / "metadata"))
+        brokers = [
+            await stack.enter_async_context(
+                member(store, tmp_path, id, metrics_listener=f"127.0.0.1:{free_port()}", **own)
+            )
+            for id in range(2)
+        ]
+        servers = brokers[0].bootstrap_servers
+        spread = NewTopic("t", 2, replica_assignment=[[0, 1], [1, 0]])
+        await asyncio.to_thread(create, servers, spread)
+        producer = await asyncio.to_thread(older_producer, servers, "x")
+        await asyncio.to_thread(transact, producer, 3)
+        await asyncio.to_thread(producer.commit_transaction, 20)
+        await asyncio.to_thread(transact, producer, 2)
+        await asyncio.to_thread(commit, servers, "t", 2)
+        # Offset 2 is the last record of the first transaction, its marker is at 3.
+        keys = {(group, "t", str(index)) for group in GROUPS for index in range(2)}
+        expected = dict.fromkeys(keys, 1), dict.fromkeys(keys, 2)
+        await eventually(lambda: together(brokers) == expected)
+        await asyncio.to_thread(producer.abort_transaction, 20)
+        expected = dict.fromkeys(keys, 1), dict.fromkeys(keys, 0)
+        await eventually(lambda: together(brokers) == expected)
+        told = {key: lag for each in brokers for key, lag in lags(each).items()}
+        assert told == dict.fromkeys(keys, 5)
+
+
+def together(brokers: list[Broker]) -> tuple[Lags, Lags]:
+    to_read: Lags = {}
+    held_back: Lags = {}
+    for each in brokers:
+        for all_, own in zip((to_read, held_back), in_records(each), strict=True):
+            all_.update(own)
+    return to_read, held_back
+
+
+def transact(producer: Producer, count: int) -> None:
+    producer.begin_transaction()
+    for partition in range(2):
+        for _ in range(count):
+            producer.produce("t", b"v", partition=partition)
+    assert producer.flush(20) == 0
 
 
 async def test_the_lag_of_a_partition_without_a_replica_on_the_coordinator_is_left_out(

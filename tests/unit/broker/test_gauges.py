@@ -18,5 +18,6 @@ def test_replica_out_of_sync_reports_no_group_lag() -> None:
     replicas: Any = [SimpleNamespace(topic="t", index=i, high_watermark=10) for i in range(2)]
     gauges = GroupMetrics(Registry())
     groups: Any = SimpleNamespace(coordinator=coordinator, counts=counts)
-    read_groups(gauges, groups, replicas, in_sync=lambda partition: partition.index == 1)
+    records: Any = SimpleNamespace(to_read=list, held_back=list)
+    read_groups(gauges, groups, replicas, lambda partition: partition.index == 1, records)
     assert list(gauges.lag.snapshot().samples) == [(("g", "t", "1"), 7)]

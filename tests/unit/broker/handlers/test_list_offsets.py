@@ -11,6 +11,7 @@ from barnabas.broker.handlers.list_offsets import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    Parts,
     handle,
 )
 from barnabas.broker.server.context import RequestContext
@@ -18,6 +19,7 @@ from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
@@ -37,6 +39,8 @@ PAIR = {"isr": (0, 1), "replicas": (0, 1)}
 class Asking:
     def __init__(self, replicas: Replicas) -> None:
         self.replicas = replicas
+        self.parts = Parts(replicas.manager, lambda: self.counted_batches)
+        self.counted_batches = 1000
         self.partition = replicas.manager.partition("t", 0)
 
     def append(self) -> None:
@@ -47,6 +51,34 @@ class Asking:
         work = self.begin(replica_id, timestamp, version, Slicer(time.monotonic))
         return found(work.result())
 
+    def counts(
+        self, count_from: int, replica_id: int = CONSUMER, isolation_level: int = 0
+    ) -> tuple[int, ...]:
+        """Return the end, both counts, the end of the counts, and the last stable offset."""
+        asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST, count_from=count_from)
+        (answer,) = self.answers([asked], replica_id, isolation_level)
+        return (
+            answer.offset,
+            answer.to_read,
+            answer.held_back,
+            answer.counted_to,
+            answer.last_stable_offset,
+        )
+
+    def answers(
+        self, asked: list[ListOffsetsPartition], replica_id: int, isolation_level: int
+    ) -> list[ListOffsetsPartitionResponse]:
+        request = ListOffsetsRequest(
+            replica_id=replica_id,
+            isolation_level=isolation_level,
+            topics=[ListOffsetsTopic(name="t", partitions=asked)],
+        )
+        context = RequestContext(API.key, 7, 1, "c", ANONYMOUS, "L", "h", 1, 0)
+        slicer = Slicer(time.monotonic)
+        response = slicer.run(handle(self.parts, request, context)).result()
+        rows: list[ListOffsetsPartitionResponse] = response.topics[0].partitions
+        return rows
+
     def begin(
         self, replica_id: int, timestamp: int, version: int, slicer: Slicer
     ) -> "asyncio.Future[ListOffsetsResponse]":
@@ -55,7 +87,7 @@ class Asking:
             replica_id=replica_id, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
         )
         context = RequestContext(API.key, version, 1, "c", ANONYMOUS, "L", "h", 1, 0)
-        return slicer.run(handle(self.replicas.manager, request, context))
+        return slicer.run(handle(self.parts, request, context))
 
 
 def found(response: ListOffsetsResponse) -> tuple[int, int]:
@@ -108,6 +140,42 @@ async def test_follower_answers_only_replica_id_minus_2() -> None:
         assert there.ask(asker) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert there.ask(DEBUGGER) == (ErrorCode.NONE, 1)
     await there.replicas.fetchers.stop()
+
+
+async def test_records_are_counted_only_if_a_consumer_asks_for_them() -> None:
+    there = await asking()
+    for _ in range(3):
+        there.append()
+    there.replicas.fetched(1, 2)
+    assert there.counts(0) == (2, 2, 0, 2, 2)
+    assert there.counts(1) == (2, 1, 0, 2, 2)
+    unknown = (-1, -1, -1, -1)
+    assert there.counts(-1) == (2, *unknown)
+    assert there.counts(0, replica_id=FOLLOWER) == (3, *unknown)
+    assert there.counts(0, isolation_level=1) == (2, *unknown)
+
+
+async def test_one_request_counts_a_bounded_number_of_batches() -> None:
+    """100,000 partitions in a request would be 100,000 bounds."""
+    replicas = Replicas()
+    for index in (0, 1):
+        await replicas.lead(index=index)
+        for _ in range(4):
+            replicas.manager.partition("t", index).append_as_leader(BATCH, now_ms=1)
+    there = Asking(replicas)
+    there.counted_batches = 5
+    rows = [
+        ListOffsetsPartition(partition_index=index, timestamp=LATEST, count_from=0)
+        for index in (0, 1)
+    ]
+    answers = there.answers(rows, CONSUMER, 0)
+    assert [(each.to_read, each.counted_to) for each in answers] == [(4, 4), (1, 1)]
+    there.counted_batches = 4
+    answers = there.answers(rows, CONSUMER, 0)
+    assert [(each.to_read, each.counted_to) for each in answers] == [(4, 4), (0, 0)]
+    there.counted_batches = 0
+    answers = there.answers(rows, CONSUMER, 0)
+    assert [(each.to_read, each.counted_to) for each in answers] == [(-1, -1), (-1, -1)]
 
 
 COUNT = 20_000

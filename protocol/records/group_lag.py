@@ -6,7 +6,6 @@ number, and the transaction index of a log has the aborted ones.
 """
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -67,13 +66,17 @@ class LagCounter:
         self._batches = 0
 
     def abort(self, spans: Iterable[AbortedSpan]) -> None:
-        """Set the aborted transactions that overlap the batches which are added next."""
-        aborted = defaultdict(list)
+        """Add aborted transactions that overlap the batches which are added next, those of a
+        producer in their order."""
         for span in spans:
             # A marker that is not committed yet may be lost, and then the records are undecided.
             if span.last_offset < self.end:
-                aborted[span.producer_id].append((span.first_offset, span.last_offset))
-        self._aborted = {producer: sorted(each) for producer, each in aborted.items()}
+                known = self._aborted.setdefault(span.producer_id, [])
+                known.append((span.first_offset, span.last_offset))
+
+    def forget_aborted(self) -> None:
+        """Forget the aborted transactions, before those of the next batches are added."""
+        self._aborted = {}
 
     def is_data(self, header: BatchHeader) -> bool:
         """Return whether the batch has records that are not aborted."""

@@ -11,9 +11,12 @@ from barnabas.storage.files.files import File
 from barnabas.storage.log.record_steps import Memory, Steps, each_record
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segments import Segments
+from barnabas.storage.log.txn_index import ENTRY_SIZE, CorruptTxnIndexError, decode, search
 
 _CHUNK: Final = 8192
 """Bytes read at once: the headers of a hundred small batches, or one of a large batch."""
+_INDEX_PIECE: Final = 256 * ENTRY_SIZE
+"""Bytes of an index that are decoded in one step. A segment may have a million transactions."""
 
 
 def count_records(
@@ -34,16 +37,27 @@ def count_records(
         after = segments.base_after(segment.base_offset)
         if reached < stop:
             position = segment.position_of(reached)
-            aborted = segments.aborted_transactions(reached, stop)
-            counter.abort(AbortedSpan(*txn[:3]) for txn in aborted)
-            yield None
+            yield from _note_aborted(segments, counter, reached, stop)
             left = yield from _count_segment(
                 segment, file, position, counter, left, max_batch_bytes
             )
             if left <= 0:
                 return counter.result(complete=False)
-        reached = counter.end if after is None else max(stop, after)
+        reached = counter.end if after is None else after
     return counter.result(complete=True)
+
+
+def _note_aborted(segments: Segments, counter: LagCounter, start: int, end: int) -> Steps[None]:
+    """Tell the counter the aborted transactions that overlap [start, end)."""
+    counter.forget_aborted()
+    try:
+        for encoded in segments.encoded_aborted(start, end):
+            for at in range(0, len(encoded), _INDEX_PIECE):
+                aborted, _ = search(decode(encoded[at : at + _INDEX_PIECE]), start, end)
+                counter.abort(AbortedSpan(*txn[:3]) for txn in aborted)
+                yield None
+    except CorruptTxnIndexError as error:
+        raise CorruptRecordError(str(error)) from error
 
 
 def _count_segment(

@@ -14,7 +14,7 @@ from barnabas.storage.log.log_slice import FileRange, LogSlice
 from barnabas.storage.log.record_steps import Memory, Steps, each_record
 from barnabas.storage.log.scan import rebuild_indexes
 from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.txn_index import AbortedTxn, search
+from barnabas.storage.log.txn_index import ENTRY_SIZE, AbortedTxn, decode, search
 
 _base_offset = attrgetter("base_offset")
 _HEADERS_PER_STEP = 256
@@ -180,6 +180,17 @@ class Segments:
             if complete:
                 break
         return aborted
+
+    def encoded_aborted(self, start_offset: int, end_offset: int) -> list[bytes]:
+        """Return the encoded transactions among which are those that overlap [start_offset,
+        end_offset). Raises CorruptTxnIndexError."""
+        encoded = []
+        for segment in self.from_offset(start_offset):
+            if data := segment.txn_index.read_encoded():
+                encoded.append(data)
+                if decode(data[-ENTRY_SIZE:])[-1].last_stable_offset >= end_offset:
+                    break
+        return encoded
 
     def _index(self, offset: int) -> int:
         return max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)

@@ -121,14 +121,18 @@ class TxnIndexFile:
 
     def read(self) -> list[AbortedTxn]:
         """Return the transactions; raises CorruptTxnIndexError."""
+        return decode(self.read_encoded(), base_offset=self._base_offset)
+
+    def read_encoded(self) -> bytes:
+        """Return the transactions as they are in the file, to be decoded piece by piece."""
         if self._is_missing:
-            return []
+            return b""
         if not self.exists:
             self._is_missing = True
-            return []
+            return b""
         self.write()
         file = self._held or self._files.open(self.path)
-        return decode(file.read(file.size(), 0), base_offset=self._base_offset)
+        return file.read(file.size(), 0)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose markers are at `offset` or later."""

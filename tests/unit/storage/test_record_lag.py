@@ -3,6 +3,7 @@
 import pytest
 
 from barnabas.config.topic import TopicConfig
+from barnabas.protocol.records.batch import CorruptRecordError
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.group_lag import RecordLag
@@ -150,7 +151,7 @@ def test_count_ends_at_the_high_watermark_of_its_beginning(files: MemFiles) -> N
     for _ in range(3):
         put(log, b"a")
     counting = log.count_records(0, MANY)
-    advance(counting, 1)
+    advance(counting, 0)
     for _ in range(30):
         put(log, b"a")
     counted = at_once(counting)
@@ -170,6 +171,33 @@ def test_steps_of_a_long_count_are_short(files: MemFiles) -> None:
         put(log, b"a")
     # A chunk has the headers of about a hundred batches of 70 bytes.
     assert sum(1 for _ in log.count_records(0, MANY)) >= 15
+
+
+def test_steps_over_many_aborted_transactions_are_short(files: MemFiles) -> None:
+    log = load(files, TopicConfig())
+    for number in range(1_000):
+        producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": number}
+        log.append_as_leader(
+            batch(b"a", transactional=True, **producer), leader_epoch=0, now_ms=NOW
+        )
+        marker = TxnMarker(1, 0, 0, committed=False).batch(NOW)
+        log.append_as_leader(
+            bytearray(marker), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR
+        )
+    log.advance_high_watermark(log.log_end_offset)
+    # Four pieces of the index, and chunks with the headers of about a hundred batches.
+    assert sum(1 for _ in log.count_records(0, MANY)) >= 4 + 15
+    assert records(log, 0) == (0, 0)
+
+
+def test_damaged_index_of_aborted_transactions_is_reported_as_damage(files: MemFiles) -> None:
+    log = load(files)
+    put(log, b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    mark(log, 1, committed=False)
+    (path,) = (each for each in files.listdir("/data/orders-0") if each.endswith(".txnindex"))
+    files.open(f"/data/orders-0/{path}").truncate(33)
+    with pytest.raises(CorruptRecordError):
+        records(log, 0)
 
 
 def advance(steps: Steps[RecordLag], number: int) -> None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.protocol.records.batch import BatchHeader, iter_headers
+from barnabas.protocol.records.batch import TRANSACTIONAL, BatchHeader, iter_headers
 from barnabas.protocol.records.group_lag import AbortedSpan, LagCounter, RecordLag, records_from
 from barnabas.protocol.records.record import Record, build_batch, iter_records, rewrite_batch
 
@@ -136,3 +136,13 @@ def test_header_alone_does_not_tell_the_records_behind_an_offset_in_a_batch_with
     assert [records_from(whole, offset) for offset in (0, 10, 11, 13, 14)] == [4, 4, 3, 1, 0]
     emptied = data_batch(10, 4, PLAIN, set()).header
     assert records_from(emptied, 12) == 0
+
+
+def test_batch_outside_of_transactions_is_not_aborted_with_those_of_its_producer() -> None:
+    """A consumer drops transactional batches only."""
+    data = build_batch([Record(1, 0, b"k", b"v")], producer_id=1, transactional=False)
+    ((_, header),) = iter_headers(data)
+    counter = LagCounter(0, 9, 9)
+    counter.abort([AbortedSpan(1, 0, 5)])
+    assert counter.is_data(header)
+    assert not counter.is_data(header._replace(attributes=TRANSACTIONAL))

@@ -11,7 +11,7 @@ from barnabas.storage.files.files import File
 from barnabas.storage.log.record_steps import Memory, Steps, each_record
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segments import Segments
-from barnabas.storage.log.txn_index import ENTRY_SIZE, CorruptTxnIndexError, decode, search
+from barnabas.storage.log.txn_index import ENTRY_SIZE, CorruptTxnIndexError, search
 
 _CHUNK: Final = 8192
 """Bytes read at once: the headers of a hundred small batches, or one of a large batch."""
@@ -53,7 +53,7 @@ def _note_aborted(segments: Segments, counter: LagCounter, start: int, end: int)
     try:
         for encoded in segments.encoded_aborted(start, end):
             for at in range(0, len(encoded), _INDEX_PIECE):
-                aborted, _ = search(decode(encoded[at : at + _INDEX_PIECE]), start, end)
+                aborted, _ = search(encoded[at : at + _INDEX_PIECE], start, end)
                 counter.abort(AbortedSpan(*txn[:3]) for txn in aborted)
                 yield None
     except CorruptTxnIndexError as error:

@@ -14,7 +14,7 @@ from barnabas.storage.log.log_slice import FileRange, LogSlice
 from barnabas.storage.log.record_steps import Memory, Steps, each_record
 from barnabas.storage.log.scan import rebuild_indexes
 from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.txn_index import ENTRY_SIZE, AbortedTxn, decode, search
+from barnabas.storage.log.txn_index import ENTRY_SIZE, AbortedTxn, decode
 
 _base_offset = attrgetter("base_offset")
 _HEADERS_PER_STEP = 256
@@ -175,7 +175,7 @@ class Segments:
         """Return the aborted transactions that overlap [start_offset, end_offset)."""
         aborted: list[AbortedTxn] = []
         for segment in self.from_offset(start_offset):
-            found, complete = search(iter(segment.txn_index.read()), start_offset, end_offset)
+            found, complete = segment.txn_index.search(start_offset, end_offset)
             aborted += found
             if complete:
                 break

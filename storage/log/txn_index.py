@@ -6,7 +6,7 @@ all big-endian, in the order of their markers. The file is created with the firs
 transaction of its segment; most segments have none.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -55,19 +55,25 @@ def decode(data: bytes, *, base_offset: int = 0) -> list[AbortedTxn]:
 
 
 def search(
-    entries: Iterable[AbortedTxn], fetch_offset: int, upper_bound: int
+    data: bytes, fetch_offset: int, upper_bound: int, *, base_offset: int = 0
 ) -> tuple[list[AbortedTxn], bool]:
-    """Return the transactions that overlap [fetch_offset, upper_bound), and whether no later one
-    can.
+    """Return the transactions among encoded ones that overlap [fetch_offset, upper_bound), and
+    whether no later one can.
 
     Once the last stable offset stored with an entry reaches the upper bound, transactions that end
-    later also began later.
+    later also began later. An index may have very many entries: only those that overlap become
+    objects. Raises CorruptTxnIndexError.
     """
+    if len(data) % ENTRY_SIZE:
+        raise CorruptTxnIndexError(f"{len(data)} bytes: not a multiple of {ENTRY_SIZE}")
     found = []
-    for txn in entries:
-        if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound:
-            found.append(txn)
-        if txn.last_stable_offset >= upper_bound:
+    for fields in _ENTRY.iter_unpack(data):
+        version, _, first_offset, last_offset, last_stable_offset = fields
+        if version != _VERSION or last_offset < base_offset or first_offset > last_offset:
+            decode(_ENTRY.pack(*fields), base_offset=base_offset)
+        if last_offset >= fetch_offset and first_offset < upper_bound:
+            found.append(AbortedTxn(*fields[1:]))
+        if last_stable_offset >= upper_bound:
             return found, True
     return found, False
 
@@ -122,6 +128,11 @@ class TxnIndexFile:
     def read(self) -> list[AbortedTxn]:
         """Return the transactions; raises CorruptTxnIndexError."""
         return decode(self.read_encoded(), base_offset=self._base_offset)
+
+    def search(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
+        """Return what `search` finds in the file."""
+        data = self.read_encoded()
+        return search(data, fetch_offset, upper_bound, base_offset=self._base_offset)
 
     def read_encoded(self) -> bytes:
         """Return the transactions as they are in the file, to be decoded piece by piece."""

@@ -40,6 +40,8 @@ def test_entries_read_back() -> None:
 def test_damaged_txn_index_raises_corrupt_txn_index_error(data: bytes) -> None:
     with pytest.raises(CorruptTxnIndexError):
         decode(data, base_offset=10)
+    with pytest.raises(CorruptTxnIndexError):
+        search(data, 0, 100, base_offset=10)
 
 
 @st.composite
@@ -65,7 +67,7 @@ def test_search_finds_exactly_the_overlapping_transactions(
     history: list[AbortedTxn], start: int, length: int
 ) -> None:
     end = start + length
-    found, complete = search(history, start, end)
+    found, complete = search(b"".join(map(encode, history)), start, end)
     wanted = [t for t in history if t.last_offset >= start and t.first_offset < end]
     assert found == wanted
     assert complete == any(t.last_stable_offset >= end for t in history)

@@ -54,7 +54,8 @@ _INT32 = struct.Struct(">i")
 _INPUT = 16 * 1024
 """Compressed bytes that a stream gets at once: zlib copies what it has not used yet."""
 _PIECES_AT_ONCE = 256
-_BLOCKS_TO_SIZE = 64
+_BLOCKS_TO_SIZE = 512
+"""The blocks of Snappy that are looked at in less than a millisecond: 16 MB of the Java clients."""
 _LZ4_BLOCKS = 2 * 4 * 1024 * 1024
 """The largest block of LZ4, compressed and decompressed."""
 _ZSTD_HEADER = struct.Struct("<IB")

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.compression import (
+    MAX_RATIO,
     PIECE,
     Compression,
     inflate,
@@ -32,9 +33,15 @@ _BRIEF_CALLS: Final = 3
 
 
 class Memory(NamedTuple):
-    """A step that waits for memory: the bytes that the work holds in all from here on."""
+    """A step that waits for memory.
+
+    Attributes:
+        size: the bytes that the work holds in all from here on.
+        call: the bytes that a call of a codec decompresses at most from here on.
+    """
 
     size: int
+    call: int = BYTES_PER_STEP
 
 
 Step = Callable[[], Any] | Memory | None
@@ -85,6 +92,13 @@ def call(steps: Steps[Any], work: Callable[[], Any]) -> Step:
     return steps.send(result)
 
 
+def longest_call(header: BatchHeader) -> int:
+    """Return the bytes that a call of a codec decompresses at most, before the batch is read."""
+    if codec_of(header) is not Compression.SNAPPY:
+        return BYTES_PER_STEP
+    return MAX_RATIO[Compression.SNAPPY] * header.size
+
+
 def each_record(
     batch: Buffer,
     header: BatchHeader,
@@ -102,12 +116,13 @@ def each_record(
     """
     data = records_part(batch, 0, header)
     codec = codec_of(header)
-    memory = header.size + inflation_memory(codec, data, max_bytes)
-    yield Memory(memory)
+    memory = inflation_memory(codec, data, max_bytes)
+    # A block of Snappy is decompressed as a whole, however long it is.
+    call = memory if codec is Compression.SNAPPY else BYTES_PER_STEP
+    yield Memory(header.size + memory, call)
     reader = RecordReader(header)
     next_piece = partial(joined, inflate(codec, data, max_bytes))
-    # A block of Snappy is decompressed as a whole, however long it is.
-    in_thread = codec is Compression.SNAPPY and memory > header.size + 3 * BYTES_PER_STEP
+    in_thread = call > 3 * BYTES_PER_STEP
     checked = -_PART_COST
     if in_thread:
         yield None

@@ -11,7 +11,7 @@ from barnabas.protocol.records.record import Record
 from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.files.files import File
 from barnabas.storage.log.log_slice import FileRange, LogSlice
-from barnabas.storage.log.record_steps import Memory, Steps, each_record
+from barnabas.storage.log.record_steps import Memory, Steps, each_record, longest_call
 from barnabas.storage.log.scan import rebuild_indexes
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.txn_index import ENTRY_SIZE, AbortedTxn, decode
@@ -256,7 +256,8 @@ def _first_record(
             )
         return found is not None
 
-    yield Memory(header.size)
+    # Work that may have long calls waits for them without memory for which other work waits.
+    yield Memory(header.size, longest_call(header))
     batch = file.read(header.size, position)
     bound = inflation_bound(max(max_batch_bytes, header.size))
     yield from each_record(batch, header, bound, visit)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.broker.replication.leader.record_work import LONG_CALL
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import HEADER_SIZE, read_header
-from barnabas.protocol.records.compression import PIECE, Compression, inflation_bound
+from barnabas.protocol.records.compression import PIECE, Compression, compress, inflation_bound
 from barnabas.protocol.records.record import LONG, Record, build_batch, iter_records
 from barnabas.protocol.records.varint import write_varint
 from barnabas.storage.log import record_steps
@@ -22,6 +23,7 @@ from barnabas.storage.log.record_steps import (
     briefly,
     call,
     each_record,
+    longest_call,
 )
 from tests.support.planted import CODECS, SHORTEST, batch_of, bomb, crowd, packed, raw_snappy
 
@@ -234,3 +236,24 @@ def test_long_record_that_cannot_be_read_is_refused(name: str, codec: Compressio
     done = walk(batch_of(packed(codec, write_bytes(LONG_LIES[name])), 1, codec))
     assert done.error is not None
     assert sum(done.visited) == 0
+
+
+def announced(batch: bytes) -> int:
+    """Return the longest call that a walk over a batch announces."""
+    step = next(each_record(batch, read_header(batch), BOUND, lambda _: False))
+    assert isinstance(step, Memory)
+    return step.call
+
+
+def test_long_call_is_announced_before_it_is_made() -> None:
+    """Others do not wait for it: see test_record_work.py."""
+    body = SHORTEST * (1 << 20)
+    single = batch_of(raw_snappy(body), 1 << 20, Compression.SNAPPY)
+    assert len(body) <= announced(single) <= longest_call(read_header(single))
+    # The Java clients write blocks of 32 KB, librdkafka one of a megabyte at most by default.
+    blocks = batch_of(compress(Compression.SNAPPY, body), 1 << 20, Compression.SNAPPY)
+    assert announced(blocks) <= 2 * PIECE
+    brief = batch_of(raw_snappy(body[: 900 << 10]), 1, Compression.SNAPPY)
+    assert announced(brief) <= LONG_CALL
+    for codec in set(CODECS) - {Compression.SNAPPY}:
+        assert announced(bomb(codec, 1 << 20)) <= PIECE

@@ -7,7 +7,12 @@ from typing import Any, TypeVar
 import pytest
 
 from barnabas.broker.offload import InlineOffload
-from barnabas.broker.replication.leader.record_work import CodecThread, Interrupted, RecordWork
+from barnabas.broker.replication.leader.record_work import (
+    LONG_CALL,
+    CodecThread,
+    Interrupted,
+    RecordWork,
+)
 from barnabas.broker.server.slices import Slicer
 from barnabas.storage.log.record_steps import Memory, Steps
 from tests.support.held_offload import HeldOffload
@@ -27,7 +32,7 @@ def run(
 
 async def test_topic_with_many_calls_delays_another_by_one_call() -> None:
     offload = HeldOffload()
-    codecs = CodecThread(offload)
+    codecs = CodecThread(offload, "codec", 100)
     served: list[str] = []
     for number in range(10):
         codecs.call("busy", lambda number=number: served.append(f"busy {number}"))
@@ -36,6 +41,55 @@ async def test_topic_with_many_calls_delays_another_by_one_call() -> None:
         assert len(offload.waiting) == 1
         await offload.one()
     assert served == ["busy 0", "busy 1", "other", *(f"busy {n}" for n in range(2, 10))]
+
+
+async def test_no_work_waits_for_the_long_calls_of_others_or_their_memory() -> None:
+    offload = HeldOffload()
+    work = RecordWork(Slicer(lambda: 0.0), offload, 100)
+
+    def steps(size: int, call: int, calls: int) -> Steps[None]:
+        yield Memory(size, call)
+        for _ in range(calls):
+            yield lambda: None
+
+    # Each of the long ones exceeds the memory alone, and the second waits for the first.
+    long = [run(work, steps(500, LONG_CALL + 1, 1)) for _ in range(2)]
+    short = [run(work, steps(25, LONG_CALL, 3)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert offload.queues == ["codec-long", "codec"]
+    for _ in range(6):
+        await offload.one("codec")
+    await asyncio.gather(*short)
+    assert offload.queues == ["codec-long"]
+    for each in long:
+        assert not each.done()
+        await offload.one()
+        await each
+
+
+async def test_work_that_turns_out_to_be_long_keeps_its_memory_until_it_has_the_other() -> None:
+    offload = HeldOffload()
+    work = RecordWork(Slicer(lambda: 0.0), offload, 100)
+
+    def searched(size: int) -> Steps[None]:
+        yield Memory(25)
+        yield Memory(size, LONG_CALL + 1)
+        yield lambda: None
+
+    def appended(size: int) -> Steps[None]:
+        yield Memory(size)
+        yield lambda: None
+
+    first, second = run(work, searched(50)), run(work, searched(50))
+    blocked = [run(work, appended(25)) for _ in range(2)]
+    # The first has given back what it held for the second of them; the second search still holds.
+    assert offload.queues == ["codec-long", "codec"]
+    await offload.one("codec-long")
+    await first
+    assert offload.queues == ["codec", "codec-long"]
+    while offload.waiting:
+        await offload.one()
+    await asyncio.gather(second, *blocked)
 
 
 async def test_error_of_a_codec_is_raised_where_it_was_called() -> None:

@@ -377,6 +377,15 @@ DIFFERENCES = (
         "No transaction writes there. A marker would make the log unreadable to its coordinator.",
     ),
     Difference(
+        "`__transaction_state`: the end of a transaction",
+        "With one replica and no fsync before the acknowledgement, CompleteCommit and "
+        "CompleteAbort are written with the next record of their partition, or after 10 ms; a stop "
+        "writes them. DescribeTransactions shows them at once.",
+        "Written when the last marker is.",
+        "One append less for each transaction. After a crash the markers are sent again, as from "
+        "any Prepare state.",
+    ),
+    Difference(
         "Coordinators and max.message.bytes",
         "A marker is written whatever the topic's limit, and so is a coordinator's batch of up to "
         "1,048,588 bytes, the default of the limit.",

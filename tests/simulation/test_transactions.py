@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.coordinator.hosted_shard import HostedShard
+from barnabas.coordinator.postponed import PostponedRecords
 from barnabas.coordinator.transaction.coordinator import TransactionShard
 from barnabas.coordinator.transaction.metadata import (
     Markers,
@@ -22,6 +24,7 @@ from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.records.claim import Claim
 from barnabas.storage.producers.state import ProducerStateManager
 from tests.simulation.transactions.world import World
+from tests.support.mutants import mutated
 
 SEEDS = int(os.environ.get("BARNABAS_HISTORIES", "200"))
 CRASHED_SEEDS = max(SEEDS // 30, 6)
@@ -170,6 +173,30 @@ def test_flaw_in_two_phase_commit_is_found(
     def search() -> None:
         for seed in range(MUTANTS[mutant], MUTANTS[mutant] + 1000):
             run(seed, two_phase=True)
+
+    with pytest.raises(AssertionError):
+        search()
+
+
+# -- records that are replayed before they are written ---------------------------------------------
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("function", "old", "new"),
+    [
+        (PostponedRecords.append_before, "(*self.records, record)", "(record, *self.records)"),
+        (HostedShard._append_record, "if self.postponed.records:", "if False:"),
+    ],
+)
+def test_record_before_a_postponed_one_is_found(
+    function: Callable[..., Any], old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function, "__code__", mutated(function, old, new))
+
+    def search() -> None:
+        for seed in range(6, 1000):
+            run(seed)
 
     with pytest.raises(AssertionError):
         search()

@@ -89,6 +89,7 @@ def spent_epochs() -> None:
         event: str,
         then: Callable[[Instant], Any] | None = None,
         refused: Callable[[Instant], Any] | None = None,
+        **options: Any,
     ) -> Any:
         def spent(now: Instant) -> Any:
             known = table.transactions.get(target.transactional_id)
@@ -98,7 +99,8 @@ def spent_epochs() -> None:
             return Decision(None) if refused is None else refused(now)
 
         fences = target.state in (TransactionState.EMPTY, TransactionState.PREPARE_ABORT)
-        return write(table, target, answer, now, event, then, spent if fences else refused)
+        after = spent if fences else refused
+        return write(table, target, answer, now, event, then, after, **options)
 
     TransactionTable.transition = spending  # type: ignore[method-assign]
 
@@ -159,9 +161,10 @@ def forgetful_coordinator() -> None:
         event: str,
         then: Callable[[Instant], Any] | None = None,
         refused: Callable[[Instant], Any] | None = None,
+        **options: Any,
     ) -> Any:
         if target.state is not TransactionState.ONGOING:
-            return write(table, target, answer, now, event, then, refused)
+            return write(table, target, answer, now, event, then, refused, **options)
         table.replay(TransactionRecord(target.transactional_id, target, True))
         if then is not None:
             then(now)

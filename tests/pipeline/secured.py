@@ -1,9 +1,15 @@
 """A broker that a Spark job reaches over TLS with SCRAM, and the job's options and rights."""
 
+import asyncio
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from barnabas.client.cluster import Cluster
+from barnabas.client.security import connect_with
+from barnabas.protocol.messages import create_delegation_token
+from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.security.sasl.jaas import SCRAM_LOGIN_MODULE
 from barnabas.testing import Broker, allow
 from tests.pipeline.topics import Topics
@@ -29,10 +35,31 @@ class Secured(NamedTuple):
     options: dict[str, str]
     """Options of USER in Kafka's names; the private key is in a text."""
 
+    def by_token(self) -> dict[str, str]:
+        """Return the options of a job that logs in by a delegation token of USER (KIP-48)."""
+        token = asyncio.run(self._token())
+        hmac = b64encode(token.hmac).decode()
+        account = f'username="{token.token_id}" password="{hmac}" tokenauth="true"'
+        return self.options | {
+            "kafka.sasl.jaas.config": f"{SCRAM_LOGIN_MODULE} required {account};"
+        }
+
+    async def _token(self) -> create_delegation_token.CreateDelegationTokenResponse:
+        keys = {name.removeprefix("kafka."): text for name, text in self.options.items()}
+        servers = keys.pop("bootstrap.servers")
+        new = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+        async with Cluster(servers, connect=connect_with(keys)) as cluster:
+            token = await cluster.ask(create_delegation_token.API, new)
+        assert token.error_code == 0
+        return token
+
 
 @contextmanager
 def secured_broker() -> Iterator[Secured]:
-    configs = {"transaction.two.phase.commit.enable": "true"}
+    configs = {
+        "transaction.two.phase.commit.enable": "true",
+        "delegation.token.secret.key": "a secret of all brokers",
+    }
     with Broker(configs, users={USER: PASSWORD}, rules=RULES) as broker:
         settings = broker.settings(USER)
         # The broker does not ask for a certificate: it is here because its key is a secret.

@@ -89,6 +89,22 @@ def test_stream_copies_a_topic_over_tls_and_scram_and_tells_no_secret(
     assert reveals("".join(capfd.readouterr()), options) == []
 
 
+def test_stream_copies_a_topic_with_a_delegation_token(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with secured_broker() as secured:
+        topics = secured.topics
+        topics.create("input")
+        topics.create("output")
+        topics.write("input", [b"1", b"2", b"3"])
+        options = secured.by_token()
+        job = Job(spark, options, tmp_path)
+        told = job.run()
+        assert [each.value for each in topics.read("output")] == [b"1", b"2", b"3"]
+    hmac = options["kafka.sasl.jaas.config"].split('"')[3]
+    assert hmac not in "".join([told, job.files(), *capfd.readouterr()])
+
+
 def test_wrong_password_fails_the_query_and_is_not_told(
     spark: SparkSession, secured: Secured, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

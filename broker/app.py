@@ -45,7 +45,7 @@ from barnabas.broker.maintenance import (
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.platform import Platform, system_platform
-from barnabas.broker.security.cluster_acls import ClusterAcls
+from barnabas.broker.security.cluster_acls import OBJECTS_OF_A_RULE, ClusterAcls
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.security.scram_users import ScramUsers, stored_secret
 from barnabas.broker.server.collector import Collector
@@ -174,6 +174,9 @@ class Broker:
         """Take over the garbage collector of a process that runs nothing else."""
         collector = Collector(self._core.slicer)
         collector.start()
+        acls = self._core.acls
+        if acls is not None:
+            acls.loaded = lambda rules: collector.note(OBJECTS_OF_A_RULE * rules)
         self._exits.callback(collector.stop)
 
     async def stop(self, *, hand_over: bool = True) -> None:
@@ -259,6 +262,7 @@ class Broker:
             lambda: self._spawn(membership.retry_while_unavailable(features.catch_up))
         )
         cache = MetadataCache(self._cluster_id)
+        slicer = Slicer(platform.clock.monotonic)
         self._core = Core(
             platform=platform,
             dynamic=self._dynamic,
@@ -272,7 +276,7 @@ class Broker:
             tokens=await self._follow_tokens(store, membership),
             quotas=await self._follow_quotas(configs),
             stand_ins=stand_ins,
-            acls=await self._follow_acls(store, membership),
+            acls=await self._follow_acls(store, membership, slicer),
             cache=cache,
             peers=Peers(
                 cache,
@@ -281,7 +285,7 @@ class Broker:
                 listener=config.inter_broker_listener().name,
             ),
             checks=self._checks,
-            slicer=Slicer(platform.clock.monotonic),
+            slicer=slicer,
             fatal=self._fatal,
             spawn=self._spawn,
         )
@@ -300,12 +304,12 @@ class Broker:
         return quotas
 
     async def _follow_acls(
-        self, store: MetadataStore, membership: Membership
+        self, store: MetadataStore, membership: Membership, slicer: Slicer
     ) -> ClusterAcls | None:
         """Load the access control rules; return None without an authorizer."""
         if not self._config.authorizer_class_name:
             return None
-        acls = ClusterAcls(store)
+        acls = ClusterAcls(store, slicer.turn)
         self._exits.callback(acls.stop)
         await acls.start(lambda: self._spawn(membership.retry_while_unavailable(acls.catch_up)))
         return acls

@@ -212,6 +212,15 @@ DIFFERENCES = (
         "It fits into a node of ZooKeeper, and is judged in one go.",
     ),
     Difference(
+        "CreateAcls and DeleteAcls: number of rules",
+        "All rules together have at most 4 MB: a rule counts with 128 bytes, its principal and its "
+        "host, and each name of a resource once; so some 25,000 rules. Beyond it CreateAcls "
+        "answers POLICY_VIOLATION. So does DeleteAcls whose filters match more than 100,000 rules "
+        "together. Rules that Kafka's tools have written to ZooKeeper are in force beyond that.",
+        "In KRaft one request changes at most 10,000 rules. No limit of all of them.",
+        "Each broker has all rules in memory.",
+    ),
+    Difference(
         "Delegation tokens",
         "No client logs in with a token that has expired. A token that another broker has just "
         "created is found by its HMAC at once. All tokens together have at most 32 MB in the "

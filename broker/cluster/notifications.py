@@ -12,6 +12,9 @@ KEPT_CHANGES = 100
 """Number of notifications kept for slow brokers. A broker that missed more of them was down, and
 reads everything again when it comes back."""
 
+_AT_ONCE = 64
+"""Notifications that are deleted in one transaction."""
+
 
 class Notifications:
     """The notifications under one parent, as far as this broker has applied them."""
@@ -48,6 +51,13 @@ class Notifications:
 
     async def delete_old(self, names: list[str]) -> None:
         """Delete all but the last notifications."""
-        for name in names[:-KEPT_CHANGES]:
-            with suppress(NoNode):
-                await self._store.multi([Delete(f"{self._parent}/{name}")])
+        old = [Delete(f"{self._parent}/{name}") for name in names[:-KEPT_CHANGES]]
+        for first in range(0, len(old), _AT_ONCE):
+            some = old[first : first + _AT_ONCE]
+            try:
+                await self._store.multi(some)
+            except NoNode:
+                # Other brokers delete them too.
+                for each in some:
+                    with suppress(NoNode):
+                        await self._store.multi([each])

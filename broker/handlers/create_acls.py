@@ -1,8 +1,8 @@
 """CreateAcls (key 30): add access control rules.
 
 v1 pattern types (KIP-290). Errors: SECURITY_DISABLED without an authorizer; by rule
-INVALID_REQUEST, also for a name that the metadata store cannot hold, and UNKNOWN_SERVER_ERROR if
-the stored rules of the resource cannot be read.
+INVALID_REQUEST, also for a name that the metadata store cannot hold, POLICY_VIOLATION if there are
+too many rules, and UNKNOWN_SERVER_ERROR if the stored rules of the resource cannot be read.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -43,7 +43,12 @@ def handle(
     if parts.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     made = yield from in_steps(_rule, request.creations)
-    return _create(parts.acls, made)
+    rules = []
+    for each in made:
+        if isinstance(each, AclBinding):
+            rules.append(each)
+        yield None
+    return _create(parts.acls, made, rules)
 
 
 def _rule(creation: AclCreation) -> AclBinding | AclError:
@@ -62,9 +67,9 @@ def _rule(creation: AclCreation) -> AclBinding | AclError:
 
 
 async def _create(
-    acls: ClusterAcls, made: Sequence[AclBinding | AclError]
+    acls: ClusterAcls, made: Sequence[AclBinding | AclError], rules: Sequence[AclBinding]
 ) -> Steps[CreateAclsResponse]:
-    created = iter(await acls.create([each for each in made if isinstance(each, AclBinding)]))
+    created = iter(await acls.create(rules))
 
     def result(each: AclBinding | AclError) -> AclCreationResult:
         error = next(created) if isinstance(each, AclBinding) else each

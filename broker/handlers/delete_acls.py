@@ -1,7 +1,8 @@
 """DeleteAcls (key 31): delete the access control rules that filters match.
 
 v1 pattern types (KIP-290). Errors: SECURITY_DISABLED without an authorizer; by filter
-INVALID_REQUEST for an unknown type, operation or permission; by rule UNKNOWN_SERVER_ERROR if it
+INVALID_REQUEST for an unknown type, operation or permission, POLICY_VIOLATION if the filters match
+more than 100,000 rules together; by rule UNKNOWN_SERVER_ERROR if it
 cannot be deleted.
 """
 
@@ -43,7 +44,12 @@ def handle(
     if parts.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     filters = yield from in_steps(_filter, request.filters)
-    return _delete(parts.acls, filters)
+    valid = []
+    for each in filters:
+        if each.refusal() is None:
+            valid.append(each)
+        yield None
+    return _delete(parts.acls, filters, valid)
 
 
 def _filter(asked: DeleteAclsFilter) -> AclFilter:
@@ -58,8 +64,9 @@ def _filter(asked: DeleteAclsFilter) -> AclFilter:
     )
 
 
-async def _delete(acls: ClusterAcls, filters: Sequence[AclFilter]) -> Steps[DeleteAclsResponse]:
-    valid = [each for each in filters if each.refusal() is None]
+async def _delete(
+    acls: ClusterAcls, filters: Sequence[AclFilter], valid: Sequence[AclFilter]
+) -> Steps[DeleteAclsResponse]:
     return _response(filters, await acls.delete(valid))
 
 

@@ -6,9 +6,11 @@ While the store is away, the last rules stay in force.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas.broker.cluster import acl_znodes
 from barnabas.broker.cluster.notifications import Notifications
@@ -28,8 +30,9 @@ from barnabas.broker.store.metadata_store import (
     TooLarge,
     WatchHandle,
 )
-from barnabas.protocol.errors import ErrorCode
-from barnabas.security.acl.matcher import RuleSet, Unreadable
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.schema import MAX_REQUEST_ELEMENTS
+from barnabas.security.acl.matcher import RuleSet, Unreadable, rule_bytes
 from barnabas.security.acl.rules import (
     RESOURCE_TYPES,
     AccessControlEntry,
@@ -44,10 +47,20 @@ AT_ONCE = 64
 """Nodes that are read at the same time."""
 MOST_ROUNDS = 10
 """The times that rules are read because others have changed meanwhile."""
-RULES_IN_A_STEP = 1000
+RULES_IN_A_STEP = 250
 """Rules that are decoded, indexed or compared before other work of the event loop has its turn."""
+MAX_BYTES: Final = 4 << 20
+"""Bytes of all rules, some 25,000: no more are created. Kafka has no limit."""
+MAX_DELETED: Final = MAX_REQUEST_ELEMENTS
+"""Rules that one DeleteAcls may name in its answer, one that two filters match twice."""
+PATTERNS_AT_ONCE: Final = 32
+"""Patterns whose rules are changed in one transaction."""
+OBJECTS_OF_A_RULE: Final = 10
+"""Objects of a rule that the garbage collector walks over; none is in a cycle."""
 Entries = tuple[AccessControlEntry, ...]
 Change = Callable[[Entries], Awaitable[Entries]]
+Pause = Callable[[], Awaitable[None]]
+"""A function that lets other work of the event loop run."""
 T = TypeVar("T")
 _log = get_logger(__name__)
 
@@ -57,6 +70,11 @@ class AclError(NamedTuple):
 
     code: ErrorCode
     message: str
+
+
+TOO_MANY: Final = AclError(
+    ErrorCode.POLICY_VIOLATION, "There are too many rules: delete some of them."
+)
 
 
 class DeletedAcl(NamedTuple):
@@ -69,8 +87,15 @@ class DeletedAcl(NamedTuple):
 class ClusterAcls:
     """The rules of the cluster: those in force on this broker, and changes of the stored ones."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, pause: Pause | None = None) -> None:
         self._store = store
+        self._pause = pause or partial(asyncio.sleep, 0)
+        self._read_rules = 0
+        """The rules that were read since the last ones came into force."""
+        self._reserved = 0
+        """The bytes of rules that are written, and perhaps not in force yet."""
+        self.loaded: Callable[[int], None] = lambda _: None
+        """Called with the number of rules that were read anew, after they have come into force."""
         self._changes = {
             how: Notifications(store, acl_znodes.change_path(how)) for how in acl_znodes.CHANGES
         }
@@ -121,35 +146,71 @@ class ClusterAcls:
     async def create(self, rules: Sequence[AclBinding]) -> list[AclError | None]:
         """Add rules; return the errors of those that could not be added. Raises StoreError."""
         by_pattern: dict[ResourcePattern, dict[AccessControlEntry, None]] = {}
-        async for pattern, entry in _in_steps(rules):
+        async for pattern, entry in self._in_steps(rules):
             by_pattern.setdefault(pattern, {})[entry] = None
         errors: dict[ResourcePattern, AclError | None] = {}
-        async for pattern, added in _in_steps(by_pattern.items(), 1):
-            errors[pattern] = await self._change(pattern, _adding(added))
+        changes: dict[ResourcePattern, Change] = {}
+        count = 0
+        async for pattern, added in self._in_steps(by_pattern.items()):
+            if self._has_no_room_for(pattern, added):
+                errors[pattern] = TOO_MANY
+                continue
+            changes[pattern] = _Adding(added, self._pause)
+            count += len(added)
+            if len(changes) >= PATTERNS_AT_ONCE or count >= RULES_IN_A_STEP:
+                errors |= await self._change_all(changes)
+                changes, count = {}, 0
+                await self._pause()
+        errors |= await self._change_all(changes)
         await self.catch_up()
-        return [errors[each.pattern] for each in rules]
+        return [errors[each.pattern] async for each in self._in_steps(rules)]
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[DeletedAcl]]:
         """Delete the rules that filters match; return those rules by filter.
 
         As in Kafka 3.9, a filter that lists no patterns finds those that this broker knows. Raises
-        StoreError.
+        StoreError, and KafkaError if the filters match too many rules together.
         """
+        times: Counter[AclFilter] = Counter()
+        async for each in self._in_steps(filters):
+            times[each] += 1
         by_pattern: dict[ResourcePattern, list[AclFilter]] = {}
-        async for each in _in_steps(dict.fromkeys(filters), 1):
-            for pattern in await self._selected(each):
+        matches = 0
+        async for each, repeated in self._in_steps(times.items(), 1):
+            async for pattern, count in self._selected(each):
                 by_pattern.setdefault(pattern, []).append(each)
-        deleted: dict[AclFilter, list[DeletedAcl]] = {each: [] for each in filters}
-        async for pattern, selecting in _in_steps(by_pattern.items(), 1):
-            removing = _Removing(selecting)
-            error = await self._change(pattern, removing)
+                matches += count * repeated
+                if matches > MAX_DELETED:
+                    raise KafkaError(
+                        ErrorCode.POLICY_VIOLATION, "The filters match too many rules together."
+                    )
+        deleted: dict[AclFilter, list[DeletedAcl]] = {}
+        changes: dict[ResourcePattern, _Removing] = {}
+        async for pattern, selecting in self._in_steps(by_pattern.items()):
+            changes[pattern] = _Removing(selecting, self._pause)
+            if len(changes) >= PATTERNS_AT_ONCE:
+                await self._delete(changes, deleted)
+                changes = {}
+        await self._delete(changes, deleted)
+        await self.catch_up()
+        return [deleted.get(each, []) async for each in self._in_steps(filters)]
+
+    async def _delete(
+        self,
+        changes: Mapping[ResourcePattern, "_Removing"],
+        deleted: dict[AclFilter, list[DeletedAcl]],
+    ) -> None:
+        """Delete rules of some patterns, and add them to those that each filter has deleted."""
+        errors = await self._change_all(changes)
+        for pattern, removing in changes.items():
+            error = errors[pattern]
             if error is not None:
                 await removing(self._rules.entries(pattern) if self._rules is not None else ())
             for each, entries in removing.matched.items():
-                rules = [DeletedAcl(AclBinding(pattern, entry), error) for entry in entries]
-                deleted[each] += rules
-        await self.catch_up()
-        return [deleted[each] for each in filters]
+                found = deleted.setdefault(each, [])
+                async for entry in self._in_steps(entries):
+                    found.append(DeletedAcl(AclBinding(pattern, entry), error))
+            await self._pause()
 
     # -- following --------------------------------------------------------------------------------
 
@@ -184,6 +245,8 @@ class ClusterAcls:
             raise
         if begun:
             self._install(rules)
+            read, self._read_rules = self._read_rules, 0
+            self.loaded(read)
         for how, changes in self._changes.items():
             await changes.delete_old(names[how])
 
@@ -198,7 +261,7 @@ class ClusterAcls:
             paths = changes.unapplied(names[how])
             if paths is None:
                 return None
-            for path in paths:
+            async for path in self._in_steps(paths):
                 try:
                     data, _ = await self._store.get(path)
                     changed[acl_znodes.decode_change(how, data)] = None
@@ -220,7 +283,9 @@ class ClusterAcls:
                     _log.warning("rules of an unknown resource type", path=f"{root}/{label}")
                     continue
                 names = await self._children(f"{root}/{label}")
-                patterns += [ResourcePattern(kind, name, how) for name in names]
+                patterns += [
+                    ResourcePattern(kind, name, how) async for name in self._in_steps(names)
+                ]
         self._unreadable.clear()
         return await self._with(RuleSet(self._version + 1), patterns)
 
@@ -244,10 +309,11 @@ class ClusterAcls:
             ):
                 read[pattern] = self._decoded(pattern, data)
                 size += 1 + len(read[pattern])
+                self._read_rules += len(read[pattern])
                 if size >= RULES_IN_A_STEP:
-                    await asyncio.sleep(0)
+                    await self._pause()
                     rules, read, size = rules.replaced(read), {}, 0
-                    await asyncio.sleep(0)
+                    await self._pause()
         return rules.replaced(read)
 
     async def _data(self, pattern: ResourcePattern) -> bytes | None:
@@ -283,6 +349,55 @@ class ClusterAcls:
 
     # -- changing ---------------------------------------------------------------------------------
 
+    def _has_no_room_for(
+        self, pattern: ResourcePattern, added: Iterable[AccessControlEntry]
+    ) -> bool:
+        """Return whether rules are too many, as far as this broker knows: nothing is read then."""
+        rules = self._rules
+        return (
+            rules is not None
+            and rules.bytes + self._reserved >= MAX_BYTES
+            and not rules.has(pattern, added)
+        )
+
+    async def _change_all(
+        self, changes: Mapping[ResourcePattern, Change]
+    ) -> dict[ResourcePattern, AclError | None]:
+        """Change the stored rules of some patterns, in one transaction if nothing prevents it."""
+        reserved = 0
+        errors: dict[ResourcePattern, AclError | None] = dict.fromkeys(changes)
+        try:
+            try:
+                ops: list[Op] = []
+                for pattern, change in changes.items():
+                    write, grown = await self._write(pattern, change)
+                    if write is not None:
+                        ops += [write, _notice(pattern)]
+                    reserved += grown
+                    self._reserved += grown
+                if self._is_too_much(reserved):
+                    raise TooLarge(acl_znodes.RULES[PatternType.LITERAL])
+                if ops:
+                    await self._store.multi(ops)
+            except (BadVersion, NodeExists, NoNode, ZnodeError, TooLarge):
+                # One by one, those that can be changed are.
+                self._reserved -= reserved
+                reserved = 0
+                for pattern, change in changes.items():
+                    errors[pattern] = await self._change(pattern, change)
+            else:
+                if reserved > 0:
+                    # Those that are in force are counted then.
+                    await self.catch_up()
+        finally:
+            self._reserved -= reserved
+        return errors
+
+    def _is_too_much(self, grown: int) -> bool:
+        """Return whether rules are too many with those that are reserved. Fewer never are."""
+        known = self._rules.bytes if self._rules is not None else 0
+        return grown > 0 and known + self._reserved > MAX_BYTES
+
     async def _change(self, pattern: ResourcePattern, change: Change) -> AclError | None:
         """Replace the stored rules of a pattern with the result of `change`."""
         if not acl_znodes.is_storable(pattern.name):
@@ -291,16 +406,17 @@ class ClusterAcls:
                 f"ACL binding contains invalid resource name: {pattern.name}",
             )
         path = acl_znodes.rules_path(pattern)
-        notice = Create(
-            acl_znodes.change_path(pattern.pattern_type),
-            acl_znodes.encode_change(pattern),
-            sequence=True,
-        )
         while True:
+            grown = 0
             try:
-                write = await self._write(path, change)
+                write, grown = await self._write(pattern, change)
+                self._reserved += grown
+                if self._is_too_much(grown):
+                    return TOO_MANY
                 if write is not None:
-                    await self._store.multi([write, notice])
+                    await self._store.multi([write, _notice(pattern)])
+                if grown > 0:
+                    await self.catch_up()
                 return None
             except (BadVersion, NodeExists):
                 continue
@@ -312,34 +428,54 @@ class ClusterAcls:
             except TooLarge:
                 message = f"The rules of {path} would take more bytes than a node may have"
                 return AclError(ErrorCode.INVALID_REQUEST, message)
+            finally:
+                self._reserved -= grown
 
-    async def _write(self, path: str, change: Change) -> Op | None:
-        """Return the operation that changes a node; None if nothing changes."""
+    async def _write(self, pattern: ResourcePattern, change: Change) -> tuple[Op | None, int]:
+        """Return the operation that changes a node, None if nothing changes, and the bytes by which
+        the rules grow."""
+        if not acl_znodes.is_storable(pattern.name):
+            raise ZnodeError(pattern.name)
+        path = acl_znodes.rules_path(pattern)
         try:
             data, stat = await self._store.get(path)
             before, version = acl_znodes.decode_rules(data), stat.version
         except NoNode:
             before, version = (), None
+        if len(before) > RULES_IN_A_STEP:
+            await self._pause()
         after = await change(before)
         if after == before:
-            return None
+            return None, 0
+        if len(after) > RULES_IN_A_STEP:
+            await self._pause()
         content = acl_znodes.encode_rules(after)
         if content is None:
             raise TooLarge(path)
+        grown = rule_bytes(after) - rule_bytes(before)
         if version is None:
-            return Create(path, content)
-        return SetData(path, content, version) if after else Delete(path, version)
+            return Create(path, content), grown + len(pattern.name)
+        return (SetData(path, content, version) if after else Delete(path, version)), grown
 
-    async def _selected(self, wanted: AclFilter) -> Iterable[ResourcePattern]:
+    async def _selected(self, wanted: AclFilter) -> AsyncIterator[tuple[ResourcePattern, int]]:
+        """Yield the patterns that a filter selects, and how many rules it matches as far as this
+        broker knows."""
         named = wanted.patterns()
         if named is not None:
-            return [each for each in named if acl_znodes.is_storable(each.name)]
+            for pattern in named:
+                if acl_znodes.is_storable(pattern.name):
+                    entries = self._rules.entries(pattern) if self._rules is not None else ()
+                    yield pattern, sum(map(wanted.matches_entry, entries))
+            return
         known = self._rules.patterns() if self._rules is not None else ()
-        return [
-            pattern
-            async for pattern, entries in _in_steps(known)
-            if wanted.matches_pattern(pattern) and any(map(wanted.matches_entry, entries))
-        ]
+        async for pattern, entries in self._in_steps(known):
+            if wanted.matches_pattern(pattern):
+                count = sum(map(wanted.matches_entry, entries))
+                if count:
+                    yield pattern, count
+
+    def _in_steps(self, items: Iterable[T], step: int = RULES_IN_A_STEP) -> AsyncIterator[T]:
+        return _in_steps(items, self._pause, step)
 
     async def _create_nodes(self) -> None:
         """Create the nodes that are missing; another broker may do so at the same time."""
@@ -348,33 +484,50 @@ class ClusterAcls:
                 await self._store.multi(ops)
 
 
-async def _in_steps(items: Iterable[T], step: int = RULES_IN_A_STEP) -> AsyncIterator[T]:
-    """Yield items, and let other work run after every `step` of them."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % step == 0:
-            await asyncio.sleep(0)
+def _notice(pattern: ResourcePattern) -> Create:
+    path = acl_znodes.change_path(pattern.pattern_type)
+    return Create(path, acl_znodes.encode_change(pattern), sequence=True)
 
 
-def _adding(added: Iterable[AccessControlEntry]) -> Change:
-    async def add(before: Entries) -> Entries:
+class _Adding:
+    """A change that adds rules."""
+
+    def __init__(self, added: Iterable[AccessControlEntry], pause: Pause) -> None:
+        self._added = added
+        self._pause = pause
+
+    async def __call__(self, before: Entries) -> Entries:
         after = dict.fromkeys(before)
-        async for entry in _in_steps(added):
+        async for entry in _in_steps(self._added, self._pause):
             after[entry] = None
         return tuple(after)
-
-    return add
 
 
 class _Removing:
     """A change that removes what filters match, and remembers what each of them matched."""
 
-    def __init__(self, filters: Sequence[AclFilter]) -> None:
+    def __init__(self, filters: Sequence[AclFilter], pause: Pause) -> None:
+        self._pause = pause
         self.matched: dict[AclFilter, list[AccessControlEntry]] = {each: [] for each in filters}
 
     async def __call__(self, before: Entries) -> Entries:
         removed: set[AccessControlEntry] = set()
-        async for each in _in_steps(self.matched, 1):
+        done = 0
+        for each in self.matched:
             found = self.matched[each] = list(filter(each.matches_entry, before))
             removed.update(found)
+            done += 1 + len(before)
+            if done >= RULES_IN_A_STEP:
+                done = 0
+                await self._pause()
         return tuple(entry for entry in before if entry not in removed)
+
+
+async def _in_steps(
+    items: Iterable[T], pause: Pause, step: int = RULES_IN_A_STEP
+) -> AsyncIterator[T]:
+    """Yield items, and let other work run after every `step` of them."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % step == 0:
+            await pause()

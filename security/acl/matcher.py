@@ -30,6 +30,8 @@ _LONGEST_NAME: Final = 256
 """Characters of a remembered name: a client may ask for very long ones."""
 _SOME_NAME: Final = "hardcode"
 """The resource that Kafka asks for before it looks at the rules of a whole type."""
+_RULE_BYTES: Final = 128
+"""Bytes of a rule beside its texts."""
 _Subject = tuple[Principal, str]
 """A principal and a host key."""
 
@@ -100,11 +102,18 @@ _ALLOWED_BY: Final = tuple(
 _DENY_ALL: Final = AccessControlEntry(ANYONE, WILDCARD, AclOperation.ALL, AclPermissionType.DENY)
 
 
+def rule_bytes(entries: Iterable[AccessControlEntry]) -> int:
+    """Return the bytes that rules take, about as in the metadata store."""
+    return sum(
+        _RULE_BYTES + len(kind) + len(name) + len(host) for (kind, name), host, _, _ in entries
+    )
+
+
 class _PatternRules:
     """The rules of one pattern: for each principal and host the denied and the allowed operations,
     as bits."""
 
-    __slots__ = ("by_subject", "entries", "pattern", "unreadable")
+    __slots__ = ("by_subject", "bytes", "entries", "pattern", "unreadable")
 
     def __init__(self, pattern: ResourcePattern, content: Entries) -> None:
         self.pattern = pattern
@@ -112,6 +121,7 @@ class _PatternRules:
         self.entries: tuple[AccessControlEntry, ...] = (
             (_DENY_ALL,) if isinstance(content, Unreadable) else tuple(dict.fromkeys(content))
         )
+        self.bytes = len(pattern.name) + rule_bytes(self.entries) if self.entries else 0
         self.by_subject: dict[_Subject, tuple[int, int]] = {}
         for principal, host, operation, permission in self.entries:
             subject = (principal, host_key(host))
@@ -176,9 +186,14 @@ class RuleSet:
     """All rules of a cluster. It never changes."""
 
     def __init__(
-        self, version: int = 0, types: Mapping[ResourceType, _TypeRules] = MappingProxyType({})
+        self,
+        version: int = 0,
+        types: Mapping[ResourceType, _TypeRules] = MappingProxyType({}),
+        size: int = 0,
     ) -> None:
         self.version = version
+        self.bytes = size
+        """The bytes that all rules take, about as in the metadata store."""
         self._types = types
 
     @classmethod
@@ -191,13 +206,15 @@ class RuleSet:
 
     def replaced(self, content: Mapping[ResourcePattern, Entries]) -> "RuleSet":
         """Return the next version, with other rules of some patterns; no rules remove a pattern."""
+        size = self.bytes
         changed: dict[tuple[ResourceType, PatternType], dict[str, _PatternRules]] = {}
         for pattern, entries in content.items():
             key = (pattern.type, pattern.pattern_type)
             if key not in changed:
                 changed[key] = dict(self._patterns(*key))
             rules = _PatternRules(pattern, entries)
-            changed[key].pop(pattern.name, None)
+            before = changed[key].pop(pattern.name, None)
+            size += rules.bytes - (0 if before is None else before.bytes)
             if rules.entries:
                 changed[key][pattern.name] = rules
         types = dict(self._types)
@@ -208,7 +225,7 @@ class RuleSet:
                     for how in (PatternType.LITERAL, PatternType.PREFIXED)
                 )
             )
-        return RuleSet(self.version + 1, types)
+        return RuleSet(self.version + 1, types, size)
 
     def naming(self, kind: ResourceType, name: str) -> list[_PatternRules]:
         """Return the rules of each pattern that matches a resource."""
@@ -236,6 +253,10 @@ class RuleSet:
         """Return the rules of a pattern; none if there are none."""
         rules = self._patterns(pattern.type, pattern.pattern_type).get(pattern.name)
         return rules.entries if rules is not None else ()
+
+    def has(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> bool:
+        """Return whether all of these are rules of a pattern."""
+        return {*self.entries(pattern)}.issuperset(entries)
 
     def _patterns(self, kind: ResourceType, how: PatternType) -> Mapping[str, _PatternRules]:
         rules = self._types.get(kind, _NO_RULES)

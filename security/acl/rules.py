@@ -26,6 +26,9 @@ CLUSTER_NAME: Final = "kafka-cluster"
 class _Code(IntEnum):
     """A code on the wire. Unknown codes are UNKNOWN, as in Kafka."""
 
+    # The hash of Enum is Python code, and rules are hashed by the thousand.
+    __hash__ = int.__hash__
+
     @classmethod
     def _missing_(cls, _value: object) -> Self:
         return cls(0)

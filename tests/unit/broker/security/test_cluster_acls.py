@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.broker.cluster import acl_znodes
 from barnabas.broker.cluster.notifications import KEPT_CHANGES
+from barnabas.broker.security import cluster_acls
 from barnabas.broker.security.cluster_acls import AclError, ClusterAcls, DeletedAcl
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore
 from barnabas.broker.store.metadata_store import (
@@ -16,7 +17,7 @@ from barnabas.broker.store.metadata_store import (
     StoreUnavailable,
     TooLarge,
 )
-from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.security.acl.matcher import Matcher, Policy, Reason, RuleSet
 from barnabas.security.acl.rules import (
     AccessControlEntry,
@@ -566,3 +567,71 @@ async def test_many_filters_of_one_resource_are_compared_one_by_one(
     assert await broker.acls.delete([*filters, *filters]) == [[]] * 40
     assert in_one_go() <= max(before, 1000)
     assert len(broker.rules()) == 500
+
+
+TOO_MANY = AclError(ErrorCode.POLICY_VIOLATION, "There are too many rules: delete some of them.")
+
+
+async def test_rules_beyond_the_bound_are_refused_until_others_are_deleted(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_acls, "MAX_BYTES", 100 * 150)
+    broker = await Broker(store).start()
+    rules = [rule(f"n{number}") for number in range(300)]
+    errors = await broker.acls.create(rules)
+    made = [each for each, error in zip(rules, errors, strict=True) if error is None]
+    assert set(errors) == {None, TOO_MANY}
+    assert broker.rules() == {*made}
+    assert 90 < len(made) < 130
+    assert await broker.acls.create([made[0], rule("another")]) == [None, TOO_MANY]
+    assert await broker.acls.create([rule(made[0].pattern.name, BOB)] * 2) == [TOO_MANY] * 2
+    await broker.acls.delete([AclFilter(name=each.pattern.name) for each in made[:50]])
+    assert await broker.acls.create([rule("another")]) == [None]
+    await broker.stop()
+
+
+async def test_brokers_that_create_rules_at_once_keep_the_bound(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_acls, "MAX_BYTES", 100 * 150)
+    broker = await Broker(store).start()
+    await asyncio.gather(
+        *(broker.acls.create([rule(f"{who}-{n}") for n in range(150)]) for who in range(4))
+    )
+    assert broker.acls.rules is not None
+    assert broker.acls.rules.bytes <= cluster_acls.MAX_BYTES
+    await broker.stop()
+
+
+async def test_rules_of_many_patterns_are_one_transaction(store: EmbeddedStore) -> None:
+    broker = await Broker(store).start()
+    before = store.tree.zxid
+    await broker.acls.create([rule(f"n{number}") for number in range(320)])
+    assert store.tree.zxid - before < 40
+    deleted = await broker.acls.delete([AclFilter()])
+    assert len(deleted[0]) == 320
+    assert store.tree.zxid - before < 80
+    assert broker.rules() == set()
+    await broker.stop()
+
+
+async def test_rule_that_cannot_be_stored_does_not_keep_others_away(store: EmbeddedStore) -> None:
+    broker = await Broker(store).start()
+    errors = await broker.acls.create([rule("a"), rule("a/b"), rule("c")])
+    assert [error and error.code for error in errors] == [None, ErrorCode.INVALID_REQUEST, None]
+    assert broker.rules() == {rule("a"), rule("c")}
+    await broker.stop()
+
+
+async def test_filters_that_match_too_many_rules_together_delete_none(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_acls, "MAX_DELETED", 10)
+    broker = await Broker(store).start()
+    await broker.acls.create([rule(f"n{number}") for number in range(5)])
+    with pytest.raises(KafkaError) as refused:
+        await broker.acls.delete([AclFilter()] * 3)
+    assert refused.value.code == ErrorCode.POLICY_VIOLATION
+    assert len(broker.rules()) == 5
+    assert [len(each) for each in await broker.acls.delete([AclFilter()] * 2)] == [5, 5]
+    await broker.stop()

@@ -132,3 +132,24 @@ async def test_garbage_among_frozen_objects_is_collected_when_they_are_twice_as_
     rig.look()
     assert left() is None
     assert kept
+
+
+async def test_many_objects_without_cycles_are_frozen_and_cause_no_collection_of_everything(
+    rig: Rig,
+) -> None:
+    before = gc.get_freeze_count()
+    kept = [[] for _ in range(before + 1_000)]
+    rig.collector.note(collector_module._MANY - 1)
+    assert gc.get_freeze_count() <= before
+    rig.collector.note(1)
+    assert gc.get_freeze_count() > 2 * before
+    node = Node()
+    left = weakref.ref(node)
+    rig.work.collection_s = 1.0
+    rig.look()
+    del node
+    rig.look()
+    rig.work.idle_s = 1.0
+    rig.look()
+    assert left() is not None
+    assert kept

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, Row
 
-from tests.pipeline.topics import Seen, Topics
+from tests.support.topics import Seen, Topics
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

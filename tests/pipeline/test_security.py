@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from barnabas.pipeline import register
-from tests.pipeline.secured import PASSWORD, Secured, secured_broker
+from tests.support.secured import PASSWORD, Secured, secured_broker
 from tests.support.spark import spark_session
 
 pytestmark = [pytest.mark.xdist_group("spark-source"), pytest.mark.timeout(300)]

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as f
 
 from barnabas.testing import Broker
-from tests.pipeline.topics import Seen, Topics
 from tests.support.spark import spark_session
+from tests.support.topics import Seen, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

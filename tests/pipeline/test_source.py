@@ -13,8 +13,8 @@ from pyspark.sql.streaming import StreamingQuery
 from barnabas.pipeline import register
 from barnabas.testing import Broker
 from tests.pipeline.rows import options, seen, values
-from tests.pipeline.topics import Topics
 from tests.support.spark import spark_session
+from tests.support.topics import Topics
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("spark-source")

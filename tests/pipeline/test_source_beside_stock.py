@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from barnabas.pipeline import register
 from barnabas.testing import Broker
 from tests.pipeline.rows import options, seen, values
-from tests.pipeline.secured import secured_broker
-from tests.pipeline.topics import Topics
+from tests.support.secured import secured_broker
 from tests.support.spark import spark_session
+from tests.support.topics import Topics
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

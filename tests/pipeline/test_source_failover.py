@@ -8,7 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from barnabas.pipeline.spark.source import StreamReader, columns
 from barnabas.testing import Cluster
-from tests.pipeline.topics import Topics
+from tests.support.topics import Topics
 
 RECORDS = 2_000
 

@@ -27,7 +27,7 @@ from barnabas.protocol.messages.metadata import MetadataResponse
 from barnabas.protocol.records.record import iter_records
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
-from tests.pipeline.topics import Topics
+from tests.support.topics import Topics
 
 PATIENCE_S = 0.5
 

@@ -24,7 +24,7 @@ from barnabas.pipeline.spark.source import StreamReader, columns
 from barnabas.protocol.records.batch import HEADER_SIZE, iter_headers
 from barnabas.protocol.records.checksum import crc32c
 from barnabas.testing import Broker
-from tests.pipeline.topics import Topics
+from tests.support.topics import Topics
 
 Offsets = dict[str, dict[str, int]]
 

@@ -12,8 +12,8 @@ from barnabas.protocol.messages import create_delegation_token
 from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.security.sasl.jaas import SCRAM_LOGIN_MODULE
 from barnabas.testing import Broker, allow
-from tests.pipeline.topics import Topics
 from tests.support.certificates import Authority
+from tests.support.topics import Topics
 
 USER, PASSWORD = "spark-user", "squirrel-in-the-attic"
 RULES = [

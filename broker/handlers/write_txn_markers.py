@@ -4,8 +4,7 @@ An operator's marker (KIP-664) ends a transaction in one partition, without its 
 by partition as in `MarkerWriter.write`. A coordinator may also get REQUEST_TIMED_OUT: many
 transactions share its request, and a partition with slow followers must not delay the others. The
 marker may be committed all the same, and a second one does no harm. On the inter-broker listener a
-coordinator epoch that no coordinator has yet is answered COORDINATOR_NOT_AVAILABLE. An operator's
-marker has the coordinator epoch that DescribeProducers shows, or 0: a newer one is INVALID_REQUEST.
+coordinator epoch that no coordinator has yet is answered COORDINATOR_NOT_AVAILABLE.
 """
 
 # The annotations of nested functions would be evaluated at each call.
@@ -74,7 +73,7 @@ def _write(
     response = yield from _results(request, ErrorCode.REQUEST_TIMED_OUT)
     open_results = _OpenResults(response, context.api_version)
     origins = parts.origins if context.inter_broker else None
-    writes = yield from _writes(request, response, open_results, parts.writer, origins)
+    writes = yield from _writes(request, response, open_results, origins)
     for _ in parts.writer.write(writes):
         yield None
         # The coordinator may have sent the rest over a later connection meanwhile.
@@ -87,10 +86,8 @@ def _writes(
     request: WriteTxnMarkersRequest,
     response: WriteTxnMarkersResponse,
     results: _OpenResults,
-    writer: MarkerWriter,
     origins: MarkerOrigins | None,
 ) -> Steps[list[MarkerWrite]]:
-    """Return the markers to be written. Without `origins` an operator has sent them."""
     writes: list[MarkerWrite] = []
     for marker, result in zip(request.markers, response.markers, strict=True):
         yield None
@@ -110,9 +107,6 @@ def _writes(
                     each.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
                     continue
                 partition = TopicPartition(topic.name, each.partition_index)
-                if origins is None and not writer.has_seen(partition, end):
-                    each.error_code = ErrorCode.INVALID_REQUEST
-                    continue
                 writes.append(MarkerWrite(partition, end, results.done(each)))
     return writes
 

@@ -97,17 +97,6 @@ class MarkerWriter:
         # The second of two markers would meet what the first one has left.
         return len(writes) == 1 or len(asked) == len(writes)
 
-    def has_seen(self, place: TopicPartition, marker: TxnMarker) -> bool:
-        """Return whether a partition has a marker of this coordinator epoch from the producer, or a
-        newer one; every producer begins with epoch 0.
-
-        A newer one that no coordinator has would fence the producer's coordinator for good.
-        """
-        partition = self._replicas.find(place)
-        entry = None if partition is None else partition.log.producers.entry(marker.producer_id)
-        seen = 0 if entry is None else max(entry.coordinator_epoch, 0)
-        return marker.coordinator_epoch <= seen
-
     def _try(self, writes: list[MarkerWrite], write: Callable[[list[MarkerWrite]], Tell]) -> None:
         try:
             for _, marker, _ in writes:

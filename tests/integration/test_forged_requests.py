@@ -472,12 +472,11 @@ async def test_forged_requests_change_nothing(world: World) -> None:
                 assert answer is not None, forgery.name
             assert world.of_brokers() == of_brokers, forgery.name
         assert await world.state() == before
-    for listener in (CLIENTS, BROKERS):
-        for forgery in await marker_forgeries(world):
-            answer = await world.send(forgery, listener)
-            result = answer.markers[0].topics[0].partitions[0]
-            assert result.error_code != ErrorCode.NONE, forgery.name
-            assert await world.state() == before, forgery.name
+    for forgery in await marker_forgeries(world):
+        answer = await world.send(forgery, BROKERS)
+        result = answer.markers[0].topics[0].partitions[0]
+        assert result.error_code != ErrorCode.NONE, forgery.name
+        assert await world.state() == before, forgery.name
     # The controller and the brokers do what they have put off before they create a topic.
     await world.create("later", LEADER, FOLLOWER, THIRD)
     after = await world.state()

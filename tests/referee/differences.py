@@ -297,14 +297,6 @@ WANTED = (
         why="the request is wrong",
     ),
     Difference(
-        scenarios=("WriteTxnMarkers/an_epoch_that_no_coordinator_has",),
-        path="WriteTxnMarkers.markers*.error_code",
-        kafka="NONE",
-        barnabas="INVALID_REQUEST",
-        why="a later coordinator epoch than that of the producer's last marker would fence its "
-        "coordinator for good",
-    ),
-    Difference(
         scenarios=("WriteTxnMarkers/a_marker_for_no_partition",),
         path="WriteTxnMarkers.markers",
         kafka="leaves it out of the answer",

@@ -125,7 +125,7 @@ def test_kafka_9144_a_producer_of_old_records_keeps_its_coordinator_epoch(tmp_pa
         x.transact("t", b"old", sequence=0)
         settled(wire, ("t", 0))
         silent_since(wire, 2 * DAY_MS)
-        assert mark(wire, x, coordinator_epoch=0, epoch=x.epoch) is NONE
+        assert mark(wire, x, coordinator_epoch=7, epoch=x.epoch) is NONE
     for snapshot in (tmp_path / "t-0").glob("*.snapshot"):
         snapshot.unlink()
     (tmp_path / ".kafka_cleanshutdown").unlink()
@@ -134,8 +134,8 @@ def test_kafka_9144_a_producer_of_old_records_keeps_its_coordinator_epoch(tmp_pa
     with running(tmp_path, **often, **figures.keys) as wire:
         # The producer without a marker has expired, the other has not.
         figures.wait_for("kafka_server_replicamanager_produceridcount", 1)
-        assert mark(wire, x, -1, x.epoch) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-        assert mark(wire, x, 0, x.epoch) is NONE
+        assert mark(wire, x, 6, x.epoch) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        assert mark(wire, x, 7, x.epoch) is NONE
 
 
 @PROTOCOLS

@@ -369,14 +369,12 @@ def test_request_of_a_client_and_of_another_version_is_not_remembered() -> None:
         twins = await Twins().start()
         context = replace(CONTEXT, inter_broker=False)
         for _ in range(2):
-            twins.send(frame(body(marker(coordinator=0))), context)
+            twins.send(frame(body(marker())), context)
         assert not twins.fast.served
         path = MarkersFastPath(twins.fast.writer, twins.fast.origins, 1)
-        request = decode(API.request, VERSION, body(marker(coordinator=0)))
-        path.learn(
-            memoryview(frame(body(marker(coordinator=0)))), request, CONTEXT, _answer(request)
-        )
-        assert path.serve(memoryview(frame(body(marker(coordinator=0)))), 0) is None
+        request = decode(API.request, VERSION, body(marker()))
+        path.learn(memoryview(frame(body(marker()))), request, CONTEXT, _answer(request))
+        assert path.serve(memoryview(frame(body(marker()))), 0) is None
 
     asyncio.run(work())
 

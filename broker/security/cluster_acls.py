@@ -49,6 +49,8 @@ MOST_ROUNDS = 10
 """The times that rules are read because others have changed meanwhile."""
 RULES_IN_A_STEP = 250
 """Rules that are decoded, indexed or compared before other work of the event loop has its turn."""
+FILTERS_IN_A_STEP = 16
+"""Filters that are compared with few rules, likewise."""
 MAX_BYTES: Final = 4 << 20
 """Bytes of all rules, some 25,000: no more are created. Kafka has no limit."""
 MAX_DELETED: Final = MAX_REQUEST_ELEMENTS
@@ -176,7 +178,7 @@ class ClusterAcls:
             times[each] += 1
         by_pattern: dict[ResourcePattern, list[AclFilter]] = {}
         matches = 0
-        async for each, repeated in self._in_steps(times.items(), 1):
+        async for each, repeated in self._in_steps(times.items(), FILTERS_IN_A_STEP):
             async for pattern, count in self._selected(each):
                 by_pattern.setdefault(pattern, []).append(each)
                 matches += count * repeated
@@ -461,18 +463,27 @@ class ClusterAcls:
         """Yield the patterns that a filter selects, and how many rules it matches as far as this
         broker knows."""
         named = wanted.patterns()
+        rules = self._rules if self._rules is not None else RuleSet()
+        done = 0
         if named is not None:
             for pattern in named:
                 if acl_znodes.is_storable(pattern.name):
-                    entries = self._rules.entries(pattern) if self._rules is not None else ()
+                    entries = rules.entries(pattern)
+                    done += len(entries)
                     yield pattern, sum(map(wanted.matches_entry, entries))
-            return
-        known = self._rules.patterns() if self._rules is not None else ()
-        async for pattern, entries in self._in_steps(known):
-            if wanted.matches_pattern(pattern):
-                count = sum(map(wanted.matches_entry, entries))
-                if count:
-                    yield pattern, count
+        else:
+            for pattern, entries in rules.patterns():
+                done += 1
+                if wanted.matches_pattern(pattern):
+                    done += len(entries)
+                    count = sum(map(wanted.matches_entry, entries))
+                    if count:
+                        yield pattern, count
+                if done >= RULES_IN_A_STEP:
+                    await self._pause()
+                    done = 0
+        if done >= RULES_IN_A_STEP // FILTERS_IN_A_STEP:
+            await self._pause()
 
     def _in_steps(self, items: Iterable[T], step: int = RULES_IN_A_STEP) -> AsyncIterator[T]:
         return _in_steps(items, self._pause, step)

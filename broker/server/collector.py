@@ -49,9 +49,9 @@ class Collector:
         self._timer: asyncio.TimerHandle | None = None
         self._wanted_since: float | None = None
         self._frozen = 0
-        """The frozen objects after the last collection of everything."""
+        """The frozen objects after the last collection of everything, and those of `note`."""
         self._includes_frozen = False
-        """Whether the next collection is one of everything."""
+        """Whether the next collection is one of everything, if the frozen objects are so many."""
         self._blocks = 0
         """The blocks of memory after the last collection."""
         self._noted = 0
@@ -79,12 +79,9 @@ class Collector:
         """
         self._noted += objects
         if self._noted >= _MANY:
-            self._noted = 0
-            before = gc.get_freeze_count()
             gc.freeze()
-            count = gc.get_freeze_count()
-            # Those that were freed meanwhile are no longer among the frozen ones.
-            self._frozen = min(self._frozen + count - before, count)
+            self._frozen += self._noted
+            self._noted = 0
 
     def _schedule(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self.look)
@@ -93,7 +90,13 @@ class Collector:
         """Collect if it is time, and look again later."""
         wait = _EVERY_S
         if self._includes_frozen and self._slicer.idle_s >= _LONG_QUIET_S:
-            self._collect_frozen()
+            # Those of a request may have been freed meanwhile.
+            # To count them takes a tenth of the time of a collection.
+            count = gc.get_freeze_count()
+            self._includes_frozen = count > 2 * self._frozen
+            self._frozen = min(self._frozen, count)
+            if self._includes_frozen:
+                self._collect_frozen()
         elif gc.get_count()[2] > _ENOUGH:
             now = self._slicer.monotonic()
             if self._wanted_since is None:
@@ -113,7 +116,7 @@ class Collector:
         gc.collect()
         if self._slicer.monotonic() - began > _LONG_S:
             gc.freeze()
-            self._includes_frozen = gc.get_freeze_count() > 2 * self._frozen
+            self._includes_frozen = True
         self._blocks = sys.getallocatedblocks()
 
     def _collect_frozen(self) -> None:

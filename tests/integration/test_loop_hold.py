@@ -16,14 +16,25 @@ import pytest
 
 from barnabas.broker.cluster.registration import stored_epochs
 from barnabas.broker.routes import API_TABLE, ApiRow
+from barnabas.broker.security import cluster_acls
+from barnabas.config.broker import AUTHORIZERS
 from barnabas.protocol.codec import encode
-from barnabas.protocol.messages import metadata
+from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.messages import (
+    alter_client_quotas,
+    alter_configs,
+    create_acls,
+    delete_acls,
+    incremental_alter_configs,
+    metadata,
+)
 from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
+from barnabas.protocol.messages.describe_client_quotas import EntityData
 from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.schema import MAX_REQUEST_ELEMENTS, Api
 from tests.support import raw
-from tests.support.data_path import running
+from tests.support.data_path import connected, running
 from tests.support.garbage import without_collector
 from tests.support.in_cluster import BROKERS, member, shared_metadata
 from tests.support.large_messages import Path as ArrayPath
@@ -114,13 +125,13 @@ def small_body(
     request: Any = large_message(
         api.request, version, path, elements, distinct=True, first_number=NUMBER
     )
-    fill(request)
     if isinstance(request, ProduceRequest):
         request.acks = 1
     if isinstance(request, AlterConfigsRequest | IncrementalAlterConfigsRequest):
         for resource in request.resources:
-            # To judge the configurations of 100,000 topics takes long.
+            # To judge the configurations of 100,000 topics takes long: `judged` does one of each.
             resource.resource_type = 0
+    fill(request)
     return bytes(encode(request, version))
 
 
@@ -262,6 +273,95 @@ def send_frame(port: int, frame: bytes) -> None:
         with suppress(ConnectionError):
             peer.sendall(len(frame).to_bytes(4) + frame)
             peer.recv(1)
+
+
+RESOURCES = (
+    (ResourceType.TOPIC, "t"),
+    (ResourceType.BROKER, "0"),
+    (ResourceType.BROKER, ""),
+    (ResourceType.BROKER_LOGGER, "0"),
+    (ResourceType.CLIENT_METRICS, "m"),
+    (ResourceType.GROUP, "g"),
+)
+JUDGED_KEYS = 60_000
+"""So many keys are judged; the texts of 100,000 are too long together."""
+
+
+async def test_judged_configurations_do_not_hold_the_loop(tmp_path: Path) -> None:
+    requests = []
+    for api in (alter_configs.API, incremental_alter_configs.API):
+        version = api.versions[-1]
+        (path,) = (each for each in arrays(api.request, version) if len(each) == 2)
+        for kind, name in RESOURCES:
+
+            def fill(request: Any, kind: int = kind, name: str = name) -> None:
+                (resource,) = request.resources
+                resource.resource_type, resource.resource_name = kind, name
+                request.validate_only = isinstance(request, AlterConfigsRequest)
+
+            data = body(api, version, path, JUDGED_KEYS, distinct=True, fill=fill)
+            requests.append((api, version, path, data))
+    async with running(tmp_path) as broker:
+        async with connected(broker) as client:
+            await client.create("t")
+        assert not await holds_of(broker.port, requests)
+
+
+def new_rules(request: Any) -> None:
+    """Make the elements of CreateAcls valid rules."""
+    for each in request.creations:
+        each.resource_type, each.resource_pattern_type = 2, 3
+        each.operation = each.permission_type = 3
+        each.principal = f"User:{each.principal}"
+
+
+def filters(request: Any) -> None:
+    """Make the elements of DeleteAcls valid filters of one name each."""
+    for each in request.filters:
+        each.resource_type_filter, each.pattern_type_filter = 2, 3
+        each.principal_filter = each.host_filter = None
+        each.operation = each.permission_type = 1
+
+
+def all_rules(request: Any) -> None:
+    """Make the elements of DeleteAcls filters of all rules."""
+    filters(request)
+    for each in request.filters:
+        each.resource_name_filter = None
+
+
+def quotas_of_users(request: Any) -> None:
+    """Make the elements of AlterClientQuotas valid changes."""
+    request.validate_only = True
+    for number, each in enumerate(request.entries, NUMBER):
+        each.entity = [EntityData(entity_type="user", entity_name=f"n{number}")]
+        each.ops = [alter_client_quotas.OpData(key="producer_byte_rate", value=1.0, remove=False)]
+
+
+async def test_changes_of_rules_and_quotas_do_not_hold_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rules are created, the others are refused."""
+    monkeypatch.setattr(cluster_acls, "MAX_BYTES", 256 << 10)
+    most = MAX_REQUEST_ELEMENTS
+    cases: list[tuple[Api, Fill, int, bool]] = [
+        (create_acls.API, new_rules, most, False),
+        (create_acls.API, new_rules, most, True),
+        (delete_acls.API, all_rules, most, False),
+        (delete_acls.API, filters, 20_000, True),
+        (delete_acls.API, all_rules, 1, False),
+        (alter_client_quotas.API, quotas_of_users, most // 3, True),
+    ]
+    requests = []
+    for api, fill, elements, distinct in cases:
+        version = api.versions[-1]
+        path = next(arrays(api.request, version))
+        data = body(api, version, path, elements, distinct=distinct, fill=fill)
+        requests.append((api, version, path, data))
+    async with running(
+        tmp_path, authorizer_class_name=AUTHORIZERS[0], super_users="User:ANONYMOUS"
+    ) as broker:
+        assert not await holds_of(broker.port, requests)
 
 
 @pytest.mark.parametrize("forged", [False, True])

@@ -138,10 +138,11 @@ async def test_many_objects_without_cycles_are_frozen_and_cause_no_collection_of
     rig: Rig,
 ) -> None:
     before = gc.get_freeze_count()
-    kept = [[] for _ in range(before + 1_000)]
+    objects = max(before, collector_module._MANY) + 1_000
+    kept = [[] for _ in range(objects)]
     rig.collector.note(collector_module._MANY - 1)
     assert gc.get_freeze_count() <= before
-    rig.collector.note(1)
+    rig.collector.note(objects - collector_module._MANY + 1)
     assert gc.get_freeze_count() > 2 * before
     node = Node()
     left = weakref.ref(node)
@@ -153,3 +154,16 @@ async def test_many_objects_without_cycles_are_frozen_and_cause_no_collection_of
     rig.look()
     assert left() is not None
     assert kept
+
+
+async def test_frozen_objects_that_were_freed_cause_no_collection_of_everything(rig: Rig) -> None:
+    rig.work.collection_s = 1.0
+    node = Node()
+    left = weakref.ref(node)
+    kept = [[] for _ in range(2 * gc.get_freeze_count() + 1_000)]
+    rig.work.idle_s = 0.2
+    rig.look()
+    del node, kept
+    rig.work.idle_s = 1.0
+    rig.look()
+    assert left() is not None

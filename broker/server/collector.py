@@ -21,8 +21,8 @@ _ENOUGH: Final = 10
 """The collections of the middle generation after which CPython begins a full one by default."""
 _EVERY_S: Final = 1.0
 _WHILE_BUSY_S: Final = 0.1
-_QUIET_S: Final = 0.1
-"""The time without long work that is a quiet moment."""
+_QUIET_S: Final = 0.5
+"""The time without long work that is a quiet moment. Work that waits for a disk is not over."""
 _LONG_QUIET_S: Final = 1.0
 """The time without long work before everything is collected, frozen objects too."""
 _PATIENCE_S: Final = 30.0

@@ -125,7 +125,7 @@ async def test_garbage_among_frozen_objects_is_collected_when_they_are_twice_as_
     assert left() is not None
     kept = [[] for _ in range(gc.get_freeze_count() + 1_000)]
     rig.look()
-    rig.work.idle_s = 0.2
+    rig.work.idle_s = 0.6
     rig.look()
     assert left() is not None
     rig.work.idle_s = 1.0
@@ -161,7 +161,7 @@ async def test_frozen_objects_that_were_freed_cause_no_collection_of_everything(
     node = Node()
     left = weakref.ref(node)
     kept = [[] for _ in range(2 * gc.get_freeze_count() + 1_000)]
-    rig.work.idle_s = 0.2
+    rig.work.idle_s = 0.6
     rig.look()
     del node, kept
     rig.work.idle_s = 1.0

@@ -203,7 +203,7 @@ class HostedShard(Generic[S, R]):
             self._carry_out(key, decision, answer)
             return answer.outcome()
         postponed = self.postponed
-        postpones = postpones and not postponed.refused
+        postpones = postpones and postponed.takes(now.monotonic_ms)
         end = -1
         try:
             encoded = self.shard.encode(records[0])

@@ -1,7 +1,8 @@
 """The records of a shard that are replayed, and that its next append writes before its own.
 
 Only a record whose decision any later leader makes again may be postponed (`Decision.postpones`).
-No later record of the shard is in the log without it.
+No later record of the shard is in the log without it. Where such records are rare, each is written
+at once: to wake an idle process for one costs 30 times as much as an append.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from barnabas.coordinator.ports import Clock, PartitionLog, TimerHandle, Timers
 from barnabas.protocol.errors import KafkaError
 
 DELAY_MS: Final = 10
-"""The time after which a record is written by itself: eight busy producers return within it."""
+"""The time after which a record is written by itself: eight busy producers return within it.
+Records that are further apart are not postponed."""
 RETRY_MS: Final = 100
 """The wait before records that the log refused are written again."""
 Encoded = tuple[bytes, bytes | None]
@@ -25,6 +27,7 @@ class PostponedRecords:
     __slots__ = (
         "_clock",
         "_failed",
+        "_latest_ms",
         "_log",
         "_since_ms",
         "_timer",
@@ -47,10 +50,17 @@ class PostponedRecords:
         self._clock = clock
         self._timers = timers
         self._failed = failed
+        self._latest_ms = -DELAY_MS
+        """The monotonic time of the latest record that might have been postponed."""
         self._since_ms = 0
         """The monotonic time of the oldest one."""
         self._timer: TimerHandle | None = None
         """It runs on when the records are written: most are, before it fires."""
+
+    def takes(self, monotonic_ms: int) -> bool:
+        """Return whether a record is to be postponed: another one probably follows in time."""
+        before, self._latest_ms = self._latest_ms, monotonic_ms
+        return monotonic_ms - before < DELAY_MS and not self.refused
 
     def add(self, record: Encoded, monotonic_ms: int) -> None:
         """Postpone a record that has been replayed."""

@@ -387,9 +387,9 @@ DIFFERENCES = (
     ),
     Difference(
         "`__transaction_state`: the end of a transaction",
-        "With one replica and no fsync before the acknowledgement, CompleteCommit and "
-        "CompleteAbort are written with the next record of their partition, or after 10 ms; a stop "
-        "writes them. DescribeTransactions shows them at once.",
+        "With one replica and no fsync before the acknowledgement, a CompleteCommit or "
+        "CompleteAbort that follows another one within 10 ms is written with the next record of "
+        "its partition, or after 10 ms; a stop writes it. DescribeTransactions shows it at once.",
         "Written when the last marker is.",
         "One append less for each transaction. After a crash the markers are sent again, as from "
         "any Prepare state.",

@@ -105,7 +105,7 @@ MUTANTS = (
         partitions.add_partitions, "named=partitions)", "named=partitions, postpones=True)", "delay"
     ),
     # A log that refuses.
-    Mutant(HostedShard.write_directly, " and not postponed.refused", "", REFUSES),
+    Mutant(PostponedRecords.takes, " and not self.refused", "", REFUSES),
     Mutant(WRITE, "self.refused = True", "pass", REFUSES),
     Mutant(WRITTEN, "self.refused = False", "pass", REFUSES),
     Mutant(WRITTEN, "self._stop()", "pass", REFUSES),
@@ -122,6 +122,12 @@ MUTANTS = (
         "test_refused_records_are_written_again_by_the_timer",
     ),
     # Time and number.
+    Mutant(
+        PostponedRecords.takes,
+        "monotonic_ms - before < DELAY_MS and ",
+        "",
+        "test_records_that_are_far_apart_are_written_at_once",
+    ),
     Mutant(
         PostponedRecords._due,
         "if left_ms > 0:",

@@ -118,6 +118,11 @@ class Client:
         return not committed or (number, committed) in self.asked
 
 
+def busy(runtime: CoordinatorRuntime[Any, Any], time: Time) -> None:
+    """Let records be postponed, as if one had been decided just now."""
+    assert not runtime._hosted[0].postponed.takes(time.passed_ms)
+
+
 class World:
     """A coordinator of three ids, a partition, and the clients."""
 
@@ -169,6 +174,7 @@ class World:
         self.runtime.elected(0, self.log)
         while self.runtime.loading:  # noqa: ASYNC110
             await asyncio.sleep(0)
+        busy(self.runtime, self.time)
 
     async def take(self, step: Step) -> None:
         kind, *rest = step
@@ -364,6 +370,7 @@ def states(here: Transactions) -> list[list[str]]:
 async def postponed(**options: Any) -> tuple[Transactions, Producer]:
     """Return a coordinator whose transaction is complete, but not yet in the log."""
     here = await Transactions(version=TV0, **options).load()
+    busy(here.runtime, here.time)
     producer = here.ongoing(version=TV0)
     here.end(producer, version=TV0)
     here.mark()
@@ -461,16 +468,25 @@ async def test_refused_records_are_written_again_by_the_timer() -> None:
     assert (here.coordinator.refused_ends(), here.time.running) == (0, 0)
 
 
+async def busy_host(log: FakeLog | None = None) -> Host:
+    host = Host()
+    host.log = log or host.log
+    await host.load()
+    busy(host.runtime, host.time)
+    return host
+
+
 def postpone(host: Host, number: int) -> object:
     return host.runtime.write(0, KEY, lambda *_: Decision(None, [number], postpones=True))
 
 
 async def test_log_that_refuses_takes_no_further_postponed_records() -> None:
-    host = await Host().load()
+    host = await busy_host()
     postpone(host, 1)
     host.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
     host.time.pass_ms(DELAY_MS)
-    assert code_of(lambda: postpone(host, 2)) == "COORDINATOR_NOT_AVAILABLE"
+    for _ in range(2):
+        assert code_of(lambda: postpone(host, 2)) == "COORDINATOR_NOT_AVAILABLE"
     assert (host.numbers, host.runtime.postponed_and_refused()) == ([1], 1)
     host.log.refusal = None
     host.write(3)
@@ -488,8 +504,22 @@ async def test_record_that_is_refused_alone_leaves_the_postponed_one_written() -
     assert states(here) == [["PrepareCommit"], ["CompleteCommit"], ["Ongoing"]]
 
 
-async def test_oldest_postponed_record_decides_when_they_are_written() -> None:
+async def test_records_that_are_far_apart_are_written_at_once() -> None:
+    """Otherwise each would wake an idle broker."""
     host = await Host().load()
+    for number in range(3):
+        postpone(host, number)
+        assert host.log.record_count == number + 1
+        assert host.time.running == 0
+        host.time.pass_ms(DELAY_MS)
+    postpone(host, 3)
+    host.time.pass_ms(DELAY_MS - 1)
+    postpone(host, 4)
+    assert (host.log.record_count, host.numbers) == (4, [0, 1, 2, 3, 4])
+
+
+async def test_oldest_postponed_record_decides_when_they_are_written() -> None:
+    host = await busy_host()
     postpone(host, 1)
     host.time.pass_ms(DELAY_MS - 1)
     postpone(host, 2)
@@ -499,10 +529,7 @@ async def test_oldest_postponed_record_decides_when_they_are_written() -> None:
 
 
 async def test_postponed_records_that_are_too_large_together_are_written_one_by_one() -> None:
-    host = await Host().load()
-    host.log = FailingLog(small_only=True)
-    host.runtime.elected(0, host.log)
-    await host.load()
+    host = await busy_host(FailingLog(small_only=True))
     postpone(host, 1)
     postpone(host, 2)
     host.time.pass_ms(DELAY_MS)
@@ -511,7 +538,7 @@ async def test_postponed_records_that_are_too_large_together_are_written_one_by_
 
 
 async def test_many_postponed_records_are_written_at_once() -> None:
-    host = await Host().load()
+    host = await busy_host()
     for number in range(AT_ONCE - 1):
         postpone(host, number)
     assert host.log.batches == []
@@ -533,7 +560,7 @@ async def test_many_postponed_records_are_written_at_once() -> None:
     ids=["record", "records", "producer", "marker", "in steps"],
 )
 async def test_every_append_writes_postponed_records_first(write: Callable[[Host], object]) -> None:
-    host = await Host().load()
+    host = await busy_host()
     postpone(host, 1)
     assert host.log.batches == []
     write(host)
@@ -543,7 +570,7 @@ async def test_every_append_writes_postponed_records_first(write: Callable[[Host
 
 
 async def test_replay_that_fails_is_not_written() -> None:
-    host = await Host().load()
+    host = await busy_host()
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
         postpone(host, 666)
     assert host.log.batches == []

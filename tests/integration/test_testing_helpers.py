@@ -9,14 +9,13 @@ from typing import Any
 import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource
 from kafka import KafkaConsumer
 
 from barnabas.client.cluster import Cluster as Client
 from barnabas.protocol.messages import metadata
 from barnabas.testing import Broker, Cluster, allow
 from tests.integration.one_request import in_thread
-from tests.support.waiting import until
 
 DEADLINE = 20.0
 
@@ -74,19 +73,6 @@ async def test_created_topic_is_known_to_every_broker() -> None:
                 (topic,) = (await client.ask(metadata.API, request, node=late)).topics
             assert topic.error_code == 0
             assert topic.partitions[0].leader_id in cluster.broker_ids
-
-
-def test_topic_that_not_every_broker_knows_exists() -> None:
-    with Cluster() as cluster:
-        # Helpers ask the first broker first.
-        if cluster.controller == 1:
-            cluster.expire_session(1)
-            until(lambda: cluster.controller != 1)
-        cluster.wait_until_in_sync()
-        with cluster.delay("UpdateMetadata", 0.5, broker=1):
-            admin = AdminClient({"bootstrap.servers": cluster.address_of(2)})
-            admin.create_topics([NewTopic("new", 1, 3)])["new"].result(DEADLINE)
-            assert cluster.records("new") == []
 
 
 def test_clients_read_what_the_helper_produces(brokers: Broker | Cluster) -> None:

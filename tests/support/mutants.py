@@ -27,7 +27,8 @@ def mutated(function: Callable[..., Any], old: str, new: str) -> CodeType:
     """Return the code of a function in whose source `new` has taken the place of `old`."""
     assert isinstance(function, FunctionType)
     source = textwrap.dedent(inspect.getsource(function)).removeprefix("@property\n")
-    pattern = r"\s+".join(map(re.escape, old.split()))
+    # Line breaks and indentation count only where `old` has those of the source.
+    pattern = re.escape(old) if old in source else r"\s+".join(map(re.escape, old.split()))
     source, found = re.subn(pattern, lambda _: new, source)
     assert found == 1, f"{function.__qualname__} has {old!r} {found} times"
     names: dict[str, Any] = dict(function.__globals__)

@@ -265,6 +265,10 @@ class Twins:
 
     def state(self) -> dict[str, object]:
         """Compare the states, and return it."""
+        for side in self.sides:
+            runtime = side.broker._coordination.transactions.coordinator._runtime
+            for hosted in runtime._hosted.values():
+                hosted.postponed.write()
         fast, plain = [side.state() for side in self.sides]
         differ = {
             key: (fast.get(key), plain.get(key))

@@ -22,6 +22,7 @@ from barnabas.broker.transactions.marker_frames import ACCEPTED
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.verification_frames import VerificationFrames, request_of
 from barnabas.broker.transactions.verification_request import VerificationRequest
+from barnabas.coordinator import postponed
 from barnabas.coordinator.transaction import partitions as rules
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer
@@ -404,6 +405,14 @@ MUTANTS = (
         FENCED,
     ),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def completions_at_once() -> Iterator[None]:
+    """Postpone no completion: a broker without fast paths never does, and the logs are compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postponed, "DELAY_MS", 0)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

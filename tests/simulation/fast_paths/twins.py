@@ -12,7 +12,6 @@ from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.dispatch import Part
 from barnabas.client.connection import Connection
-from barnabas.coordinator import postponed
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages import (
     create_topics,
@@ -66,10 +65,6 @@ def frame(
     header = struct.pack(">hhih", API.key, version, number, length) + (client_id or b"")
     tags = b"\0" if API.is_flexible(version) else b""
     return header + tags + encode(request, version)
-
-
-# Completions are written at once on both sides: only one of them would postpone them.
-postponed.DELAY_MS = -1  # type: ignore[misc]
 
 
 class Wire(asyncio.Protocol):

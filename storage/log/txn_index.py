@@ -6,7 +6,7 @@ all big-endian, in the order of their markers. The file is created with the firs
 transaction of its segment; most segments have none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -41,17 +41,7 @@ def encode(txn: AbortedTxn) -> bytes:
 
 def decode(data: bytes, *, base_offset: int = 0) -> list[AbortedTxn]:
     """Return the entries of a segment's index; raises CorruptTxnIndexError."""
-    if len(data) % ENTRY_SIZE:
-        raise CorruptTxnIndexError(f"{len(data)} bytes: not a multiple of {ENTRY_SIZE}")
-    entries = []
-    for version, *fields in _ENTRY.iter_unpack(data):
-        txn = AbortedTxn(*fields)
-        if version != _VERSION:
-            raise CorruptTxnIndexError(f"unknown version {version}")
-        if txn.last_offset < base_offset or txn.first_offset > txn.last_offset:
-            raise CorruptTxnIndexError(f"{txn} does not belong to the segment at {base_offset}")
-        entries.append(txn)
-    return entries
+    return list(map(AbortedTxn._make, _entries(data, base_offset)))
 
 
 def search(
@@ -64,18 +54,27 @@ def search(
     later also began later. An index may have very many entries: only those that overlap become
     objects. Raises CorruptTxnIndexError.
     """
-    if len(data) % ENTRY_SIZE:
-        raise CorruptTxnIndexError(f"{len(data)} bytes: not a multiple of {ENTRY_SIZE}")
     found = []
-    for fields in _ENTRY.iter_unpack(data):
-        version, _, first_offset, last_offset, last_stable_offset = fields
-        if version != _VERSION or last_offset < base_offset or first_offset > last_offset:
-            decode(_ENTRY.pack(*fields), base_offset=base_offset)
+    for entry in _entries(data, base_offset):
+        _, first_offset, last_offset, last_stable_offset = entry
         if last_offset >= fetch_offset and first_offset < upper_bound:
-            found.append(AbortedTxn(*fields[1:]))
+            found.append(AbortedTxn(*entry))
         if last_stable_offset >= upper_bound:
             return found, True
     return found, False
+
+
+def _entries(data: bytes, base_offset: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the fields of each `AbortedTxn`; raises CorruptTxnIndexError."""
+    if len(data) % ENTRY_SIZE:
+        raise CorruptTxnIndexError(f"{len(data)} bytes: not a multiple of {ENTRY_SIZE}")
+    for version, producer_id, first, last, last_stable in _ENTRY.iter_unpack(data):
+        if version != _VERSION:
+            raise CorruptTxnIndexError(f"unknown version {version}")
+        if last < base_offset or first > last:
+            txn = AbortedTxn(producer_id, first, last, last_stable)
+            raise CorruptTxnIndexError(f"{txn} does not belong to the segment at {base_offset}")
+        yield producer_id, first, last, last_stable
 
 
 class TxnIndexFile:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ from barnabas.config.properties import parse_properties
 if TYPE_CHECKING:
     from barnabas.client.connection import Connect
 
+UNHEALTHY: Final = 3
+"""The exit code of a check that has found a problem."""
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 

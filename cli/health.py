@@ -4,14 +4,14 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from barnabas.cli.commands.log_dirs import ONLINE, directories
+from barnabas.cli.transactions.stuck import held_back
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.connection import BrokerUnreachable
-from barnabas.client.offsets import LATEST, find_offsets
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
-from barnabas.protocol.config_resources import ResourceType
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
 HELD_BACK_MS: Final = 60_000
@@ -47,8 +47,7 @@ async def _partitions(cluster: Cluster) -> list[Problem]:
         lacking = list(_lacking(cluster, topic))
         if not lacking:
             continue
-        entries = await Admin(cluster).describe_configs(ResourceType.TOPIC, topic.name)
-        min_isr = next(int(e.value or 1) for e in entries if e.name == "min.insync.replicas")
+        min_isr = await Admin(cluster).min_isr(topic.name)
         for partition, leader, replicas, isr in lacking:
             running = moving.get(TopicPartition(topic.name, partition))
             missing = replicas - isr - set(running.adding if running is not None else ())
@@ -75,34 +74,29 @@ def _lacking(cluster: Cluster, topic: TopicInfo) -> Iterator[tuple[int, int, set
 
 async def _directories(cluster: Cluster, node: int) -> list[Problem]:
     try:
-        directories = await Admin(cluster).describe_log_dirs(node)
+        found = await directories(cluster, node)
     except (BrokerUnreachable, OSError, TimeoutError) as error:
         return [Problem("brokers", f"broker {node}", f"not reached: {error}")]
     except KafkaError as error:
         return [Problem("directories", f"broker {node}", str(error))]
     return [
-        Problem("directories", f"broker {node}", f"{each.log_dir}: {_text(each.error_code)}")
-        for each in directories
-        if each.error_code
+        Problem("directories", f"broker {node}", f"{each['log_dir']}: {each['state']}")
+        for each in found
+        if each["state"] != ONLINE
     ]
-
-
-def _text(code: int) -> str:
-    return ErrorCode.of(code).text
 
 
 async def _held_back(cluster: Cluster) -> list[Problem]:
     """Return the partitions where no record was added to the oldest open transaction lately."""
-    wanted = {
-        TopicPartition(topic.name, row.partition_index): LATEST
-        for topic in cluster.topics.values()
-        for row in topic.description.partitions
-        if row.leader_id in cluster.nodes and not topic.is_internal
-    }
-    # First the ends: a transaction that commits between the two requests does not hold back.
-    ends = await find_offsets(cluster, wanted)
-    stable = await find_offsets(cluster, wanted, read_committed=True)
-    held = [key for key in wanted if stable[key].offset < ends[key].offset]
+    held = await held_back(
+        cluster,
+        [
+            TopicPartition(topic.name, row.partition_index)
+            for topic in cluster.topics.values()
+            for row in topic.description.partitions
+            if row.leader_id in cluster.nodes and not topic.is_internal
+        ],
+    )
     now_ms = time.time_ns() // 1_000_000
     return [
         Problem(
@@ -113,5 +107,5 @@ async def _held_back(cluster: Cluster) -> list[Problem]:
         )
         for each in await TransactionAdmin(cluster).open_in(held)
         if now_ms - each.last_timestamp > HELD_BACK_MS
-        and each.start_offset <= stable[each.topic_partition].offset
+        and each.start_offset <= held[each.topic_partition][0]
     ]

@@ -29,7 +29,7 @@ _KEY_UNITS: Final = (
 )
 _SIZE_KEYS: Final = (".bytes", ".buffer.size", "_byte_rate")
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)")
-TIMES: Final = "a date or time (2026-11-22, 2026-11-22T10:00Z), an age (-1h) or ms since 1970"
+TIMES: Final = "a date or time (2026-11-22, 2026-11-22T10:00Z), an age (-1h)"
 
 
 def parse_time(text: str, now_ms: int | None = None) -> int:
@@ -45,7 +45,7 @@ def parse_time(text: str, now_ms: int | None = None) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text} is not {TIMES}") from None
+        raise ValueError(f"{text} is not {TIMES} or ms since 1970") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)

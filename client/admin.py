@@ -200,6 +200,11 @@ class Admin:
         rows: list[describe_configs.DescribeConfigsResourceResult] = result.configs
         return rows
 
+    async def min_isr(self, topic: str) -> int:
+        """Return min.insync.replicas of a topic."""
+        entries = await self.describe_configs(ResourceType.TOPIC, topic)
+        return next(int(each.value or 1) for each in entries if each.name == "min.insync.replicas")
+
     async def alter_configs(
         self,
         kind: ResourceType,

@@ -4,9 +4,11 @@ from typing import Any
 
 import click
 
+from barnabas.cli.commands.log_dirs import ONLINE, directories
 from barnabas.cli.common import Target, cluster_options
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.protocol.messages.describe_cluster import DescribeClusterResponse
 
 
 @click.group()
@@ -18,9 +20,12 @@ def brokers() -> None:
 @cluster_options
 def list_brokers(target: Target) -> None:
     """List the live brokers with the partitions that they lead and have."""
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        return await broker_rows(cluster, await Admin(cluster).describe_cluster())
+
     target.show(
-        ["broker", "address", "rack", "controller", "leaders", "replicas"],
-        target.run(broker_rows),
+        ["broker", "address", "rack", "controller", "leaders", "replicas"], target.run(work)
     )
 
 
@@ -31,29 +36,24 @@ def describe(target: Target, broker: int) -> None:
     """Show a broker: address, rack, partitions and disk space."""
 
     async def work(cluster: Cluster) -> dict[str, Any]:
-        found = [row for row in await broker_rows(cluster) if row["broker"] == broker]
+        rows = await broker_rows(cluster, await Admin(cluster).describe_cluster())
+        found = [row for row in rows if row["broker"] == broker]
         if not found:
             raise click.ClickException(f"no live broker has the id {broker}")
-        directories = await Admin(cluster).describe_log_dirs(broker)
+        places = await directories(cluster, broker)
         return {
             **found[0],
-            "log_dirs": [each.log_dir for each in directories],
-            "offline_log_dirs": [each.log_dir for each in directories if each.error_code],
-            "bytes": sum(
-                row.partition_size
-                for each in directories
-                for topic in each.topics
-                for row in topic.partitions
-            ),
+            "log_dirs": [each["log_dir"] for each in places],
+            "offline_log_dirs": [each["log_dir"] for each in places if each["state"] != ONLINE],
+            "bytes": sum(each["bytes"] for each in places),
         }
 
     target.show_one(target.run(work))
 
 
-async def broker_rows(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return a row for each live broker, by id."""
+async def broker_rows(cluster: Cluster, described: DescribeClusterResponse) -> list[dict[str, Any]]:
+    """Return a row for each live broker, by id; the metadata of the cluster is refreshed."""
     await cluster.refresh()
-    described = await Admin(cluster).describe_cluster()
     rows = [row for topic in cluster.topics.values() for row in topic.description.partitions]
     return [
         {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from barnabas.cli.arguments import parse_pairs
-from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_LEVELS,
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 FIRST_ID = 1
 REPLICAS = 3
-UNHEALTHY: Final = 3
-"""The exit code for a cluster with problems."""
 _POLL_S: Final = 0.5
 
 
@@ -115,8 +113,8 @@ async def _info(cluster: "Cluster") -> dict[str, Any]:
     from barnabas.client.admin import Admin, finalized_features
     from barnabas.client.group_admin import GroupAdmin
 
-    rows = await broker_rows(cluster)
     described = await Admin(cluster).describe_cluster()
+    rows = await broker_rows(cluster, described)
     features = await finalized_features(cluster)
     topics = [topic for topic in cluster.topics.values() if not topic.is_internal]
     return {

@@ -157,7 +157,7 @@ def _parse_range(text: str) -> tuple[_Start, _Start | None]:
         if start is not None and until is not None:
             return start, until
     raise click.UsageError(
-        f"--from {text}: give beginning, end, an offset, -N, or {TIMES.replace('or ms', 'or @MS')}"
+        f"--from {text}: give beginning, end, an offset, -N, or {TIMES} or @MS since 1970"
     )
 
 

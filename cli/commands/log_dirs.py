@@ -18,6 +18,8 @@ _DIRECTORIES = ["broker", "log_dir", "state", "replicas", "bytes", "total_bytes"
 _REPLICAS = ["broker", "topic", "partition", "log_dir", "state", "bytes", "lag"]
 _POLL_SECONDS = 0.5
 _MOVING = "moving here"
+ONLINE = "online"
+"""The state of a log directory without a failure."""
 
 Rows = list[dict[str, Any]]
 
@@ -36,7 +38,7 @@ def describe(target: Target, named: list[PartitionArgument], broker: int | None)
 
     async def work(cluster: Cluster) -> Rows:
         if not named:
-            return await _directories(cluster, broker)
+            return await directories(cluster, broker)
         return await _replicas(cluster, await partitions_of(cluster, named), broker)
 
     target.show(_REPLICAS if named else _DIRECTORIES, target.run(work))
@@ -99,12 +101,13 @@ async def _brokers(cluster: Cluster, broker: int | None) -> list[int]:
     return sorted(cluster.nodes)
 
 
-async def _directories(cluster: Cluster, broker: int | None) -> Rows:
+async def directories(cluster: Cluster, broker: int | None) -> Rows:
+    """Return a row for each log directory, of one broker or of all."""
     return [
         {
             "broker": node,
             "log_dir": each.log_dir,
-            "state": ErrorCode.of(each.error_code).text if each.error_code else "online",
+            "state": ErrorCode.of(each.error_code).text if each.error_code else ONLINE,
             "replicas": sum(len(topic.partitions) for topic in each.topics),
             "bytes": sum(row.partition_size for topic in each.topics for row in topic.partitions),
             "total_bytes": each.total_bytes,

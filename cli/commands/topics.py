@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from barnabas.cli.arguments import parse_configs, parse_offset_or_time
-from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
@@ -23,8 +23,6 @@ _UNDER_REPLICATED, _UNDER_MIN_ISR, _AT_MIN_ISR, _UNAVAILABLE = _FILTERS = (
     "at-min-isr",
     "unavailable",
 )
-UNHEALTHY: Final = 3
-"""The exit code of a check that has found something."""
 _PATTERN: Final = frozenset("*?[")
 """Characters that no name of a topic has."""
 _UNHEALTHY_COLUMNS = ["topic", "partition", "leader", "replicas", "isr", "lacks"]
@@ -127,7 +125,7 @@ async def _find_unhealthy(
     for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name):
         min_isr = None
         if _UNDER_MIN_ISR in filters or _AT_MIN_ISR in filters:
-            min_isr = await _min_isr(cluster, topic.name)
+            min_isr = await Admin(cluster).min_isr(topic.name)
         for row in sorted(topic.description.partitions, key=lambda row: row.partition_index):
             running = moving.get(TopicPartition(topic.name, row.partition_index))
             replicas = set(row.replica_nodes) - set(running.adding if running is not None else ())
@@ -150,11 +148,6 @@ async def _find_unhealthy(
                     }
                 )
     return rows
-
-
-async def _min_isr(cluster: Cluster, topic: str) -> int:
-    entries = await Admin(cluster).describe_configs(ResourceType.TOPIC, topic)
-    return next(int(each.value or 1) for each in entries if each.name == "min.insync.replicas")
 
 
 @topics.command()

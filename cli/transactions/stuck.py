@@ -73,18 +73,13 @@ async def stuck_partitions(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, now_ms: int
 ) -> list[StuckPartition]:
     """Return those of `partitions` whose last stable offset is below the high watermark."""
-    wanted = dict.fromkeys(partitions, LATEST)
-    # First the ends: a transaction that commits between the two requests must not look stuck.
-    ends = await find_offsets(cluster, wanted)
-    stable = await find_offsets(cluster, wanted, read_committed=True)
-    held = [each for each in wanted if stable[each].offset < ends[each].offset]
+    held = await held_back(cluster, partitions)
     oldest: dict[TopicPartition, OpenTransaction] = {}
     for each in await TransactionAdmin(cluster).open_in(held):
         oldest.setdefault(each.topic_partition, each)
     sources = _Sources(cluster, {each.producer_id for each in oldest.values()})
     found = []
-    for partition in held:
-        at, end = stable[partition].offset, ends[partition].offset
+    for partition, (at, end) in held.items():
         blocking = oldest.get(partition)
         if blocking is None or blocking.start_offset > at:
             found.append(_unreplicated(partition, at, end))
@@ -92,6 +87,21 @@ async def stuck_partitions(
             diagnosis = _Diagnosis(cluster, sources, blocking, now_ms)
             found.append(await diagnosis.result(at, end))
     return found
+
+
+async def held_back(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return last stable offset and high watermark of partitions where they differ."""
+    wanted = dict.fromkeys(partitions, LATEST)
+    # First the ends: a transaction that commits between the two requests holds nothing back.
+    ends = await find_offsets(cluster, wanted)
+    stable = await find_offsets(cluster, wanted, read_committed=True)
+    return {
+        each: (stable[each].offset, ends[each].offset)
+        for each in wanted
+        if stable[each].offset < ends[each].offset
+    }
 
 
 def _unreplicated(partition: TopicPartition, stable: int, end: int) -> StuckPartition:

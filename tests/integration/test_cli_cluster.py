@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +17,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cli(
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-    tmp_path: Path,
-) -> Cli:
-    return Cli(cluster.bootstrap_servers, (monkeypatch, capfdbinary), tmp_path)
+def servers(cluster: Cluster) -> str:
+    return cluster.bootstrap_servers
 
 
 def problems(cli: Cli, *arguments: str) -> list[tuple[str, str, str]]:

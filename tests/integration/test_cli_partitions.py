@@ -20,13 +20,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cli(
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-    tmp_path: Path,
-) -> Cli:
-    return Cli(cluster.bootstrap_servers, (monkeypatch, capfdbinary), tmp_path)
+def servers(cluster: Cluster) -> str:
+    return cluster.bootstrap_servers
 
 
 def plan(path: Path, topic: str, *replicas: list[int]) -> str:

@@ -7,10 +7,10 @@ whether its epoch is known, the rules of the authorizer, and whether each marker
 written and committed at once.
 """
 
-from struct import Struct
 from typing import Final, NamedTuple
 
-from barnabas.broker.fast_paths.wire import CONTENT_AT, LENGTH, answer_header
+from barnabas.broker.fast_paths.entries import FEW, EntriesFastPath, place_of_body
+from barnabas.broker.fast_paths.wire import answer_header
 from barnabas.broker.handlers.write_txn_markers import API
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Part
@@ -23,7 +23,6 @@ from barnabas.broker.transactions.marker_frames import (
 )
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
-from barnabas.protocol.codec import encode
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
@@ -32,19 +31,11 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.topic_partition import TopicPartition
 
-FEW: Final = 16
-"""The markers of a request that is served in one step."""
-MOST: Final = 1024
-"""The partitions that a connection remembers."""
-COST: Final = 4
-"""The requests after which another partition may take the place of one of those."""
 _NAME_AT: Final = MARKER_HEAD.size + 1
 """The place in a marker of the length of its topic's name, behind the number of topics."""
 _BESIDE_NAME: Final = 14
 """The bytes of a marker for one partition behind MARKER_HEAD, without the characters of the
 name."""
-_START: Final = Struct(">ii")
-_correlation_id: Final = Struct(">4xi").unpack_from
 
 
 class _Known(NamedTuple):
@@ -57,41 +48,26 @@ class _Known(NamedTuple):
     """The bytes of the result without an error, behind the producer id."""
 
 
-class MarkersFastPath:
-    """The fast path of one connection."""
+class MarkersFastPath(EntriesFastPath[_Known]):
+    """The fast path of one connection. Partitions are known by the bytes of a marker behind
+    MARKER_HEAD."""
 
     def __init__(self, writer: MarkerWriter, origins: MarkerOrigins, version: int) -> None:
+        super().__init__(version)
         self._writer = writer
         self._origins = origins
-        self._version = version
-        self._context: RequestContext | None = None
-        """The context of the last request that was remembered. Its connection and its client id
-        are those of each request with the same `_head`."""
-        self._head = b""
-        """The bytes between the correlation id and the markers."""
-        self._standing: object = None
-        """The rules by which that request was allowed."""
         self._answer_header = answer_header(API, version)
-        self._known: dict[bytes, _Known] = {}
-        """The partitions by the bytes of a marker behind MARKER_HEAD."""
-        self._credit = COST
 
     def serve(self, frame: memoryview, _received_ms: int) -> list[Part] | None:
         """Write markers that are certainly written at once; return the answer, else None."""
-        context = self._context
         data = bytes(frame)
-        if context is None or not data.startswith(self._head, CONTENT_AT):
-            return None
-        asker = context.asker
-        if asker is not None and (self._standing is None or asker.standing() is not self._standing):
-            return None
-        pos, end = CONTENT_AT + len(self._head), len(data)
-        if pos >= end or not 1 < data[pos] <= FEW + 1:
+        pos, end, context = self._begin(data), len(data), self._context
+        if not pos or context is None:
             return None
         count = data[pos] - 1
         writes: list[MarkerWrite] = []
         codes: list[ErrorCode] = []
-        results = [data[pos : pos + 1]]
+        results = [self._answer_header, data[pos : pos + 1]]
         pos += 1
         for _ in range(count):
             if pos + _NAME_AT >= end:
@@ -118,11 +94,8 @@ class MarkersFastPath:
             # A marker is fenced, or a disk has failed. The handler says so; a marker that is
             # written twice ends nothing the second time.
             return None
-        self._credit += 1
         results.append(NO_TAGS)
-        content = self._answer_header + b"".join(results)
-        (correlation_id,) = _correlation_id(data)
-        return [_START.pack(LENGTH.size + len(content), correlation_id) + content]
+        return self._answer(data, results)
 
     def learn(
         self,
@@ -135,10 +108,8 @@ class MarkersFastPath:
         self._credit += 1
         if self._version != VERSION or not context.inter_broker or len(request.markers) > FEW:
             return
-        body = encode(request, VERSION)
-        body_at = len(frame) - len(body)
-        # Only then the markers are certainly where they are expected.
-        if body_at < CONTENT_AT or frame[body_at:] != body:
+        body_at = place_of_body(frame, request, VERSION)
+        if not body_at:
             return
         found = {}
         for marker, result in zip(request.markers, response.markers, strict=True):
@@ -154,13 +125,6 @@ class MarkersFastPath:
             behind, answer = marker_bytes(place, epoch, version)
             if len(behind) == _BESIDE_NAME + len(place.topic.encode()):
                 found[behind] = _Known(place, epoch, version, answer)
-        if len(self._known) + len(found) > MOST:
-            # A coordinator of very many partitions would remember each in vain.
-            if self._credit < MOST * COST:
-                return
-            self._known.clear()
-            self._credit = 0
-        self._known.update(found)
-        self._context = context
-        self._head = bytes(frame[CONTENT_AT:body_at])
-        self._standing = None if context.asker is None else context.asker.standing()
+        if self._has_room(len(found)):
+            self._known.update(found)
+            self._remember(frame, body_at, context)

@@ -6,10 +6,10 @@ is asked for each time too: the partitions in the metadata, the rules of the aut
 each answer is certain.
 """
 
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from barnabas.broker.fast_paths.wire import CONTENT_AT, LENGTH, answer_header
+from barnabas.broker.fast_paths.entries import FEW, EntriesFastPath, place_of_body
+from barnabas.broker.fast_paths.wire import answer_header
 from barnabas.broker.handlers.add_partitions_to_txn import API, Parts
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Part
@@ -23,23 +23,14 @@ from barnabas.broker.transactions.verification_frames import (
 )
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
-from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-FEW: Final = 16
-"""The transactions of a request that is served in one step, and the partitions of one of them."""
-MOST: Final = 1024
-"""The transactions that a connection remembers."""
 ALTERNATIVES: Final = 4
 """The questions about one transactional id that are remembered."""
-COST: Final = 4
-"""The requests after which another transaction may take the place of one of those."""
-_START: Final = Struct(">ii")
-_correlation_id: Final = Struct(">4xi").unpack_from
 
 
 class _Known(NamedTuple):
@@ -55,33 +46,19 @@ class _Known(NamedTuple):
     """The bytes of the result if no partition is refused."""
 
 
-class VerificationsFastPath:
-    """The fast path of one connection."""
+class VerificationsFastPath(EntriesFastPath[list[_Known]]):
+    """The fast path of one connection. Questions are known by the bytes of the transactional id."""
 
     def __init__(self, parts: Parts, version: int) -> None:
+        super().__init__(version)
         self._parts = parts
-        self._version = version
-        self._context: RequestContext | None = None
-        self._head = b""
-        """The bytes between the correlation id and the transactions."""
-        self._standing: object = None
-        """The rules by which the last request that was remembered was allowed."""
         self._answer_head = answer_header(API, version) + ANSWER_HEAD
-        self._known: dict[bytes, list[_Known]] = {}
-        """The questions by the bytes of the transactional id."""
-        self._credit = COST
 
     def serve(self, frame: memoryview, _received_ms: int) -> list[Part] | None:
         """Answer questions that are certainly answered without an error, else return None."""
-        context = self._context
         data = bytes(frame)
-        if context is None or not data.startswith(self._head, CONTENT_AT):
-            return None
-        asker = context.asker
-        if asker is not None and (self._standing is None or asker.standing() is not self._standing):
-            return None
-        pos, end = CONTENT_AT + len(self._head), len(data)
-        if pos >= end or not 1 < data[pos] <= FEW + 1:
+        pos, end = self._begin(data), len(data)
+        if not pos:
             return None
         count = data[pos] - 1
         asked: list[tuple[_Known, Producer]] = []
@@ -100,11 +77,8 @@ class VerificationsFastPath:
             pos += len(known.behind)
         if data[pos:] != NO_TAGS or not self._answers(asked):
             return None
-        self._credit += 1
         results.append(NO_TAGS)
-        content = b"".join(results)
-        (correlation_id,) = _correlation_id(data)
-        return [_START.pack(LENGTH.size + len(content), correlation_id) + content]
+        return self._answer(data, results)
 
     def _question(self, key: bytes, data: bytes, pos: int) -> _Known | None:
         for known in self._known.get(key, ()):
@@ -156,10 +130,8 @@ class VerificationsFastPath:
         self._credit += 1
         if self._version != VERSION or response.error_code or len(request.transactions) > FEW:
             return
-        body = encode(request, VERSION)
-        body_at = len(frame) - len(body)
-        # Only then the transactions are certainly where they are expected.
-        if body_at < CONTENT_AT or frame[body_at:] != body:
+        body_at = place_of_body(frame, request, VERSION)
+        if not body_at:
             return
         if any(
             each.partition_error_code
@@ -171,19 +143,13 @@ class VerificationsFastPath:
         found = [(id_bytes(each.transactional_id), _known(each)) for each in request.transactions]
         if any(not key or known is None for key, known in found):
             return
-        if len(self._known) + len(found) > MOST:
-            # A leader of very many transactions would remember each in vain.
-            if self._credit < MOST * COST:
-                return
-            self._known.clear()
-            self._credit = 0
+        if not self._has_room(len(found)):
+            return
         for key, known in found:
             assert known is not None
             others = [each for each in self._known.get(key, ()) if each.behind != known.behind]
             self._known[key] = [known, *others[: ALTERNATIVES - 1]]
-        self._context = context
-        self._head = bytes(frame[CONTENT_AT:body_at])
-        self._standing = None if context.asker is None else context.asker.standing()
+        self._remember(frame, body_at, context)
 
 
 def _known(asked: Any) -> _Known | None:

@@ -13,11 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fast_paths.verifications import (
-    ALTERNATIVES,
-    FEW,
-    VerificationsFastPath,
-)
+from barnabas.broker.fast_paths.entries import FEW, EntriesFastPath
+from barnabas.broker.fast_paths.verifications import ALTERNATIVES, VerificationsFastPath
 from barnabas.broker.transactions.marker_frames import ACCEPTED
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.verification_frames import VerificationFrames, request_of
@@ -364,6 +361,7 @@ def test_long_transactional_id_is_encoded() -> None:
     assert VerificationFrames().of([question]) is None
 
 
+BEGIN = EntriesFastPath._begin
 SERVE, LEARN = VerificationsFastPath.serve, VerificationsFastPath.learn
 ANSWERS, FIND = VerificationsFastPath._answers, VerificationsFastPath._question
 ODD, RULES = "test_odd_bytes_are_left_to_the_handler", "test_changed_rules_are_noticed"
@@ -372,11 +370,11 @@ FENCED = "test_fenced_producer_and_ended_transaction_are_refused"
 ADDED = "test_added_partitions_are_added_by_the_fast_path"
 OLDER = "test_older_version_and_refused_questions_are_not_remembered"
 MUTANTS = (
-    Mutant(SERVE, " or not data.startswith(self._head, CONTENT_AT)", "", ODD),
-    Mutant(SERVE, "asker.standing() is not self._standing", "False", RULES),
-    Mutant(SERVE, "self._standing is None or ", "", RULES),
+    Mutant(BEGIN, " or not data.startswith(self._head, CONTENT_AT)", "", ODD),
+    Mutant(BEGIN, "asker.standing() is not self._standing", "False", RULES),
+    Mutant(BEGIN, "self._standing is None or ", "", RULES),
     Mutant(
-        SERVE, "<= FEW + 1", "<= 100", "test_questions_above_the_limits_are_left_to_the_handler"
+        BEGIN, "<= FEW + 1", "<= 100", "test_questions_above_the_limits_are_left_to_the_handler"
     ),
     Mutant(SERVE, "data[pos:] != NO_TAGS or ", "", ODD),
     Mutant(SERVE, " or not self._answers(asked)", "", FENCED),

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fast_paths.markers import FEW, MarkersFastPath
+from barnabas.broker.fast_paths.entries import FEW, EntriesFastPath
+from barnabas.broker.fast_paths.markers import MarkersFastPath
 from barnabas.broker.handlers import write_txn_markers as handler
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Part
@@ -454,7 +455,8 @@ def test_requests_put_together_equal_encoded_ones(markers: Any) -> None:
     assert frames.decode(encode(answer, VERSION), 0) == answer
 
 
-SERVE, LEARN, ACCEPTS = MarkersFastPath.serve, MarkersFastPath.learn, MarkerWriter.accepts
+BEGIN, ACCEPTS = EntriesFastPath._begin, MarkerWriter.accepts
+SERVE, LEARN = MarkersFastPath.serve, MarkersFastPath.learn
 ODD, RULES = (
     "test_other_client_id_and_odd_bytes_are_left_to_the_handler",
     "test_changed_rules_are_noticed",
@@ -467,11 +469,11 @@ LEADERSHIP, LIMIT = (
 FENCED = "test_fenced_marker_is_refused_alone_and_among_others"
 CLIENTS = "test_request_of_a_client_and_of_another_version_is_not_remembered"
 MUTANTS = (
-    Mutant(SERVE, " or not data.startswith(self._head, CONTENT_AT)", "", ODD),
-    Mutant(SERVE, "asker.standing() is not self._standing", "False", RULES),
-    Mutant(SERVE, "self._standing is None or ", "", RULES),
-    Mutant(SERVE, "<= FEW + 1", "<= 100", LIMIT),
-    Mutant(SERVE, "pos >= end or ", "", ODD),
+    Mutant(BEGIN, " or not data.startswith(self._head, CONTENT_AT)", "", ODD),
+    Mutant(BEGIN, "asker.standing() is not self._standing", "False", RULES),
+    Mutant(BEGIN, "self._standing is None or ", "", RULES),
+    Mutant(BEGIN, "<= FEW + 1", "<= 100", LIMIT),
+    Mutant(BEGIN, "pos >= len(data) or ", "", ODD),
     Mutant(SERVE, "if pos + _NAME_AT >= end:", "if False:", ODD),
     Mutant(SERVE, "known is None or ", "", UNKNOWN),
     Mutant(SERVE, " or outcome > 1", "", ODD),

@@ -3,10 +3,12 @@
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
+
+import pytest
 
 
 class Mutant(NamedTuple):
@@ -47,3 +49,13 @@ def installed(mutant: Mutant) -> Iterator[None]:
         yield
     finally:
         function.__code__ = sound
+
+
+def require_found(mutant: Mutant, tests: Mapping[str, Any]) -> None:
+    """Fail unless the test of a mutant, by its name in `tests`, fails or breaks off."""
+    with installed(mutant):
+        try:
+            tests[mutant.found_by](*mutant.arguments)
+        except Exception:
+            return
+    pytest.fail(f"{mutant.found_by} does not miss {mutant.title!r}")

@@ -1,11 +1,9 @@
 """The checks of postponed records, each with what finds it missing: a test or a story."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 from barnabas.coordinator.hosted_shard import HostedShard
 from barnabas.coordinator.postponed import PostponedRecords
 from barnabas.coordinator.transaction import ending, partitions
+from tests.support.mutants import Mutant
 
 STORIES = {
     "delay": [("begin", "x"), ("end", "x", True), ("mark",), ("begin", "x"), ("pass", 100)],
@@ -20,21 +18,6 @@ STORIES = {
     "resigned": [("begin", "x"), ("end", "x", False), ("mark",), ("resign",), ("begin", "x")],
 }  # fmt: skip
 """Lives of a coordinator by what happens to a completion that is postponed."""
-
-
-class Mutant(NamedTuple):
-    """A function with other text in its source, and what finds it: a test in
-    `test_postponed_records.py` with its arguments, or a story."""
-
-    function: Callable[..., Any]
-    old: str
-    new: str
-    found_by: str
-    arguments: tuple[Any, ...] = ()
-
-    @property
-    def title(self) -> str:
-        return f"{self.function.__qualname__}: {' '.join(self.old.split())}, {self.found_by}"
 
 
 ADD, BEFORE, WRITE = PostponedRecords.add, PostponedRecords.append_before, PostponedRecords.write

@@ -403,7 +403,11 @@ def _txn_offset_commit(parts: BrokerParts) -> txn_offset_commit.Parts:
 
 
 def _write_txn_markers(parts: BrokerParts) -> write_txn_markers.Parts:
-    return write_txn_markers.Parts(parts.transactions.writer, parts.transactions.origins)
+    return write_txn_markers.Parts(
+        parts.transactions.writer,
+        parts.transactions.origins,
+        parts.config().transaction_refuse_future_markers,
+    )
 
 
 def _write_txn_markers_fast_path(parts: BrokerParts) -> MakeFastPath:

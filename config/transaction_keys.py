@@ -44,6 +44,12 @@ class TransactionKeys(Table):
         "Let leaders verify the first record of a transaction with the coordinator (KIP-890).",
         update=Update.CLUSTER_WIDE,
     )
+    transaction_refuse_future_markers = boolean(
+        True,
+        "Refuse a marker that an operator sends (WriteTxnMarkers on a listener for clients) with "
+        "an epoch of the producer or of its coordinator above the last one that the partition "
+        "knows: it would fence them.",
+    )
     transaction_remove_expired_transaction_cleanup_interval_ms = integer(
         3_600_000, "Interval of the check for expired transactional ids.", at_least=1
     )

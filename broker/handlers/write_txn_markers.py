@@ -4,7 +4,8 @@ An operator's marker (KIP-664) ends a transaction in one partition, without its 
 by partition as in `MarkerWriter.write`. A coordinator may also get REQUEST_TIMED_OUT: many
 transactions share its request, and a partition with slow followers must not delay the others. The
 marker may be committed all the same, and a second one does no harm. On the inter-broker listener a
-coordinator epoch that no coordinator has yet is answered COORDINATOR_NOT_AVAILABLE.
+coordinator epoch that no coordinator has yet is answered COORDINATOR_NOT_AVAILABLE. An operator's
+marker has the epochs that DescribeProducers shows, or 0: a newer one is INVALID_REQUEST.
 """
 
 # The annotations of nested functions would be evaluated at each call.
@@ -46,6 +47,8 @@ class Parts(NamedTuple):
 
     writer: MarkerWriter
     origins: MarkerOrigins
+    refuse_future: bool
+    """Whether operators' markers may not have epochs that the partition does not know."""
 
 
 def handle(
@@ -72,8 +75,7 @@ def _write(
         return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
     response = yield from _results(request, ErrorCode.REQUEST_TIMED_OUT)
     open_results = _OpenResults(response, context.api_version)
-    origins = parts.origins if context.inter_broker else None
-    writes = yield from _writes(request, response, open_results, origins)
+    writes = yield from _writes(parts, request, response, open_results, context.inter_broker)
     for _ in parts.writer.write(writes):
         yield None
         # The coordinator may have sent the rest over a later connection meanwhile.
@@ -83,12 +85,14 @@ def _write(
 
 
 def _writes(
+    parts: Parts,
     request: WriteTxnMarkersRequest,
     response: WriteTxnMarkersResponse,
     results: _OpenResults,
-    origins: MarkerOrigins | None,
+    inter_broker: bool,
 ) -> Steps[list[MarkerWrite]]:
     writes: list[MarkerWrite] = []
+    refuse_future = parts.refuse_future and not inter_broker
     for marker, result in zip(request.markers, response.markers, strict=True):
         yield None
         end = TxnMarker(
@@ -98,7 +102,7 @@ def _writes(
             marker.transaction_result,
             marker.transaction_version,
         )
-        unknown_epoch = origins is not None and not origins.has_epoch(end.coordinator_epoch)
+        unknown_epoch = inter_broker and not parts.origins.has_epoch(end.coordinator_epoch)
         for topic in result.topics:
             yield None
             for each in topic.partitions:
@@ -107,6 +111,9 @@ def _writes(
                     each.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
                     continue
                 partition = TopicPartition(topic.name, each.partition_index)
+                if refuse_future and parts.writer.would_fence(partition, end):
+                    each.error_code = ErrorCode.INVALID_REQUEST
+                    continue
                 writes.append(MarkerWrite(partition, end, results.done(each)))
     return writes
 

@@ -97,6 +97,21 @@ class MarkerWriter:
         # The second of two markers would meet what the first one has left.
         return len(writes) == 1 or len(asked) == len(writes)
 
+    def would_fence(self, place: TopicPartition, marker: TxnMarker) -> bool:
+        """Return whether a marker would fence its producer or the coordinator: one of its epochs is
+        above the last one that the partition, if it is led here, knows.
+
+        Every producer begins with epoch 0 of both.
+        """
+        partition = self._replicas.find(place)
+        if partition is None or not partition.is_leader:
+            return False
+        last = partition.log.producers.entry(marker.producer_id)
+        epoch, coordinator = (
+            (0, 0) if last is None else (last.producer_epoch, last.coordinator_epoch)
+        )
+        return marker.producer_epoch > epoch or marker.coordinator_epoch > max(coordinator, 0)
+
     def _try(self, writes: list[MarkerWrite], write: Callable[[list[MarkerWrite]], Tell]) -> None:
         try:
             for _, marker, _ in writes:

@@ -44,6 +44,12 @@ LEADER, FOLLOWER, THIRD = 0, 1, 2
 TOPIC, APART = "t", "apart"
 GROUP, TRANSACTION = "g", "x"
 NEVER = 2**62
+REFUSED = {
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.INVALID_REQUEST,
+}
+"""The errors of markers that are not written."""
 CONFIGS = {
     "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 1,
@@ -432,15 +438,18 @@ async def transaction_forgeries(world: World) -> list[Forgery]:
     return found
 
 
-async def marker_forgeries(world: World) -> list[Forgery]:
-    """Return markers that no coordinator would write."""
+async def marker_forgeries(world: World, listener: str) -> list[Forgery]:
+    """Return markers that no coordinator would write, nor operators on their listener."""
     real = await world.transaction()
     found = []
-    for epoch, coordinator_epoch in (
+    epochs = [
         (real.producer_epoch, 2**31 - 1),
         (real.producer_epoch, 1),
         (real.producer_epoch - 1, 0),
-    ):
+    ]
+    if listener == CLIENTS:
+        epochs += [(real.producer_epoch + 1, 0), (2**15 - 1, 0)]
+    for epoch, coordinator_epoch in epochs:
         marker = write_txn_markers.WritableTxnMarker(
             producer_id=real.producer_id,
             producer_epoch=epoch,
@@ -472,11 +481,12 @@ async def test_forged_requests_change_nothing(world: World) -> None:
                 assert answer is not None, forgery.name
             assert world.of_brokers() == of_brokers, forgery.name
         assert await world.state() == before
-    for forgery in await marker_forgeries(world):
-        answer = await world.send(forgery, BROKERS)
-        result = answer.markers[0].topics[0].partitions[0]
-        assert result.error_code != ErrorCode.NONE, forgery.name
-        assert await world.state() == before, forgery.name
+    for listener in (CLIENTS, BROKERS):
+        for forgery in await marker_forgeries(world, listener):
+            answer = await world.send(forgery, listener)
+            result = answer.markers[0].topics[0].partitions[0]
+            assert result.error_code in REFUSED, forgery.name
+            assert await world.state() == before, forgery.name
     # The controller and the brokers do what they have put off before they create a topic.
     await world.create("later", LEADER, FOLLOWER, THIRD)
     after = await world.state()

@@ -113,7 +113,7 @@ class Node:
             self.cache,
         )
         origins = MarkerOrigins(self.cache)
-        marking = write_txn_markers.Parts(self.coordination.writer, origins)
+        marking = write_txn_markers.Parts(self.coordination.writer, origins, refuse_future=True)
         self.fast_paths: dict[int, MakeFastPath] = {
             # That of markers needs a log with files.
             add_partitions_to_txn.API.key: partial(VerificationsFastPath, adding)

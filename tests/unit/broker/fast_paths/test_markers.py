@@ -134,7 +134,7 @@ class Side:
         except Exception:
             return b"refused"
         answer, _ = taken(
-            handler.handle(handler.Parts(self.writer, self.origins), request, context)
+            handler.handle(handler.Parts(self.writer, self.origins, False), request, context)
         )
         if isinstance(answer, asyncio.Future):
             return b"waits"

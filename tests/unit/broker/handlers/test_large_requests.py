@@ -123,7 +123,7 @@ async def collaborator(module: ModuleType) -> Any:
         offset_fetch: lambda: offset_fetch.Parts(groups, cache, lambda: True),
         offset_delete: lambda: offset_delete.Parts(willing, known),
         txn_offset_commit: lambda: txn_offset_commit.Parts(groups, cache, pytest.fail),
-        write_txn_markers: lambda: write_txn_markers.Parts(writer, origins),
+        write_txn_markers: lambda: write_txn_markers.Parts(writer, origins, refuse_future=True),
     }
     return parts[module]()
 

@@ -89,6 +89,12 @@ class HelperWork(Calls):
         async with self._client() as client:
             return await lag(client, group, topic)
 
+    async def _to_read(self, group: str, topic: str | None) -> int:
+        from barnabas.testing.topics import to_read
+
+        async with self._client() as client:
+            return await to_read(client, group, topic)
+
     async def _wait_for_group(
         self, group: str, members: int | None, lag: int | None, timeout: float, seen: list[str]
     ) -> None:
@@ -156,6 +162,14 @@ class Helpers(HelperWork):
         or topic does not exist.
         """
         return self._wait(self._lag(group, topic))
+
+    def to_read(self, group: str, topic: str | None = None) -> int:
+        """Return the records that read_committed consumers of a group will still be given now.
+
+        Markers, aborted and deleted records, and those behind open transactions do not count, as
+        they do in `lag`. Raises ValueError if group or topic does not exist.
+        """
+        return self._wait(self._to_read(group, topic))
 
     def wait_for_group(
         self,
@@ -235,6 +249,14 @@ class AsyncHelpers(HelperWork):
         or topic does not exist.
         """
         return await self._awaited(self._lag(group, topic))
+
+    async def to_read(self, group: str, topic: str | None = None) -> int:
+        """Return the records that read_committed consumers of a group will still be given now.
+
+        Markers, aborted and deleted records, and those behind open transactions do not count, as
+        they do in `lag`. Raises ValueError if group or topic does not exist.
+        """
+        return await self._awaited(self._to_read(group, topic))
 
     async def wait_for_group(
         self,

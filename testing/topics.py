@@ -9,6 +9,7 @@ from barnabas.client.cluster import Cluster, TopicInfo, check
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.group_lag import UNBOUNDED, find_lags
 from barnabas.client.groups.protocol import read_consumer_protocol
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import Producer
@@ -127,11 +128,30 @@ async def records(
 
 
 async def lag(cluster: Cluster, group: str, topic: str | None) -> int:
-    """Return the records between the committed offsets of a group and the ends of the logs.
+    """Return the offsets between the committed ones of a group and the ends of the logs.
 
-    Each end is the high watermark, as in Kafka's tools. A partition without a committed offset
-    counts all of its records. Raises ValueError if the group or the topic does not exist, or if
-    the group has no topic.
+    Each end is the high watermark, as in Kafka's tools. Raises as `_committed`.
+    """
+    offsets = await _committed(cluster, group, topic)
+    ends = await find_offsets(cluster, dict.fromkeys(offsets, LATEST))
+    return sum(ends[each].offset - offset for each, offset in offsets.items())
+
+
+async def to_read(cluster: Cluster, group: str, topic: str | None) -> int:
+    """Return the records that read_committed consumers of a group will still be given now.
+
+    Raises as `_committed`.
+    """
+    offsets = await _committed(cluster, group, topic)
+    found = await find_lags(cluster, offsets, UNBOUNDED)
+    return sum(each.to_read or 0 for each in found.values())
+
+
+async def _committed(cluster: Cluster, group: str, topic: str | None) -> dict[TopicPartition, int]:
+    """Return the committed offset of a group in each partition of its topics, or of one topic.
+
+    A partition without a committed offset counts from its start. Raises ValueError if the group or
+    the topic does not exist, or if the group has no topic.
     """
     described = await _described(cluster, group)
     committed = await GroupAdmin(cluster).offsets(group)
@@ -150,11 +170,8 @@ async def lag(cluster: Cluster, group: str, topic: str | None) -> int:
         if name in cluster.topics
         for each in cluster.topics[name].leaders
     ]
-    if not wanted:
-        return 0
-    ends = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
     starts = await find_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
-    return sum(ends[each].offset - committed.get(each, starts[each].offset) for each in wanted)
+    return {each: committed.get(each, starts[each].offset) for each in wanted}
 
 
 async def wait_for_group(

@@ -64,6 +64,7 @@ WAITS: dict[str, Callable[[Cluster], object]] = {
     "produce": lambda c: c.produce("orders", b"never"),
     "records": lambda c: c.records("orders"),
     "lag": lambda c: c.lag("g"),
+    "to_read": lambda c: c.to_read("g"),
     "wait_for_group": lambda c: c.wait_for_group("g"),
 }
 
@@ -94,7 +95,7 @@ def test_both_forms_have_the_same_methods_and_arguments(blocking: type, awaited:
 
     assert public(blocking) == public(awaited)
     waits = {name for name in public(awaited) if is_awaited(awaited, name)}
-    helpers = {"create_topic", "produce", "records", "lag", "wait_for_group"}
+    helpers = {"create_topic", "produce", "records", "lag", "to_read", "wait_for_group"}
     assert waits - {"start", "stop"} == (set(WAITS) if blocking is Cluster else helpers)
     for name in public(awaited):
         ours, theirs = (inspect.getattr_static(each, name) for each in (blocking, awaited))

@@ -178,6 +178,27 @@ def test_lag_counts_topics_that_members_read_before_the_first_commit(
         assert brokers.lag(group) == 2
 
 
+def test_to_read_counts_no_markers_and_no_aborted_records(brokers: Broker | Cluster) -> None:
+    topic, group = brokers.create_topic(), brokers.fresh_name("group")
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": brokers.bootstrap_servers, "transactional.id": group}
+    )
+    producer.init_transactions(DEADLINE)
+    for value, ends in (("a", True), ("b", False), ("c", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush(DEADLINE)
+        (producer.commit_transaction if ends else producer.abort_transaction)(DEADLINE)
+    with closing(confluent_kafka.Consumer(group_of(brokers, group))) as consumer:
+        consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 1)], asynchronous=False)
+        assert len(brokers.records(topic, 2)) == 2
+        assert (brokers.lag(group), brokers.to_read(group), brokers.to_read(group, topic)) == (
+            5,
+            1,
+            1,
+        )
+
+
 async def test_wait_for_group_follows_members_and_commits(brokers: Broker | Cluster) -> None:
     aio, group = brokers.aio, brokers.fresh_name("group")
     topic = await aio.create_topic(partitions=2)
@@ -222,6 +243,7 @@ async def test_wait_for_group_follows_members_and_commits(brokers: Broker | Clus
         (lambda b: b.produce("none", b"1"), "there is no topic none"),
         (lambda b: b.records("none"), "there is no topic none"),
         (lambda b: b.lag("none"), "there is no group none"),
+        (lambda b: b.to_read("none"), "there is no group none"),
         (lambda b: b.lag(committed(b), "none"), "there is no topic none"),
         (
             lambda b: b.produce(b.create_topic(), b"1", partition=1),

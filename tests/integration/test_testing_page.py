@@ -68,7 +68,7 @@ def test_page_names_every_method_that_is_awaited_and_no_other() -> None:
         found = getattr_static(AsyncCluster, name)
         return iscoroutinefunction(found.fget if isinstance(found, property) else found)
 
-    helpers = {"create_topic", "produce", "records", "lag", "wait_for_group"}
+    helpers = {"create_topic", "produce", "records", "lag", "to_read", "wait_for_group"}
     (sentence,) = re.findall(r"^Awaited are (.*?)\. ", PAGE, re.MULTILINE | re.DOTALL)
     named = {*re.findall(r"`(\w+)`", sentence)} - {"fresh_name"} | helpers
     public = {name for name in dir(AsyncCluster) if not name.startswith("_")}

@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.support.kafka.node import Kafka
 from tests.support.lag_histories import BROKER, compare
 
-PARTITIONS = 25
-"""The partitions of each of two topics: a hundred histories with both protocols."""
+PARTITIONS = 50
+"""The partitions of each of two topics: two hundred histories with both protocols."""
 PROPERTIES = BROKER | {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",

@@ -1,5 +1,6 @@
 """Brokers for the tests of applications, which start in well under a second."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,5 +23,9 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     # pytest imports this package for its plugin in every run: heavy imports wait for the first use.
     if name in _MODULES:
+        if sys.platform == "win32":
+            raise ImportError(
+                "barnabas.testing: Windows is not supported: use WSL or the container"
+            )
         return getattr(import_module(f"barnabas.testing.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -405,16 +405,28 @@ import click
 sys.platform = "win32"
 for module in ("fcntl", "pwd", "resource", "uvloop"):
     sys.modules[module] = None
+"""
+SERVE = """
 sys.argv = ["barnabas", "serve"]
 from barnabas.cli.main import main
 
 main()
 """
+REFUSED = "Windows is not supported: use WSL or the container\n"
 
 
-def test_windows_is_refused_before_a_module_that_it_lacks_is_imported() -> None:
+@pytest.mark.parametrize(
+    ("program", "last_line"),
+    [
+        (SERVE, f"barnabas: {REFUSED}"),
+        ("from barnabas.testing import Broker", f"ImportError: barnabas.testing: {REFUSED}"),
+    ],
+)
+def test_windows_is_refused_before_a_module_that_it_lacks_is_imported(
+    program: str, last_line: str
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ON_WINDOWS], capture_output=True, text=True, check=False
+        [sys.executable, "-c", ON_WINDOWS + program], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "barnabas: Windows is not supported: use WSL or the container\n"
+    assert done.stderr.endswith(last_line)

@@ -1,20 +1,14 @@
 """`barnabas groups`: list, describe and delete consumer groups, reset and delete offsets."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
 
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.groups.description import COLUMNS, card, describe_all, describe_group, table
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
-from barnabas.client.group_lag import UNBOUNDED, GroupLag, find_lags
-from barnabas.client.groups.protocol import read_consumer_protocol
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
-from barnabas.client.transaction_admin import TransactionAdmin
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.internal.consumer_protocol import ConsumerProtocolAssignment
-from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.topic_partition import TopicPartition
 
 
@@ -43,108 +37,45 @@ def list_groups(target: Target) -> None:
 
 
 @groups.command()
-@click.argument("group")
+@click.argument("group", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every group.")
 @click.option("--exact", is_flag=True, help="Count all records, however many there are.")
 @cluster_options
-def describe(target: Target, group: str, exact: bool) -> None:
-    """Show the committed offsets, lag and members of a group.
+def describe(target: Target, group: str | None, everything: bool, exact: bool) -> None:
+    """Show the state, committed offsets, lag and members of a group, or of all groups.
 
     LAG is the difference of offsets, as Kafka's tools show it. TO_READ is the number of records
     that a read_committed consumer of the group will still be given. HELD_BACK is the number of
     records behind the last stable offset, and HELD_BACK_BY the oldest transaction there. A number
     that ends in + is a lower bound, because only so much is counted without --exact.
     """
-
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
-        admin = GroupAdmin(cluster)
-        readers = _readers(await admin.describe(group))
-        committed = await admin.offsets(group)
-        wanted = sorted({*readers, *committed})
-        # The offset of a deleted topic may still exist: it has no end and no lag.
-        await cluster.refresh({topic for topic, _ in wanted})
-        there = [
-            each
-            for each in wanted
-            if each.topic in cluster.topics and each.partition in cluster.topics[each.topic].leaders
-        ]
-        begun = {each: committed[each] for each in there if each in committed}
-        lags = await find_lags(cluster, begun, UNBOUNDED if exact else None) if begun else {}
-        others = dict.fromkeys((each for each in there if each not in begun), LATEST)
-        ends = await find_offsets(cluster, others) if others else {}
-        ids = await _transactional_ids(cluster, lags.values())
-        return [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "offset": committed.get(each),
-                "end": ends[each].offset if each in ends else None,
-                **_lag_columns(lags.get(each), ids),
-                **readers.get(each, {"member": None, "host": None}),
-            }
-            for each in wanted
-        ]
-
-    rows = target.run(work)
-    columns = ["topic", "partition", "offset", "end", "lag"]
-    columns += ["to_read", "held_back", "held_back_by", "member", "host"]
-    target.show(columns, rows if target.as_json else map(_as_text, rows), title=group)
+    if (group is None) != everything:
+        raise click.UsageError("give either a GROUP or --all")
+    if group is not None:
+        one = target.run(lambda cluster: describe_group(cluster, group, exact=exact))
+        if target.as_json:
+            target.show_one(one)
+        else:
+            _show(target, one)
+        return
+    found, others = target.run(lambda cluster: describe_all(cluster, exact=exact))
+    if target.as_json:
+        target.show([], found)
+    for index, each in enumerate([] if target.as_json else found):
+        if index:
+            click.echo()
+        _show(target, each)
+    if others:
+        names = ", ".join(others)
+        click.echo(f"Groups of another protocol, which are not described: {names}", err=True)
 
 
-def _lag_columns(lag: GroupLag | None, ids: Mapping[int, str]) -> dict[str, Any]:
-    """Return the columns of a partition's lag; without the end if the group has no offset."""
-    if lag is None:
-        columns = ["lag", "to_read", "held_back", "exact", "held_back_by", "producer_id"]
-        return dict.fromkeys(columns)
-    by = lag.held_back_by
-    return {
-        "end": lag.end,
-        "lag": lag.lag,
-        "to_read": lag.to_read,
-        "held_back": lag.held_back,
-        "exact": lag.is_exact,
-        "held_back_by": None if by is None else ids.get(by),
-        "producer_id": by,
-    }
-
-
-async def _transactional_ids(cluster: Cluster, lags: Iterable[GroupLag]) -> dict[int, str]:
-    """Return the ids of the transactions that hold records back, as far as the client may know
-    them."""
-    producers = {each.held_back_by for each in lags if each.held_back_by is not None}
-    try:
-        return await TransactionAdmin(cluster).transactional_ids(producers)
-    except KafkaError as error:
-        if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
-            return {}
-        raise
-
-
-def _as_text(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row for people: lower bounds are marked, and a producer id stands for an unknown
-    transactional id."""
-    shown = dict(row)
-    for column in ("to_read", "held_back"):
-        if row[column] is not None and not row["exact"]:
-            shown[column] = f"{row[column]}+"
-    if row["held_back_by"] is None and row["producer_id"] is not None:
-        shown["held_back_by"] = f"producer {row['producer_id']}"
-    return shown
-
-
-def _readers(described: DescribedGroup) -> dict[TopicPartition, dict[str, str]]:
-    readers = {}
-    for member in described.members:
-        if described.protocol_type != "consumer" or not member.member_assignment:
-            continue
-        assignment = read_consumer_protocol(ConsumerProtocolAssignment, member.member_assignment)
-        assert isinstance(assignment, ConsumerProtocolAssignment)
-        for row in assignment.assigned_partitions:
-            for partition in row.partitions:
-                readers[TopicPartition(row.topic, partition)] = {
-                    "member": member.group_instance_id or member.member_id,
-                    "host": member.client_host,
-                }
-    return readers
+def _show(target: Target, group: dict[str, Any]) -> None:
+    """Print a group for people: its fields, and a table of its partitions."""
+    target.show_one(card(group))
+    if rows := table(group):
+        click.echo()
+        target.show(COLUMNS, rows)
 
 
 @groups.command("reset-offsets")

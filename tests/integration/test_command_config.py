@@ -25,6 +25,7 @@ WHOLE: Final = {
 """Arguments of commands whose arguments have a form of their own."""
 MORE: Final = {
     "configs alter": "--set a=b",
+    "groups describe": "g",
     "groups reset-offsets": "--topic t --to-earliest",
     "partitions cancel": "--all",
     "partitions elect": "--all",

@@ -190,7 +190,7 @@ def test_groups(cli: Cli) -> None:
     cli("produce", "grouped", stdin=b"".join(b"%d\n" % n for n in range(10)))
     first = cli("consume", "grouped", "-g", "readers", "-o", "beginning", "-c", "4")
     assert first == b"0\n1\n2\n3\n"
-    (row,) = cli.json("groups", "describe", "readers")
+    (row,) = cli.json("groups", "describe", "readers")["partitions"]
     assert (row["offset"], row["end"], row["lag"]) == (4, 10, 6)
     assert cli("consume", "grouped", "-g", "readers", "-e") == b"4\n5\n6\n7\n8\n9\n"
     assert {row["group"] for row in cli.json("groups", "list")} >= {"readers"}
@@ -198,9 +198,9 @@ def test_groups(cli: Cli) -> None:
     assert dry == [{"topic": "grouped", "partition": 0, "was": 10, "offset": 0}]
     for option, offset in (("--shift-by=-3", 7), ("--to-offset=99", 10), ("--to-timestamp=0", 0)):
         cli("groups", "reset-offsets", "readers", option)
-        assert cli.json("groups", "describe", "readers")[0]["offset"] == offset
+        assert cli.json("groups", "describe", "readers")["partitions"][0]["offset"] == offset
     cli("groups", "delete-offsets", "readers", "-t", "grouped")
-    assert cli.json("groups", "describe", "readers") == []
+    assert cli.json("groups", "describe", "readers")["partitions"] == []
     cli("groups", "delete", "readers", "--yes")
     assert "readers" not in [row["group"] for row in cli.json("groups", "list")]
 
@@ -230,7 +230,7 @@ def test_benchmark_eos_copies_each_record_once(cli: Cli, registered: bool) -> No
     )
     assert (row["records"], row["transactions"] >= 9) == (900, True)
     assert len(cli("consume", sink, "-o", "beginning", "-e", "-f", "%o\\n").split()) == 900
-    (group,) = cli.json("groups", "describe", sink)
+    (group,) = cli.json("groups", "describe", sink)["partitions"]
     assert group["offset"] >= 900
 
 

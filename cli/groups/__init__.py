@@ -1,0 +1,1 @@
+"""The description of consumer groups, and the reset of their offsets."""

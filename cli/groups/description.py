@@ -1,0 +1,194 @@
+"""The description of a consumer group: its state, its members, and the lag of its partitions."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.group_lag import UNBOUNDED, GroupLag, find_lags
+from barnabas.client.groups.protocol import read_assignment
+from barnabas.client.offsets import LATEST, find_offsets
+from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_groups import DescribedGroup
+from barnabas.protocol.topic_partition import TopicPartition
+
+COLUMNS: Final = [
+    "topic",
+    "partition",
+    "offset",
+    "end",
+    "lag",
+    "to_read",
+    "held_back",
+    "held_back_by",
+    "member",
+    "host",
+]
+_COUNTS: Final = ("to_read", "held_back")
+
+Row = dict[str, Any]
+
+
+async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -> Row:
+    """Return state, coordinator, assignor, total lag, `members` and `partitions` of a group.
+
+    A partition is there if it has a committed offset or is assigned to a member. With `exact` all
+    records are counted, however many there are.
+    """
+    admin = GroupAdmin(cluster)
+    described = await admin.describe(group)
+    node = cluster.nodes[await cluster.retrying(lambda: cluster.coordinator(group))]
+    members = _members(described)
+    rows = await _partitions(cluster, members, await admin.offsets(group), exact=exact)
+    return {
+        "group": group,
+        "state": described.group_state,
+        "coordinator": {"broker": node.id, "address": f"{node.host}:{node.port}"},
+        "assignor": described.protocol_data or None,
+        **_total(rows),
+        "members": [
+            {**member, "partitions": len(assigned)} for member, assigned in members.values()
+        ],
+        "partitions": rows,
+    }
+
+
+async def describe_all(cluster: Cluster, *, exact: bool = False) -> tuple[list[Row], list[str]]:
+    """Return the description of every group, and the groups whose protocol has none here.
+
+    A group that is deleted meanwhile is in neither list.
+    """
+    found, others = [], []
+    for listed in await GroupAdmin(cluster).groups():
+        try:
+            found.append(await describe_group(cluster, listed.group_id, exact=exact))
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            if listed.group_type not in ("", "classic"):
+                others.append(listed.group_id)
+    return found, others
+
+
+def card(group: Row) -> Row:
+    """Return the fields of a group for people, without its partitions."""
+    idle = sum(not member["partitions"] for member in group["members"])
+    count = len(group["members"])
+    fields = {name: group[name] for name in group if name not in ("exact", "partitions")}
+    without = f"{count} ({idle} without partitions)" if idle else count
+    return {**fields, **_bounds(group), "members": without}
+
+
+def table(group: Row) -> list[Row]:
+    """Return a row for people of each partition, and of each member without partitions.
+
+    Lower bounds are marked, and a producer id stands for an unknown transactional id.
+    """
+    rows = []
+    for row in group["partitions"]:
+        by = row["held_back_by"]
+        if by is None and row["producer_id"] is not None:
+            by = f"producer {row['producer_id']}"
+        rows.append({**row, **_bounds(row), "held_back_by": by})
+    idle = (member for member in group["members"] if not member["partitions"])
+    return [*rows, *({"member": each["member"], "host": each["host"]} for each in idle)]
+
+
+def _bounds(counts: Row) -> Row:
+    """Return the counts of records; a lower bound ends in +."""
+    mark = "" if counts["exact"] else "+"
+    return {
+        name: f"{counts[name]}{mark}" if mark and counts[name] is not None else counts[name]
+        for name in _COUNTS
+    }
+
+
+def _members(described: DescribedGroup) -> dict[str, tuple[Row, list[TopicPartition]]]:
+    """Return each member by its id, with the partitions assigned to it."""
+    reads = described.protocol_type == "consumer"
+    return {
+        each.member_id: (
+            {
+                "member": each.group_instance_id or each.member_id,
+                "client_id": each.client_id,
+                "host": each.client_host,
+            },
+            read_assignment(each.member_assignment) if reads else [],
+        )
+        for each in described.members
+    }
+
+
+async def _partitions(
+    cluster: Cluster,
+    members: Mapping[str, tuple[Row, list[TopicPartition]]],
+    committed: Mapping[TopicPartition, int],
+    *,
+    exact: bool,
+) -> list[Row]:
+    readers = {each: member for member, assigned in members.values() for each in assigned}
+    wanted = sorted({*readers, *committed})
+    # The offset of a deleted topic may still exist: it has no end and no lag.
+    await cluster.refresh({topic for topic, _ in wanted})
+    there = [
+        each
+        for each in wanted
+        if each.topic in cluster.topics and each.partition in cluster.topics[each.topic].leaders
+    ]
+    begun = {each: committed[each] for each in there if each in committed}
+    lags = await find_lags(cluster, begun, UNBOUNDED if exact else None) if begun else {}
+    others = dict.fromkeys((each for each in there if each not in begun), LATEST)
+    ends = await find_offsets(cluster, others) if others else {}
+    ids = await _transactional_ids(cluster, lags.values())
+    unassigned = {"member": None, "host": None}
+    return [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "offset": committed.get(each),
+            "end": ends[each].offset if each in ends else None,
+            **_lag_fields(lags.get(each), ids),
+            **{name: readers.get(each, unassigned)[name] for name in unassigned},
+        }
+        for each in wanted
+    ]
+
+
+def _total(rows: Iterable[Row]) -> Row:
+    """Return the sums over the partitions that have a lag; a count that lacks one is None."""
+    lags = [row for row in rows if row["lag"] is not None]
+    total: Row = {"lag": sum(row["lag"] for row in lags)}
+    for name in _COUNTS:
+        counts = [row[name] for row in lags]
+        total[name] = None if None in counts else sum(counts)
+    return {**total, "exact": all(row["exact"] for row in lags)}
+
+
+def _lag_fields(lag: GroupLag | None, ids: Mapping[int, str]) -> Row:
+    """Return the fields of a partition's lag; without the end if the group has no offset."""
+    if lag is None:
+        fields = ["lag", "to_read", "held_back", "exact", "held_back_by", "producer_id"]
+        return dict.fromkeys(fields)
+    by = lag.held_back_by
+    return {
+        "end": lag.end,
+        "lag": lag.lag,
+        "to_read": lag.to_read,
+        "held_back": lag.held_back,
+        "exact": lag.is_exact,
+        "held_back_by": None if by is None else ids.get(by),
+        "producer_id": by,
+    }
+
+
+async def _transactional_ids(cluster: Cluster, lags: Iterable[GroupLag]) -> dict[int, str]:
+    """Return the ids of the transactions that hold records back, as far as the client may know
+    them."""
+    producers = {each.held_back_by for each in lags if each.held_back_by is not None}
+    try:
+        return await TransactionAdmin(cluster).transactional_ids(producers)
+    except KafkaError as error:
+        if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            return {}
+        raise

@@ -22,8 +22,13 @@ def topic_or_partition(
 def topics_or_partitions(
     _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
 ) -> list[PartitionArgument]:
-    """Parse any number of TOPIC or TOPIC:PARTITION; a click callback."""
-    return [_parse(each, "TOPIC[:PARTITION]", whole=True) for each in value]
+    """Parse any number of TOPIC, TOPIC:PARTITION or TOPIC:PARTITION,PARTITION; a click callback."""
+    found = []
+    for each in value:
+        topic, colon, indexes = each.partition(":")
+        named = (f"{topic}{colon}{index}" for index in indexes.split(","))
+        found += [_parse(text, "TOPIC[:PARTITION,...]", whole=True) for text in named]
+    return found
 
 
 def one_partition(

@@ -1,15 +1,20 @@
 """`barnabas groups`: list, describe and delete consumer groups, reset and delete offsets."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TextIO, TypeVar
 
 import click
 
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.groups.description import COLUMNS, card, describe_all, describe_group, table
+from barnabas.cli.groups.resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
+from barnabas.cli.partition_arguments import PartitionArgument, topics_or_partitions
+from barnabas.cli.quantities import parse_time
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
-from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.protocol.topic_partition import TopicPartition
+
+T = TypeVar("T")
 
 
 @click.group()
@@ -78,75 +83,109 @@ def _show(target: Target, group: dict[str, Any]) -> None:
         target.show(COLUMNS, rows)
 
 
+def _time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    return None if text is None else _parsed(parse_time, text)
+
+
+def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    return None if text is None else _parsed(parse_time, f"-{text.removeprefix('-')}")
+
+
+def _file(
+    _context: click.Context, _parameter: click.Parameter, file: TextIO | None
+) -> Offsets | None:
+    return None if file is None else _parsed(parse_offsets, file.read())
+
+
+def _parsed(parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @groups.command("reset-offsets")
 @click.argument("group")
 @click.option(
-    "-t", "--topic", "names", multiple=True, help="Only this topic; default: all committed."
+    "-t",
+    "--topic",
+    "named",
+    metavar="TOPIC[:N,N]",
+    multiple=True,
+    callback=topics_or_partitions,
+    help="Only this topic, or these partitions of it. Default: all with a committed offset.",
 )
-@click.option("--to-earliest", "to", flag_value="earliest", help="To the start of the log.")
-@click.option("--to-latest", "to", flag_value="latest", help="To the end of the log.")
-@click.option("--to-offset", type=int, help="To this offset.")
-@click.option("--to-timestamp", type=int, help="To the first record at or after a time in ms.")
-@click.option("--shift-by", type=int, help="By this many records; negative: back.")
+@click.option("--to-earliest", is_flag=True, help="To the start of the log.")
+@click.option("--to-latest", is_flag=True, help="To the end of the log.")
+@click.option("--to-current", is_flag=True, help="To where they are; with --to-file, a copy.")
+@click.option("--to-offset", type=int, metavar="N", help="To this offset.")
+@click.option("--shift-by", type=int, metavar="N", help="By so many offsets; negative: back.")
+@click.option(
+    "--to-time",
+    "--to-datetime",
+    "--to-timestamp",
+    "to_time",
+    metavar="TIME",
+    callback=_time,
+    help="To the first record at or after a time: 2026-11-22, 2026-11-22T10:00Z, -1h or ms.",
+)
+@click.option(
+    "--by-duration",
+    metavar="AGE",
+    callback=_age,
+    help="To the first record that is not older than this: 90m, 7d.",
+)
+@click.option("--to-group", metavar="GROUP", help="To the offsets of another group.")
+@click.option(
+    "--from-file",
+    type=click.File(encoding="utf-8"),
+    callback=_file,
+    help="To the offsets in a file, with a line TOPIC,PARTITION,OFFSET for each partition.",
+)
+@click.option(
+    "--to-file",
+    type=click.File("w", encoding="utf-8", lazy=True),
+    help="Write the new offsets to a file for --from-file.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be committed, commit nothing.")
 @cluster_options
 def reset_offsets(
     target: Target,
     group: str,
-    names: tuple[str, ...],
-    to: str | None,
-    to_offset: int | None,
-    to_timestamp: int | None,
-    shift_by: int | None,
+    named: list[PartitionArgument],
+    to_file: TextIO | None,
     dry_run: bool,
+    **ways: Any,
 ) -> None:
-    """Reset the committed offsets of a group without members."""
-    given = [to, to_offset, to_timestamp, shift_by]
-    if sum(choice is not None for choice in given) != 1:
-        raise click.UsageError("give exactly one of --to-... and --shift-by")
+    """Reset the committed offsets of a group without members.
 
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
-        admin = GroupAdmin(cluster)
-        committed = await admin.offsets(group)
-        wanted = await _wanted(cluster, committed, names)
-        first = await find_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
-        last = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
-        found = {}
-        if to_timestamp is not None:
-            found = await find_offsets(cluster, dict.fromkeys(wanted, to_timestamp))
-        plan = {}
-        for tp in wanted:
-            low, high = first[tp].offset, last[tp].offset
-            if to_offset is not None:
-                goal = to_offset
-            elif shift_by is not None:
-                goal = max(committed.get(tp, low), low) + shift_by
-            elif to_timestamp is not None:
-                goal = found[tp].offset if found[tp].offset >= 0 else high
-            else:
-                goal = low if to == "earliest" else high
-            plan[tp] = min(max(goal, low), high)
-        if not dry_run and plan:
-            await admin.set_offsets(group, plan)
-        return [
-            {"topic": tp[0], "partition": tp[1], "was": committed.get(tp), "offset": offset}
-            for tp, offset in sorted(plan.items())
-        ]
+    An offset outside of the log becomes the nearest one inside.
 
-    title = f"{group} (dry run)" if dry_run else group
-    target.show(["topic", "partition", "was", "offset"], target.run(work), title=title)
+    `groups reset-offsets readers --topic orders:0,3 --by-duration 2h`
+    """
+    given = {way: value for way, value in ways.items() if value is not None and value is not False}
+    if len(given) != 1:
+        raise click.UsageError(
+            "give exactly one of --to-... (without --to-file), --by-duration, --shift-by and "
+            "--from-file"
+        )
+    ((way, value),) = given.items()
 
+    async def work(cluster: Cluster) -> Reset:
+        reset = await plan_reset(cluster, group, way, value, named)
+        if not dry_run:
+            await GroupAdmin(cluster).set_offsets(group, reset.after)
+        return reset
 
-async def _wanted(
-    cluster: Cluster, committed: dict[TopicPartition, int], names: tuple[str, ...]
-) -> list[TopicPartition]:
-    if not names:
-        return sorted(committed)
-    return [
-        TopicPartition(name, p)
-        for name in names
-        for p in sorted((await cluster.topic(name)).leaders)
+    before, after = target.run(work)
+    if to_file is not None:
+        to_file.write(offsets_text(after))
+    rows = [
+        {"topic": each[0], "partition": each[1], "was": before.get(each), "offset": offset}
+        for each, offset in sorted(after.items())
     ]
+    title = f"{group} (dry run)" if dry_run else group
+    target.show(["topic", "partition", "was", "offset"], rows, title=title)
 
 
 @groups.command()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,3 +96,77 @@ def test_an_offset_of_a_deleted_topic_has_no_end(cli: Cli, monkeypatch: pytest.M
     (row,) = found["partitions"]
     assert (row["offset"], row["end"], row["lag"]) == (7, None, None)
     assert found["lag"] == 0
+
+
+def offsets(cli: Cli, group: str) -> list[int]:
+    return [row["offset"] for row in cli.json("groups", "describe", group)["partitions"]]
+
+
+@pytest.fixture
+def moved(cli: Cli, request: pytest.FixtureRequest) -> str:
+    """Return a topic and group of two partitions with four records each, two of them old."""
+    name = request.function.__name__
+    cli("topics", "create", name, "-p", "2")
+    for partition in ("0", "1"):
+        cli("produce", name, "-p", partition, "-T", "1000", stdin=b"a\nb\n")
+        cli("produce", name, "-p", partition, stdin=b"c\nd\n")
+    cli("groups", "reset-offsets", name, "-t", name, "--to-latest")
+    return str(name)
+
+
+def test_reset_of_some_partitions_and_by_times(cli: Cli, moved: str) -> None:
+    reset = ("groups", "reset-offsets", moved)
+    cli(*reset, "-t", f"{moved}:1", "--to-offset", "0")
+    assert offsets(cli, moved) == [4, 0]
+    cli(*reset, "-t", f"{moved}:0,1", "--shift-by=-1")
+    assert offsets(cli, moved) == [3, 0]
+    for way in (
+        "--by-duration=1h",
+        "--by-duration=-1h",
+        "--to-time=-1h",
+        "--to-datetime=2026-01-01",
+    ):
+        cli(*reset, "--to-latest")
+        cli(*reset, way)
+        assert offsets(cli, moved) == [2, 2], way
+    cli(*reset, "--to-time", "1970-01-01T00:00:01Z")
+    assert offsets(cli, moved) == [0, 0]
+    cli(*reset, "--to-time", "2090-01-01")
+    assert offsets(cli, moved) == [4, 4]
+    code, _, errors = cli.run(*reset, "--by-duration", "soon")
+    assert (code, b"7d, 90m or 500ms" in errors) == (2, True)
+    code, _, errors = cli.run(*reset, "-t", f"{moved}:7", "--to-latest")
+    assert (code, f"topic {moved} has no partition 7".encode() in errors) == (1, True)
+
+
+def test_reset_to_another_group_and_by_files(cli: Cli, moved: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "offsets.csv")
+    reset = ("groups", "reset-offsets", moved)
+    cli(*reset, "-t", f"{moved}:0", "--to-offset", "1")
+    cli(*reset, "--to-current", "--to-file", file, "--dry-run")
+    assert Path(file).read_text() == f"{moved},0,1\n{moved},1,4\n"
+    cli(*reset, "--to-earliest")
+    rows = cli.json(*reset, "--from-file", file, "--dry-run")
+    assert [(row["was"], row["offset"]) for row in rows] == [(0, 1), (0, 4)]
+    assert offsets(cli, moved) == [0, 0]
+    cli(*reset, "--from-file", file)
+    assert offsets(cli, moved) == [1, 4]
+    cli("groups", "reset-offsets", "follows", "--to-group", moved)
+    assert offsets(cli, "follows") == [1, 4]
+    cli(*reset, "--to-latest")
+    cli("groups", "reset-offsets", "follows", "-t", f"{moved}:0", "--to-group", moved)
+    assert offsets(cli, "follows") == [4, 4]
+    for wrong in (f"{moved},0", f"{moved},0,x", f"g,{moved},0,1", ""):
+        Path(file).write_text(f"{moved},1,0\n{wrong}\n" if wrong else "")
+        code, _, errors = cli.run(*reset, "--from-file", file)
+        assert (code, (b"line 2" if wrong else b"no offset") in errors) == (2, True)
+
+
+def test_group_with_nothing_to_reset_is_an_error(cli: Cli, moved: str) -> None:
+    for arguments, told in (
+        (("absent", "--to-latest"), "group absent has no committed offset; name topics"),
+        ((moved, "--to-group", "absent"), "group absent has no committed offset"),
+        (("absent", "-t", moved, "--to-current"), "no offset for the named partitions"),
+    ):
+        code, _, errors = cli.run("groups", "reset-offsets", *arguments)
+        assert (code, told in errors.decode()) == (1, True), errors

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from barnabas.cli.tables import cell, lines_of, print_rows, tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.config.properties import parse_properties
@@ -63,30 +64,34 @@ class Target:
     def show(
         self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, title: str = ""
     ) -> None:
-        """Print rows as JSON, as a table on a terminal, or as tab-separated lines."""
+        """Print rows as JSON, as a table or cards on a terminal, or as tab-separated lines."""
         rows = list(rows)
         if self.as_json:
             click.echo(json.dumps(rows, indent=2))
         elif sys.stdout.isatty():
-            _show_table(columns, rows, title)
+            print_rows(columns, rows, title)
         else:
             click.echo("\t".join(columns))
             for row in rows:
-                click.echo("\t".join(_text(row.get(column)) for column in columns))
+                # `color` is for names with control characters, which Click would remove.
+                click.echo("\t".join(cell(row.get(column)) for column in columns), color=True)
 
-    def show_one(self, row: Mapping[str, Any]) -> None:
+    def show_one(self, row: Mapping[str, Any], *, title: str = "") -> None:
         """Print one thing: a JSON object, or a line for each field, or for each item of a list."""
         if self.as_json:
             click.echo(json.dumps(row, indent=2))
-            return
-        width = max(map(len, row)) if sys.stdout.isatty() else 0
-        for name, value in row.items():
-            for item in (value or [None]) if isinstance(value, list) else [value]:
-                click.echo(f"{name:{width}}  {_text(item)}" if width else f"{name}\t{_text(item)}")
+        elif sys.stdout.isatty():
+            print_rows(list(row), [row], title)
+        else:
+            for name, text in lines_of(row):
+                click.echo(f"{name}\t{text}", color=True)
 
     def done(self, text: str, **facts: Any) -> None:
         """Report a change that was made: `text` for people, `facts` as the JSON answer."""
-        click.echo(json.dumps(facts) if self.as_json else text)
+        if self.as_json:
+            click.echo(json.dumps(facts))
+        else:
+            tell(text)
 
 
 @contextmanager
@@ -104,29 +109,6 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    if isinstance(value, dict):
-        return " ".join(f"{key}={_text(item)}" for key, item in value.items())
-    return str(value)
-
-
-def _show_table(columns: Sequence[str], rows: list[Mapping[str, Any]], title: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title or None, box=None, pad_edge=False, title_justify="left")
-    for column in columns:
-        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
-        table.add_column(column, justify="right" if rows and numeric else "left")
-    for row in rows:
-        table.add_row(*(_text(row.get(column)) for column in columns))
-    Console().print(table)
 
 
 command_config = click.option(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import click
 
 from barnabas.cli.arguments import unescape
+from barnabas.cli.tables import escape
 from barnabas.client.consumer import Message
 
 Render = Callable[[Message], bytes]
@@ -38,18 +39,25 @@ _FIELDS: dict[str, Render] = {
 }
 
 
-def compile_format(text: str, *, null: bytes = b"") -> Render:
+def _escaped(field: Render) -> Render:
+    return lambda m: escape(field(m).decode(errors="backslashreplace")).encode()
+
+
+def compile_format(text: str, *, null: bytes = b"", for_terminal: bool = False) -> Render:
     r"""Compile a format such as `%t [%p] at %o: key %k, value %s\n` to a function of the record.
 
     Fields: %s value, %S length of the value, %R the same length as four bytes (big-endian), %k key,
     %K length of the key, %t topic, %p partition, %o offset, %T timestamp in ms, %h headers. A null
-    key or value is printed as `null`. Raises a usage error for an unknown field or escape.
+    key or value is printed as `null`. `for_terminal` escapes what a terminal would obey in fields,
+    but not in the rest of the format. Raises a usage error for an unknown field or escape.
     """
     fields: dict[str, Render] = {
         **_FIELDS,
         "s": lambda m: null if m.value is None else m.value,
         "k": lambda m: null if m.key is None else m.key,
     }
+    if for_terminal:
+        fields |= {name: _escaped(fields[name]) for name in "skht"}
 
     def constant(text: str) -> Render:
         data = unescape(text)

@@ -162,6 +162,7 @@ def main() -> None:
         if os.environ.get("BARNABAS_TRACEBACK"):
             raise
         from barnabas.cli.failures import explain
+        from barnabas.cli.tables import tell
 
-        click.echo(f"barnabas: {explain(error)}", err=True)
+        tell(f"barnabas: {explain(error)}", err=True)
         sys.exit(1)

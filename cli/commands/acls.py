@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.tables import tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.protocol import config_resources
@@ -240,7 +241,7 @@ def remove(target: Target, principal: tuple[str, ...], yes: bool, **given: Any) 
     if not yes:
         found = target.administer(find)
         for rule in sorted(found):
-            click.echo(str(rule), err=True)
+            tell(str(rule), err=True)
         click.confirm(f"Remove {len(found)} rule(s)?", abort=True, err=True)
     _show(target, target.administer(lambda admin: admin.delete_acls(filters)))
 

@@ -61,13 +61,15 @@ def consume(
     r"""Print records of TOPICS as lines.
 
     The format takes kcat's fields: %s value, %k key, %h headers, %t topic, %p partition, %o offset,
-    %T timestamp in ms, %S and %K lengths. --json prints one object a line.
+    %T timestamp in ms, %S and %K lengths. --json prints one object a line. On a terminal, control
+    characters of records are escaped.
 
     `--from A:B` stops before B, an offset or a time: `consume orders -o -2h:-1h`.
     """
     if template is None:
         template = _line(key_delimiter, delimiter)
-    render = compile_format(template, null=b"NULL" if null else b"")
+    null_text = b"NULL" if null else b""
+    render = compile_format(template, null=null_text, for_terminal=sys.stdout.isatty())
     if target.as_json:
         render = _as_json
     position, until = _parse_range(start)

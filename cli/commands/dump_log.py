@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from barnabas.cli.tables import tell
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import crc_matches, read_header
 from barnabas.protocol.records.compression import Compression
@@ -36,7 +37,10 @@ def dump_log(paths: tuple[Path, ...], records: bool, as_json: bool) -> None:
     for path in _files(paths):
         try:
             for row in _READERS[path.suffix](path, records):
-                click.echo(json.dumps({"file": path.name, **row}) if as_json else _line(row))
+                if as_json:
+                    click.echo(json.dumps({"file": path.name, **row}))
+                else:
+                    tell(_line(row))
         except (ProtocolError, CorruptSnapshotError, CorruptTxnIndexError) as error:
             click.echo(f"{path}: {error}", err=True)
             damaged = True

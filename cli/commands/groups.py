@@ -10,6 +10,7 @@ from barnabas.cli.groups.description import COLUMNS, card, describe_all, describ
 from barnabas.cli.groups.resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
 from barnabas.cli.partition_arguments import PartitionArgument, topics_or_partitions
 from barnabas.cli.quantities import parse_time
+from barnabas.cli.tables import tell
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.protocol.topic_partition import TopicPartition
@@ -72,7 +73,7 @@ def describe(target: Target, group: str | None, everything: bool, exact: bool) -
         _show(target, each)
     if others:
         names = ", ".join(others)
-        click.echo(f"Groups of another protocol, which are not described: {names}", err=True)
+        tell(f"Groups of another protocol, which are not described: {names}", err=True)
 
 
 def _show(target: Target, group: dict[str, Any]) -> None:

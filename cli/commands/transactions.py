@@ -16,6 +16,7 @@ from barnabas.cli.partition_arguments import (
     topic_or_partition,
     topics_or_partitions,
 )
+from barnabas.cli.tables import tell
 from barnabas.cli.transactions.hanging import UndecidedTransaction, abort_one, repair_all
 from barnabas.cli.transactions.kept import (
     COLUMNS,
@@ -130,23 +131,23 @@ def why(target: Target, named: PartitionArgument) -> None:
         name = topic if partition is None else f"{topic}:{partition}"
         target.done(f"No open transaction holds back read_committed consumers of {name}.")
     for each in found:
-        target.show(["what", "value"], _facts(each), title=f"{each.topic}:{each.partition}")
+        target.show_one(_facts(each), title=f"{each.topic}:{each.partition}")
         if each.timeline:
             target.show(["time", "event"], _timeline(each.timeline))
-        click.echo(f"{each.topic}:{each.partition}: {each.because}")
+        tell(f"{each.topic}:{each.partition}: {each.because}")
         if each.advice:
-            click.echo(f"try: {each.advice}")
+            tell(f"try: {each.advice}")
 
 
-def _facts(found: StuckPartition) -> list[dict[str, Any]]:
+def _facts(found: StuckPartition) -> dict[str, Any]:
     units = {"age_ms": "age", "time_left_ms": "time_left"}
-    rows = []
+    facts = {}
     for name, value in found._asdict().items():
         if name in ("topic", "partition", "timeline", "because", "advice"):
             continue
         shown = f"{value / 1000:.1f} s" if name in units and value is not None else value
-        rows.append({"what": units.get(name, name).replace("_", " "), "value": shown})
-    return rows
+        facts[units.get(name, name).replace("_", " ")] = shown
+    return facts
 
 
 def _timeline(events: Sequence[Event]) -> list[dict[str, Any]]:

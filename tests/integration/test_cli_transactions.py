@@ -1,10 +1,7 @@
 """`barnabas transactions` lists, explains, fences and aborts open transactions."""
 
 import asyncio
-import os
-import pty
 import re
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
@@ -19,7 +16,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Broker
-from tests.support.command_line import DEADLINE, Cli, environment
+from tests.support.command_line import DEADLINE, Cli, on_a_terminal
 from tests.support.newer_producer import NewerProducer
 from tests.support.transactions_by_hand import (
     committed_values,
@@ -181,34 +178,13 @@ def test_why_is_empty_without_an_open_transaction(cli: Cli, topic: str) -> None:
 
 def test_why_on_a_terminal(servers: str, topic: str) -> None:
     transactional_id, producer = opened(servers, topic, 0)
-    shown = on_a_terminal(servers, "transactions", "why", topic)
+    shown = on_a_terminal(servers, "transactions", "why", topic, columns=200)
     assert re.match(rf"{topic}:0 *\r\n", shown)
     assert re.search(rf"transactional id +{transactional_id}", shown)
     assert re.search(r"time left +[0-9.]+ s", shown)
     assert re.search(rf"\d\d:\d\d:\d\d\.\d{{3}}\S* +begins {topic}-0", shown)
     assert f"try: barnabas transactions fence {transactional_id}" in shown
     producer.end(committed=False)
-
-
-def on_a_terminal(servers: str, *arguments: str) -> str:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "barnabas", *arguments],
-        stdout=theirs,
-        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers, COLUMNS="200", TERM="dumb"),
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while data := os.read(ours, 65_536):
-            shown += data
-    except OSError:
-        # Linux reports EIO on a terminal whose other end is closed.
-        pass
-    finally:
-        os.close(ours)
-    assert process.wait(DEADLINE) == 0
-    return shown.decode()
 
 
 def test_a_fenced_producer_is_aborted(cli: Cli, servers: str, topic: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -37,6 +38,28 @@ def run(
         env=environment(BARNABAS_BOOTSTRAP_SERVER=servers or "127.0.0.1:1", **more),
         check=False,
     )
+
+
+def on_a_terminal(servers: str, *arguments: str, columns: int = 80, code: int = 0) -> str:
+    """Run a command whose output is a terminal; return what is on the screen."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "barnabas", *arguments],
+        stdout=theirs,
+        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers, COLUMNS=str(columns), TERM="dumb"),
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while data := os.read(ours, 65_536):
+            shown += data
+    except OSError:
+        # Linux reports EIO on a terminal whose other end is closed.
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(DEADLINE) == code
+    return shown.decode()
 
 
 class Cli:

@@ -35,6 +35,15 @@ def test_null_is_printed_as_given_and_has_length_minus_1() -> None:
     assert compile_format("%k|%s", null=b"NULL")(NULLS) == b"NULL|NULL"
 
 
+def test_terminal_is_given_no_control_character_of_a_record() -> None:
+    value = "a\x1b[2J\r\tb\x9b\u202e\u00e9".encode() + b"\xff"
+    evil = Message("t", 0, 0, 0, 0, b"k\n", value, (("h\x07", b"\x00"),))
+    line = compile_format("%k\\t%s %h\\n", for_terminal=True)(evil).decode()
+    shown = r"a\x1b[2J\r\tb\x9b\u202e" + "\u00e9" + r"\xff"
+    assert line == r"k\n" + f"\t{shown} " + r"h\x07=\x00" + "\n"
+    assert compile_format("%s")(evil) == value
+
+
 @pytest.mark.parametrize("text", ["%x", "%", "%\\n", "\\x1", "\\"])
 def test_invalid_format_is_a_usage_error(text: str) -> None:
     with pytest.raises(click.UsageError):

@@ -1,0 +1,105 @@
+"""Rows on a terminal: tables and cards that cut no name and no value.
+
+A row alone is a card, with a field a line. So are rows whose table would be wider than the
+terminal, unless its sentences can be folded between words.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters of ASCII and Latin-1, ends of lines, and changes of the writing direction."""
+_SENTENCES: Final = frozenset({"event", "meaning", "problem", "result", "why"})
+"""The columns with sentences; those with names are never folded."""
+_GAP: Final = 2
+
+
+def escape(text: str) -> str:
+    r"""Replace characters that a terminal would obey by escapes, such as `\x1b` and `\n`."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print a line for people; on a terminal, control characters in it are escaped."""
+    stream = sys.stderr if err else sys.stdout
+    click.echo(escape(text) if stream.isatty() else text, err=err, color=True)
+
+
+def cell(value: Any) -> str:
+    """Return a value as text: `-` for None, lists with commas, fields with `=`."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return " ".join(f"{key}={cell(item)}" for key, item in value.items())
+    return str(value)
+
+
+def lines_of(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield name and text of each field; a list has a line for each item, unless of numbers."""
+    for name, value in row.items():
+        if isinstance(value, list) and not all(isinstance(item, int) for item in value):
+            yield from ((name, cell(item)) for item in value)
+        else:
+            yield name, cell(None if value == [] else value)
+
+
+def print_card(row: Mapping[str, Any]) -> None:
+    """Print one row on a terminal."""
+    width = max(map(len, row))
+    for name, text in lines_of(row):
+        click.echo(f"{name:{width}}{' ' * _GAP}{escape(text)}")
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Print rows on a terminal."""
+    if title:
+        click.echo(escape(title))
+    if len(rows) != 1 and _print_table(columns, rows):
+        return
+    for index, row in enumerate(rows):
+        if index:
+            click.echo()
+        print_card({column: row.get(column) for column in columns})
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Print rows as a table; return False if the terminal is too narrow for it."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    # A Text, because Rich would read [names] in a string as markup.
+    cells = [[Text(escape(cell(row.get(column)))) for column in columns] for row in rows]
+    widths = _widths(columns, cells, console.width)
+    if widths is None:
+        return False
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
+        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
+        table.add_column(column, justify="right" if rows and numeric else "left", width=width)
+    for each in cells:
+        table.add_row(*each)
+    console.print(table)
+    return True
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[Any]], width: int) -> list[int] | None:
+    """Return the widths of columns that together fit into `width`; None if no widths do."""
+    widths, least = [], []
+    for column, *texts in zip(columns, *cells, strict=True):
+        widths.append(max([len(column), *(text.cell_len for text in texts)]))
+        words = [word.cell_len for text in texts for word in text.split(" ")]
+        least.append(max([len(column), *words]) if column in _SENTENCES else widths[-1])
+    excess = sum(widths) + _GAP * (len(widths) - 1) - width
+    for index, (wanted, needed) in enumerate(zip(widths, least, strict=True)):
+        taken = min(max(excess, 0), wanted - needed)
+        widths[index] -= taken
+        excess -= taken
+    return widths if excess <= 0 else None

@@ -1,0 +1,86 @@
+"""Rows on a terminal: no name and no value is cut, whatever the width."""
+
+import io
+import os
+from contextlib import redirect_stdout
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from barnabas.cli.tables import cell, escape, print_card, print_rows
+
+NAMES = st.text("ab-_.[]/:é漢\x1b\n", min_size=1, max_size=60)
+SENTENCES = st.lists(st.text("abc[]é", min_size=1, max_size=12), min_size=1, max_size=20).map(
+    " ".join
+)
+VALUES = st.one_of(NAMES, st.integers(), st.none(), st.lists(st.integers(), max_size=9))
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {"topic": NAMES, "group": VALUES, "lag": st.integers(), "why": SENTENCES}
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def screen(columns: list[str], rows: list[dict[str, Any]], width: int, title: str = "") -> str:
+    with redirect_stdout(io.StringIO()) as out, patch.dict(os.environ, COLUMNS=str(width)):
+        print_rows(columns, rows, title)
+    return out.getvalue()
+
+
+@given(ROWS, st.integers(20, 200))
+def test_every_name_is_whole_and_every_sentence_complete(
+    rows: list[dict[str, Any]], width: int
+) -> None:
+    columns = ["topic", "group", "lag", "why"]
+    shown = screen(columns, rows, width)
+    for row in rows:
+        for column in columns[:-1]:
+            assert escape(cell(row[column])) in shown
+        for word in row["why"].split():
+            assert word in shown
+    lines = shown.splitlines()
+    if len(rows) > 1 and lines[0].split() == columns:
+        assert max(map(cell_len, lines)) <= width
+
+
+def test_table_folds_sentences_and_keeps_names() -> None:
+    rows = [
+        {"where": "a-long-name-of-a-topic-0", "problem": "two of three replicas are out of sync"},
+        {"where": "b", "problem": "no leader"},
+    ]
+    assert screen(["where", "problem"], rows, 44, "c\x1bluster").split("\n") == [
+        "c\\x1bluster",
+        "where                     problem           ",
+        "a-long-name-of-a-topic-0  two of three      ",
+        "                          replicas are out  ",
+        "                          of sync           ",
+        "b                         no leader         ",
+        "",
+    ]
+    assert screen(["where", "problem"], rows, 30).splitlines() == [
+        "where    a-long-name-of-a-topic-0",
+        "problem  two of three replicas are out of sync",
+        "",
+        "where    b",
+        "problem  no leader",
+    ]
+
+
+def test_row_alone_is_a_card() -> None:
+    row = {"broker": 1, "isr": [1, 2], "dirs": ["/a", "/b"], "none": [], "of": {"x": 1, "y": None}}
+    assert screen(list(row), [row], 80).splitlines() == [
+        "broker  1",
+        "isr     1,2",
+        "dirs    /a",
+        "dirs    /b",
+        "none    -",
+        "of      x=1 y=-",
+    ]
+    with redirect_stdout(io.StringIO()) as out:
+        print_card({"name": "a\nb"})
+    assert out.getvalue() == "name  a\\nb\n"

@@ -181,9 +181,9 @@ class Admin:
         return rows
 
     async def describe_configs(
-        self, kind: ResourceType, name: str
+        self, kind: ResourceType, name: str, *, documented: bool = False
     ) -> list[describe_configs.DescribeConfigsResourceResult]:
-        """Return every configuration entry of a resource."""
+        """Return every configuration entry of a resource; `documented` ones have their text."""
         request = describe_configs.DescribeConfigsRequest(
             resources=[
                 describe_configs.DescribeConfigsResource(
@@ -191,6 +191,7 @@ class Admin:
                 )
             ],
             include_synonyms=True,
+            include_documentation=documented,
         )
         response = await self._cluster.ask(
             describe_configs.API, request, node=self._owner(kind, name)

@@ -1,12 +1,14 @@
 """`barnabas configs`: the configurations of topics, brokers, loggers and groups."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options, store_options
+from barnabas.config.key import Type
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 if TYPE_CHECKING:
     from barnabas.cli.stored_configs import StoredConfigs
@@ -17,16 +19,19 @@ _KINDS = {
     "broker-logger": ResourceType.BROKER_LOGGER,
     "group": ResourceType.GROUP,
 }
+_DEFAULT: Final = 5
 _SOURCES = {
     1: "topic",
     2: "broker",
     3: "cluster",
     4: "static",
-    5: "default",
+    _DEFAULT: "default",
     6: "logger",
     7: "client-metrics",
     8: "group",
 }
+_TYPES: Final = {**{each.value: each.name.lower() for each in Type}, 8: "class"}
+"""The names of types by their numbers in DescribeConfigs; Barnabas has no classes of Java."""
 _kind = click.argument("kind", type=click.Choice(list(_KINDS)))
 _name = click.argument("name", default="")
 
@@ -51,39 +56,55 @@ def _check_name(kind: str, name: str) -> None:
 @_kind
 @_name
 @click.option("-a", "--all", "everything", is_flag=True, help="Show defaults too.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the type and the meaning of each key.")
 @cluster_options
 @click.pass_obj
 def describe(
-    stored: "StoredConfigs | None", target: Target, kind: str, name: str, everything: bool
+    stored: "StoredConfigs | None",
+    target: Target,
+    kind: str,
+    name: str,
+    everything: bool,
+    verbose: bool,
 ) -> None:
     """Show the configuration of NAME; KIND broker without NAME is the cluster-wide default."""
     _check_name(kind, name)
+    columns = ["key", "value", "source"]
     if stored is not None:
+        if verbose:
+            raise click.UsageError("--verbose needs a running broker, which knows the meanings")
         source = "cluster" if kind == "broker" and not name else kind
-        target.show(
-            ["key", "value", "source"],
-            [
-                {"key": key, "value": value, "source": source}
-                for key, value in sorted(stored.read(kind, name).items())
-            ],
-            title=f"{kind} {name}".strip(),
+        rows: list[dict[str, Any]] = [
+            {"key": key, "value": value, "source": source}
+            for key, value in sorted(stored.read(kind, name).items())
+        ]
+    else:
+        columns += ["read-only", *(["type", "meaning"] if verbose else [])]
+        found = target.administer(
+            lambda admin: admin.describe_configs(_KINDS[kind], name, documented=verbose)
         )
-        return
-    rows = target.administer(lambda admin: admin.describe_configs(_KINDS[kind], name))
-    target.show(
-        ["key", "value", "source", "read-only"],
-        [
-            {
-                "key": row.name,
-                "value": "(hidden)" if row.is_sensitive else row.value,
-                "source": _SOURCES.get(row.config_source, "unknown"),
-                "read-only": row.read_only,
-            }
-            for row in sorted(rows, key=lambda row: row.name)
-            if everything or row.config_source != 5
-        ],
-        title=f"{kind} {name}".strip(),
-    )
+        rows = [
+            {column: value for column, value in _row(entry).items() if column in columns}
+            for entry in sorted(found, key=lambda entry: entry.name)
+            if everything or entry.config_source != _DEFAULT
+        ]
+    title = f"{kind} {name}".strip()
+    if rows or target.as_json:
+        target.show(columns, rows, title=title)
+    else:
+        more = "" if everything or stored is not None else "; --all shows the defaults"
+        target.done(f"Nothing is overridden for {title}{more}.")
+
+
+def _row(entry: DescribeConfigsResourceResult) -> dict[str, Any]:
+    return {
+        "key": entry.name,
+        "value": "(hidden)" if entry.is_sensitive else entry.value,
+        "source": _SOURCES.get(entry.config_source, "unknown"),
+        "read-only": entry.read_only,
+        "type": _TYPES.get(entry.config_type),
+        "meaning": entry.documentation,
+    }
 
 
 @configs.command()

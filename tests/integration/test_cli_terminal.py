@@ -77,7 +77,10 @@ def test_no_screen_cuts_a_name(cli: Cli, names: None, tmp_path: Path) -> None:  
             ("configs", "describe", "topic", TOPIC, "--all"),
             ["leader.replication.throttled.replicas", str(2**63 - 1)],
         ),
-        (("configs", "describe", "broker", "0", "--all"), [KEYS["authorizer.class.name"]]),
+        (
+            ("configs", "describe", "broker", "0", "--all", "--verbose"),
+            [KEYS["authorizer.class.name"], "password"],
+        ),
         (("log-dirs", "describe"), ["online"]),
         (("log-dirs", "describe", TOPIC), [TOPIC]),
         (("partitions", "verify", str(plan)), [TOPIC, "done"]),

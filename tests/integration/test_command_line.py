@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.observability.interpreter import is_profile_guided
+from barnabas.config.topic import TopicConfig
 from barnabas.testing import Broker
 from tests.support.brokers.process import BrokerProcess
 from tests.support.command_line import DEADLINE, Cli, environment, run
@@ -125,6 +126,24 @@ def test_configs(cli: Cli) -> None:
     cli("configs", "alter", "broker-logger", "0", "-s", "barnabas.broker.app=DEBUG")
     loggers = cli("configs", "describe", "broker-logger", "0")
     assert b"barnabas.broker.app\tDEBUG\tlogger" in loggers
+
+
+def test_configs_with_their_meaning_and_without_overrides(cli: Cli) -> None:
+    cli("topics", "create", "explained", "-c", "retention.ms=5")
+    rows = cli.json("configs", "describe", "topic", "explained", "--verbose")
+    (row,) = (row for row in rows if row["source"] == "topic")
+    key = TopicConfig.KEYS["retention.ms"]
+    assert (row["key"], row["type"], row["meaning"]) == ("retention.ms", "long", key.doc)
+    types = {
+        row["key"]: row["type"]
+        for row in cli.json("configs", "describe", "broker", "0", "--all", "-v")
+    }
+    assert types["ssl.keystore.password"] == "password"
+    assert types["listeners"] == "list"
+    assert "meaning" not in cli.json("configs", "describe", "topic", "explained")[0]
+    told = cli("configs", "describe", "group", "plain")
+    assert told == b"Nothing is overridden for group plain; --all shows the defaults.\n"
+    assert cli.json("configs", "describe", "group", "plain") == []
 
 
 def test_lines_with_keys_headers_and_nulls_come_back(cli: Cli, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ is being reassigned.
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from barnabas.broker.server.slices import Slicer
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
-from barnabas.client.reassignment_plan import Plan, throttle_for
+from barnabas.client.reassignment_plan import Placement, Plan, plan_factor, throttle_for
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -60,13 +61,7 @@ async def proposed_plan(
     Each topic keeps its replication factor. With `racks` the replicas are spread over racks first;
     then either every broker must have a rack, or none.
     """
-    described = await Admin(cluster).describe_cluster()
-    rack_of = {row.broker_id: row.rack if racks else None for row in described.brokers}
-    if unknown := [each for each in brokers if each not in rack_of]:
-        raise click.ClickException(f"no such broker: {', '.join(map(str, unknown))}")
-    chosen = {each: rack_of[each] for each in brokers}
-    if len({rack is None for rack in chosen.values()}) > 1:
-        raise click.ClickException("not every broker has a rack; try --ignore-racks")
+    chosen = await _racks(cluster, brokers, racks=racks)
     now = await current_plan(cluster, partitions)
     plan: Plan = {}
     slicer = Slicer(time.monotonic)
@@ -78,6 +73,57 @@ async def proposed_plan(
             (TopicPartition(topic, index) for index in indexes), placed.values(), strict=True
         )
     return plan
+
+
+async def factor_plan(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    factor: int,
+    brokers: list[int],
+    *,
+    racks: bool,
+) -> Plan:
+    """Return a plan that gives partitions `factor` replicas, new ones on `brokers` or on all.
+
+    Raises ClickException if there are too few brokers, and if min.insync.replicas is higher.
+    """
+    chosen = await _racks(cluster, brokers, racks=racks)
+    await cluster.refresh()
+    now = await current_plan(cluster, partitions)
+    for topic in sorted({topic for topic, _ in now}):
+        if (least := await Admin(cluster).min_isr(topic)) > factor:
+            raise click.ClickException(
+                f"with {factor} replicas nothing could be written with acks=all: "
+                f"min.insync.replicas of {topic} is {least}"
+            )
+    placements = {
+        TopicPartition(topic.name, row.partition_index): Placement(
+            tuple(row.replica_nodes), frozenset(row.isr_nodes), row.leader_id
+        )
+        for topic in cluster.topics.values()
+        for row in topic.description.partitions
+    }
+    load = Counter(each for placed in placements.values() for each in placed.replicas)
+    here = {each: placements[each] for each in now}
+    try:
+        return plan_factor(here, factor, chosen, load)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _racks(cluster: Cluster, brokers: list[int], *, racks: bool) -> dict[int, str | None]:
+    """Return the racks of live brokers, or of those in `brokers`; None each without `racks`.
+
+    Raises ClickException for an unknown broker, and if some of them have a rack and some have none.
+    """
+    described = await Admin(cluster).describe_cluster()
+    rack_of = {row.broker_id: row.rack if racks else None for row in described.brokers}
+    if unknown := [each for each in brokers if each not in rack_of]:
+        raise click.ClickException(f"no such broker: {', '.join(map(str, unknown))}")
+    chosen = {each: rack_of[each] for each in brokers or rack_of}
+    if len({rack is None for rack in chosen.values()}) > 1:
+        raise click.ClickException("not every broker has a rack; try --ignore-racks")
+    return chosen
 
 
 async def execute(

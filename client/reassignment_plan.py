@@ -4,7 +4,7 @@
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +13,81 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 Plan = dict[TopicPartition, tuple[int, ...]]
 """The target replicas of each partition, the preferred leader first."""
+
+
+class Placement(NamedTuple):
+    """The replicas of a partition, the preferred leader first, those in sync, and its leader."""
+
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+    leader: int
+
+
+def plan_factor(
+    current: Mapping[TopicPartition, Placement],
+    factor: int,
+    racks: Mapping[int, str | None],
+    replicas_on: Mapping[int, int],
+) -> Plan:
+    """Return a plan in which each partition has `factor` replicas; partitions that do are left out.
+
+    Leaders stay leaders, and replicas stay where they are. New ones go to the rack with the fewest
+    replicas of the partition, and there to the broker with the fewest of all. Replicas go from
+    brokers that are out of sync, then from racks and brokers with the most. `racks` has the brokers
+    that may get replicas, and `replicas_on` the number on each broker. Raises ValueError if there
+    are too few brokers.
+    """
+    load = Counter(replicas_on)
+    plan: Plan = {}
+    for partition, placed in sorted(current.items()):
+        if len(placed.replicas) == factor:
+            continue
+        replicas = list(placed.replicas)
+        while len(replicas) < factor:
+            added = _least_used(replicas, racks, load)
+            if added is None:
+                name = f"{partition.topic}-{partition.partition}"
+                raise ValueError(f"there are too few brokers for {factor} replicas of {name}")
+            replicas.append(added)
+            load[added] += 1
+        while len(replicas) > factor:
+            removed = _most_dispensable(placed, replicas, racks, load)
+            replicas.remove(removed)
+            load[removed] -= 1
+        if replicas[0] != placed.replicas[0]:
+            # The preferred leader is gone: the leader takes its place, and no election follows.
+            replicas.sort(key=lambda each: each != placed.leader)
+        plan[partition] = tuple(replicas)
+    return plan
+
+
+def _least_used(
+    replicas: Iterable[int], racks: Mapping[int, str | None], load: Mapping[int, int]
+) -> int | None:
+    there = set(replicas)
+    used = Counter(racks.get(each) for each in there)
+    others = (each for each in racks if each not in there)
+    return min(others, key=lambda each: (used[racks[each]], load[each], each), default=None)
+
+
+def _most_dispensable(
+    placed: Placement,
+    replicas: Iterable[int],
+    racks: Mapping[int, str | None],
+    load: Mapping[int, int],
+) -> int:
+    used = Counter(racks.get(each) for each in replicas)
+    return max(
+        replicas,
+        key=lambda each: (
+            each != placed.leader,
+            each not in placed.in_sync,
+            each != placed.replicas[0],
+            used[racks.get(each)],
+            load[each],
+            each,
+        ),
+    )
 
 
 def parse_plan(text: str) -> Plan:

@@ -56,6 +56,13 @@ _keep_throttle = click.option("--keep-throttle", is_flag=True, help="Do not remo
 @click.option(
     "--brokers", default="", callback=_broker_ids, metavar="ID,ID", help="Target brokers."
 )
+@click.option(
+    "--replication-factor",
+    "factor",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Raise or lower the replicas to N; new ones go to --brokers, or to any.",
+)
 @click.option("--current", is_flag=True, help="Print the current replicas, e.g. for a rollback.")
 @click.option("--ignore-racks", is_flag=True, help="Ignore the racks of the brokers.")
 @cluster_options
@@ -63,20 +70,34 @@ def plan(
     target: Target,
     named: list[PartitionArgument],
     brokers: list[int],
+    factor: int | None,
     current: bool,
     ignore_racks: bool,
 ) -> None:
-    """Print a plan that spreads partitions over brokers, as JSON of Kafka's tool."""
-    if bool(brokers) == current:
-        raise click.UsageError("give either --brokers for a new plan, or --current")
+    """Print a plan that spreads partitions over brokers, as JSON of Kafka's tool.
+
+    With --replication-factor leaders stay, and no replica moves: some are added or removed.
+
+    `partitions plan orders --replication-factor 3 > plan.json`
+    """
+    if bool(brokers or factor) == current:
+        raise click.UsageError(
+            "give either --brokers or --replication-factor for a new plan, or --current"
+        )
+    racks = not ignore_racks
 
     async def work(cluster: Cluster) -> Plan:
         wanted = await partitions_of(cluster, named)
         if current:
             return await reassignments.current_plan(cluster, wanted)
-        return await reassignments.proposed_plan(cluster, wanted, brokers, racks=not ignore_racks)
+        if factor is not None:
+            return await reassignments.factor_plan(cluster, wanted, factor, brokers, racks=racks)
+        return await reassignments.proposed_plan(cluster, wanted, brokers, racks=racks)
 
-    click.echo(plan_text(target.run(work)))
+    found = target.run(work)
+    if not found:
+        raise click.ClickException(f"all these partitions have {factor} replicas already")
+    click.echo(plan_text(found))
 
 
 @partitions.command()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,30 @@ def test_a_plan_for_other_brokers_keeps_the_number_of_replicas(cli: Cli) -> None
     current = json.loads(cli("partitions", "plan", "planned", "--current"))
     shown = cli.json("topics", "describe", "planned")
     assert [row["replicas"] for row in current["partitions"]] == [row["replicas"] for row in shown]
+
+
+def test_replication_factor_is_raised_and_lowered(cli: Cli, tmp_path: Path) -> None:
+    topic_with(cli, "grown", tmp_path, [2], [3])
+    file = tmp_path / "factor"
+
+    def changed(factor: str) -> list[dict[str, Any]]:
+        file.write_bytes(cli("partitions", "plan", "grown", "--replication-factor", factor))
+        cli("partitions", "reassign", str(file), "--wait")
+        rows: list[dict[str, Any]] = cli.json("topics", "describe", "grown")
+        assert [row["leader"] for row in rows] == [2, 3]
+        return rows
+
+    assert [len(row["isr"]) for row in changed("3")] == [3, 3]
+    assert cli("consume", "grown", "-p", "0", "-o", "beginning", "-e") == RECORDS
+    code, _, said = cli.run("partitions", "plan", "grown", "--replication-factor", "3")
+    assert (code, b"have 3 replicas already" in said) == (1, True)
+    code, _, said = cli.run("partitions", "plan", "grown", "--replication-factor", "4")
+    assert (code, b"too few brokers for 4 replicas of grown-0" in said) == (1, True)
+    cli("topics", "alter", "grown", "-c", "min.insync.replicas=2")
+    code, _, said = cli.run("partitions", "plan", "grown", "--replication-factor", "1")
+    assert (code, b"min.insync.replicas of grown is 2" in said) == (1, True)
+    cli("topics", "alter", "grown", "-c", "min.insync.replicas=1")
+    assert [row["replicas"] for row in changed("1")] == [[2], [3]]
 
 
 def test_topics_describe_filters_partitions_with_problems(

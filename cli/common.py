@@ -15,11 +15,13 @@ import click
 from barnabas.cli.tables import cell, lines_of, print_rows, tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.client.connection import BrokerUnreachable
 from barnabas.config.properties import parse_properties
 
 if TYPE_CHECKING:
     from barnabas.client.connection import Connect
 
+_DEFAULT_SERVER: Final = "localhost:9092"
 UNHEALTHY: Final = 3
 """The exit code of a check that has found a problem."""
 T = TypeVar("T")
@@ -40,8 +42,16 @@ class Target:
         """Run `work` with a connected cluster."""
 
         async def connected(connect: "Connect | None") -> T:
-            async with Cluster(self.bootstrap, timeout=self.timeout, connect=connect) as cluster:
-                return await work(cluster)
+            cluster = Cluster(self.bootstrap, timeout=self.timeout, connect=connect)
+            try:
+                async with cluster:
+                    return await work(cluster)
+            except BrokerUnreachable:
+                if not cluster.nodes and connect is None:
+                    from barnabas.cli.peers import refuse_wrong_peers
+
+                    await refuse_wrong_peers(self.bootstrap)
+                raise
 
         return asyncio.run(connected(self.connect()))
 
@@ -118,9 +128,18 @@ command_config = click.option(
     callback=lambda _context, _option, file: {} if file is None else parse_properties(file.read()),
     envvar="BARNABAS_COMMAND_CONFIG",
     show_envvar=True,
-    help="File with security keys of a client, by the names of Kafka or librdkafka.",
+    help="File with bootstrap.servers and security keys of a client, as Kafka or librdkafka name "
+    "them.",
 )
 """The option with the security keys of a client, passed to the command as `properties`."""
+
+
+def _profile() -> Mapping[str, str]:
+    """Return the keys of the profile in use."""
+    from barnabas.cli import profiles
+
+    name = profiles.in_use()
+    return {} if name is None else profiles.read(name)
 
 
 def cluster_options(command: Command) -> Command:
@@ -129,8 +148,7 @@ def cluster_options(command: Command) -> Command:
     @click.option(
         "-b",
         "--bootstrap-server",
-        default="localhost:9092",
-        show_default=True,
+        show_default=f"the profile in use, or {_DEFAULT_SERVER}",
         envvar="BARNABAS_BOOTSTRAP_SERVER",
         show_envvar=True,
         help="HOST:PORT of one or more brokers, separated by commas.",
@@ -143,12 +161,16 @@ def cluster_options(command: Command) -> Command:
     @functools.wraps(command)
     def wrapped(
         *args: Any,
-        bootstrap_server: str,
+        bootstrap_server: str | None,
         properties: Mapping[str, str],
         timeout: float,
         as_json: bool,
         **kwargs: Any,
     ) -> Any:
+        if bootstrap_server is None:
+            # Passwords of a profile are for its own servers.
+            properties = properties or _profile()
+            bootstrap_server = properties.get("bootstrap.servers", _DEFAULT_SERVER)
         target = Target(bootstrap_server, timeout, as_json, properties)
         return command(*args, target=target, **kwargs)
 

@@ -2,6 +2,7 @@
 
 import click
 
+from barnabas.cli.peers import WrongPeer
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
@@ -25,6 +26,8 @@ def explain(error: Exception) -> str:
         text = f"{error.code.name}: {error.message or error.code.text}"
         advice = _ADVICE.get(error.code)
         return f"{text} ({advice})" if advice else text
+    if isinstance(error, WrongPeer):
+        return str(error)
     if isinstance(error, BrokerUnreachable):
         return f"{error}; is the broker running, and does it need --command-config?"
     if isinstance(error, TimeoutError):

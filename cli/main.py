@@ -82,6 +82,10 @@ _COMMANDS = {
         "Run, check and verify jobs on Spark.",
         "barnabas.cli.commands.pipeline:pipeline",
     ),
+    "profile": (
+        "Keep clusters under names, and choose one.",
+        "barnabas.cli.commands.profile:profile",
+    ),
     "completion": (
         "Print the completion script of a shell.",
         "barnabas.cli.commands.completion:completion",

@@ -15,6 +15,13 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _CA, _CERTIFICATE, _KEY = "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"
 _VERIFY: Final = "enable.ssl.certificate.verification"
 _PROTOCOL: Final = "security.protocol"
+_NO_TLS: Final = (
+    None,
+    "UNEXPECTED_EOF_WHILE_READING",
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+)
+"""The reasons of OpenSSL where a peer may not speak TLS; None is a closed connection."""
 _ALGORITHM: Final = "ssl.endpoint.identification.algorithm"
 
 
@@ -66,9 +73,17 @@ def _over_tls(context: ssl.SSLContext) -> Connect:
     async def connect(
         factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int
     ) -> object:
-        return await asyncio.get_running_loop().create_connection(
-            factory, host, port, ssl=context, server_hostname=host
-        )
+        try:
+            return await asyncio.get_running_loop().create_connection(
+                factory, host, port, ssl=context, server_hostname=host
+            )
+        except (ssl.SSLError, ConnectionResetError) as error:
+            if getattr(error, "reason", None) in _NO_TLS:
+                raise ConnectionError(
+                    "the connection ended in the TLS handshake. Does this port speak TLS? If not, "
+                    "security.protocol has to be PLAINTEXT or SASL_PLAINTEXT"
+                ) from error
+            raise
 
     return connect
 

@@ -13,7 +13,10 @@ from click.testing import CliRunner
 from barnabas.cli.main import cli
 
 TLS_HANDSHAKE = 0x16
-ASKS_NO_BROKER: Final = {"pipeline check": "the job is planned only"}
+ASKS_NO_BROKER: Final = {
+    "pipeline check": "the job is planned only",
+    "profile create": "the keys are kept for other commands",
+}
 WHOLE: Final = {
     "acls add": "--allow-principal User:a --topic t --operation Read",
     "acls remove": "--topic t --yes",

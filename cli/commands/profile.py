@@ -1,0 +1,101 @@
+"""`barnabas profile`: the clusters that a user works with, by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from barnabas.cli import profiles
+from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.common import Target, command_config
+
+_json = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+@click.group()
+def profile() -> None:
+    """Keep servers and security keys of clusters under names, and choose one of them.
+
+    A command without --bootstrap-server and --command-config works on the cluster of the profile in
+    use, or of BARNABAS_PROFILE. Files are in $XDG_CONFIG_HOME/barnabas, or ~/.config/barnabas.
+    """
+
+
+@profile.command()
+@click.argument("name")
+@click.option("-b", "--bootstrap-server", metavar="HOST:PORT,...", help="Brokers of the cluster.")
+@command_config
+@click.option(
+    "-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key of a client."
+)
+@_json
+def create(
+    name: str,
+    bootstrap_server: str | None,
+    properties: Mapping[str, str],
+    sets: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Create the profile NAME with these brokers, and the keys of a file, which are copied.
+
+    `profile create staging -b kafka-1:9093 --command-config staging.properties`
+    """
+    from barnabas.client.security import connect_with
+    from barnabas.config.key import ConfigError
+
+    keys = {**properties, **parse_pairs(sets)}
+    if bootstrap_server is not None:
+        keys[profiles.SERVERS] = bootstrap_server
+    if profiles.SERVERS not in keys:
+        raise click.UsageError(f"give --bootstrap-server, or {profiles.SERVERS} in the file")
+    try:
+        connect_with(keys)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    profiles.create(name, keys)
+    _done(as_json, f"Created profile {name}; `barnabas profile use {name}` chooses it.", name)
+
+
+@profile.command()
+@click.argument("name", required=False)
+@click.option("--none", is_flag=True, help="Use no profile.")
+@_json
+def use(name: str | None, none: bool, as_json: bool) -> None:
+    """Work on the cluster of the profile NAME from now on."""
+    if (name is None) != none:
+        raise click.UsageError("give either a NAME or --none")
+    profiles.use(name)
+    _done(as_json, "No profile is in use." if name is None else f"Profile {name} is in use.", name)
+
+
+@profile.command("list")
+@_json
+def list_profiles(as_json: bool) -> None:
+    """List the profiles with their brokers."""
+    current = profiles.in_use()
+    rows = []
+    for name in profiles.names():
+        keys = profiles.read(name)
+        rows.append(
+            {
+                "profile": name,
+                "bootstrap_servers": keys.get(profiles.SERVERS, "").split(","),
+                "security_protocol": keys.get("security.protocol", "PLAINTEXT"),
+                "in_use": name == current,
+            }
+        )
+    columns = ["profile", "bootstrap_servers", "security_protocol", "in_use"]
+    Target("", 0, as_json).show(columns, rows)
+
+
+@profile.command()
+@click.argument("name")
+@_json
+def delete(name: str, as_json: bool) -> None:
+    """Delete the profile NAME."""
+    profiles.delete(name)
+    _done(as_json, f"Deleted profile {name}.", name, deleted=True)
+
+
+def _done(as_json: bool, text: str, name: str | None, **facts: Any) -> None:
+    Target("", 0, as_json).done(text, profile=name, **facts)

@@ -1,0 +1,136 @@
+"""`barnabas profile`, --command-config with servers, and ports where no such broker is."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from barnabas.cli.failures import explain
+from barnabas.cli.main import cli
+from barnabas.client.settings import ClientSettings
+from barnabas.testing import Broker
+from tests.support.ports import free_port
+
+METRICS = f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[Broker]:
+    with Broker(secure=True) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Broker]:
+    with Broker({"metrics.listener": METRICS}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str | None]:
+    """Return the environment of a user without variables for Barnabas."""
+    names = ("BARNABAS_BOOTSTRAP_SERVER", "BARNABAS_COMMAND_CONFIG", "BARNABAS_PROFILE")
+    return {"XDG_CONFIG_HOME": str(tmp_path / "config"), **dict.fromkeys(names)}
+
+
+def invoke(home: dict[str, str | None], *arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, env=home)
+
+
+def ok(home: dict[str, str | None], *arguments: str) -> Any:
+    done = invoke(home, *arguments, "--json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+def file_of(settings: ClientSettings, path: Path) -> str:
+    path.write_text("".join(f"{key}={text}\n" for key, text in settings.java().items()))
+    return str(path)
+
+
+def test_commands_work_on_the_cluster_of_the_profile(
+    secure: Broker, plain: Broker, home: dict[str, str | None], tmp_path: Path
+) -> None:
+    file = file_of(secure.settings(), tmp_path / "client.properties")
+    ok(home, "profile", "create", "safe", "--command-config", file)
+    ok(home, "profile", "create", "plain", "-b", plain.bootstrap_servers)
+    (tmp_path / "client.properties").unlink()
+    ok(home, "profile", "use", "safe")
+    ok(home, "topics", "create", "in-safe")
+    assert [row["topic"] for row in ok(home, "topics", "list")] == ["in-safe"]
+    assert ok(home | {"BARNABAS_PROFILE": "plain"}, "topics", "list") == []
+    # The keys of a profile are for its servers only.
+    assert ok(home, "topics", "list", "-b", plain.bootstrap_servers) == []
+    listed = ok(home, "profile", "list")
+    assert [(row["profile"], row["security_protocol"], row["in_use"]) for row in listed] == [
+        ("plain", "PLAINTEXT", False),
+        ("safe", "SASL_SSL", True),
+    ]
+    assert listed[0]["bootstrap_servers"] == [plain.bootstrap_servers]
+    ok(home, "profile", "delete", "safe")
+    assert [row["in_use"] for row in ok(home, "profile", "list")] == [False]
+    ok(home, "profile", "use", "plain")
+    ok(home, "profile", "use", "--none")
+    assert [row["in_use"] for row in ok(home, "profile", "list")] == [False]
+
+
+def test_file_of_a_command_names_the_servers(
+    secure: Broker, home: dict[str, str | None], tmp_path: Path
+) -> None:
+    file = file_of(secure.settings(), tmp_path / "client.properties")
+    info = ok(home, "cluster", "info", "--command-config", file)
+    assert info["brokers"][0]["address"] == secure.bootstrap_servers
+
+
+def test_wrong_profiles_are_refused(home: dict[str, str | None]) -> None:
+    ok(home, "profile", "create", "one", "-b", "h:1")
+    for arguments, code, text in (
+        (("create", "two"), 2, "give --bootstrap-server"),
+        (("create", "one", "-b", "h:1"), 1, "profile one exists already"),
+        (("create", "x", "-b", "h:1", "-s", "security.protocol=NONE"), 1, "security.protocol"),
+        (("use", "absent"), 1, "no profile absent; see `barnabas profile list`"),
+        (("use",), 2, "either a NAME or --none"),
+    ):
+        done = invoke(home, "profile", *arguments)
+        assert (done.exit_code, text in done.output) == (code, True), done.output
+    done = invoke(home | {"BARNABAS_PROFILE": "absent"}, "topics", "list")
+    assert "no profile absent" in done.output
+
+
+class NoAnswer(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    """Return the address of an HTTP server that answers whole lines only."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), NoAnswer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_server_on_a_wrong_port_is_named(
+    secure: Broker, plain: Broker, web: str, home: dict[str, str | None], tmp_path: Path
+) -> None:
+    file = file_of(secure.settings(), tmp_path / "client.properties")
+
+    def said(*arguments: str) -> str:
+        done = invoke(home, "topics", "list", *arguments, "--timeout", "1")
+        assert isinstance(done.exception, Exception), done.output
+        return explain(done.exception)
+
+    for server in (METRICS, web):
+        assert said("-b", server) == f"an HTTP server answers at {server}, and no broker"
+    told = said("-b", secure.bootstrap_servers)
+    assert told.startswith(f"{secure.bootstrap_servers} speaks TLS: set security.protocol=SSL or")
+    for server in (plain.bootstrap_servers, METRICS):
+        assert "Does this port speak TLS?" in said("-b", server, "--command-config", file)

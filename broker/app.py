@@ -497,7 +497,8 @@ class Broker:
             config.metrics_listener_key_file,
             config.metrics_listener_token_file,
         )
-        endpoint = HttpEndpoint(self.registry, self.not_ready, access)
+        out_of_sync = partial(self._core.cache.out_of_sync, config.broker_id)
+        endpoint = HttpEndpoint(self.registry, self.not_ready, out_of_sync, access)
         endpoint.start(await bind_addresses(at.host, at.port))
         self._exits.push_async_callback(endpoint.stop)
 

@@ -92,7 +92,7 @@ class NetworkKeys(Table):
         update=_CLUSTER,
     )
     metrics_listener = optional_string(
-        "Address of the HTTP endpoint with /metrics, /healthz, /livez and /readyz, as "
+        "Address of the HTTP endpoint with /metrics, /healthz, /livez, /readyz and /syncz, as "
         "`host:port`. Unset: no endpoint. A key of Barnabas that Kafka does not have."
     )
     metrics_listener_certificate_file = optional_string(

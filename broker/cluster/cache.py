@@ -98,6 +98,19 @@ class MetadataCache:
         broker = self._brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
+    def out_of_sync(self, broker_id: int) -> Steps[list[str]]:
+        """Return the partitions, as `topic-index`, with a replica on this broker that is not in
+        the ISR."""
+        found = []
+        # Copies: updates may change the dictionaries between two steps.
+        for topic in list(self.topics.values()):
+            for partition in list(topic.partitions.values()):
+                if broker_id in partition.replicas and broker_id not in partition.isr:
+                    found.append(f"{topic.name}-{partition.partition_index}")
+                yield None
+            yield None
+        return found
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every update."""
         self._listeners.append(listener)

@@ -1,4 +1,7 @@
-"""The HTTP endpoint for operators: /metrics for Prometheus; /healthz, /livez, /readyz for probes.
+"""The HTTP endpoint for operators: /metrics for Prometheus, and paths for probes.
+
+/healthz and /livez say that the event loop runs, /readyz that clients may connect, and /syncz that
+every replica of this broker is in the ISR, so that another broker may be stopped.
 
 It runs on the broker's event loop: counters are read on the thread that writes them, and /healthz
 responds exactly if the loop runs. A scrape is rendered in slices between other work.
@@ -21,7 +24,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import h11
 
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.server.slices import Slicer, Steps
 from barnabas.broker.server.tls import TlsTransport
 from barnabas.config.key import ConfigError
 from barnabas.metrics.exposition import CONTENT_TYPE, render
@@ -42,6 +45,9 @@ _RETRY_SECONDS: Final = 0.1
 """The wait after an error of accept, such as the lack of descriptors."""
 _TEXT: Final = "text/plain; charset=utf-8"
 _UNAUTHORIZED: Final = HTTPStatus.UNAUTHORIZED
+_PATHS: Final = b"/metrics /healthz /livez /readyz /syncz\n"
+MOST_NAMES: Final = 20
+"""Limit of the partitions that /syncz names."""
 T = TypeVar("T")
 _log = get_logger(__name__)
 
@@ -131,18 +137,23 @@ class _SecuredStream(asyncio.StreamReaderProtocol):
 
 
 class HttpEndpoint:
-    """The HTTP server of one registry. `not_ready` returns reasons why clients should not
-    connect."""
+    """The HTTP server of one registry."""
 
     def __init__(
         self,
         registry: Registry,
         not_ready: Callable[[], Sequence[str]],
+        out_of_sync: Callable[[], Steps[list[str]]],
         access: Access = OPEN,
     ) -> None:
-        """Raises OSError if a file of `access` cannot be read, ConfigError for its content."""
+        """`not_ready` returns reasons why clients should not connect, `out_of_sync` the partitions
+        with a replica here that is not in the ISR.
+
+        Raises OSError if a file of `access` cannot be read, ConfigError for its content.
+        """
         self._registry = registry
         self._not_ready = not_ready
+        self._out_of_sync = out_of_sync
         self._sockets: list[socket.socket] = []
         self._exchanges: dict[asyncio.Task[None], None] = {}
         """The tasks of the connections, the oldest first."""
@@ -266,9 +277,12 @@ class HttpEndpoint:
             case b"/healthz" | b"/livez":
                 return Answer(HTTPStatus.OK, _TEXT, b"ok\n")
             case b"/readyz":
-                return _readiness(self._not_ready())
+                return _verdict(b"ready\n", self._not_ready())
+            case b"/syncz":
+                # The names of topics are for those who may scrape.
+                return await self._synced(names=self._may_scrape(request))
             case _:
-                return Answer(HTTPStatus.NOT_FOUND, _TEXT, b"/metrics /healthz /livez /readyz\n")
+                return Answer(HTTPStatus.NOT_FOUND, _TEXT, _PATHS)
 
     def _may_scrape(self, request: h11.Request) -> bool:
         if self._token is None:
@@ -277,6 +291,15 @@ class HttpEndpoint:
         given = next((value for name, value in request.headers if name == b"authorization"), b"")
         scheme, _, sent = given.partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(), token)
+
+    async def _synced(self, *, names: bool) -> Answer:
+        reasons = list(self._not_ready())
+        if not reasons:
+            behind = await self._slicer.run(self._out_of_sync())
+            reasons = [f"{each} is not in sync" for each in behind[: MOST_NAMES if names else 0]]
+            if more := len(behind) - len(reasons):
+                reasons.append(f"{more} partitions are not in sync")
+        return _verdict(b"in sync\n", reasons)
 
     async def _scrape(self) -> bytes:
         blocks: list[bytes] = []
@@ -298,11 +321,11 @@ def _tell(reason: str) -> None:
 _BAD_REQUEST: Final = Answer(HTTPStatus.BAD_REQUEST, _TEXT, b"not an HTTP request\n")
 
 
-def _readiness(reasons: Sequence[str]) -> Answer:
+def _verdict(good: bytes, reasons: Sequence[str]) -> Answer:
     if reasons:
         body = "".join(f"{reason}\n" for reason in reasons).encode()
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, body)
-    return Answer(HTTPStatus.OK, _TEXT, b"ready\n")
+    return Answer(HTTPStatus.OK, _TEXT, good)
 
 
 async def _read_request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:

@@ -49,7 +49,9 @@ class _Processes(click.IntRange):
 )
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
 @click.option("--strict-config", is_flag=True, help="Refuse keys that have no effect here.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz and /syncz here."
+)
 @click.option(
     "--processes",
     type=_Processes(1),

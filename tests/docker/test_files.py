@@ -299,7 +299,7 @@ class TestKubernetes:
             for probe in ("startupProbe", "readinessProbe", "livenessProbe")
         }
         assert paths == {
-            "startupProbe": "/readyz",
+            "startupProbe": "/syncz",
             "readinessProbe": "/readyz",
             "livenessProbe": "/healthz",
         }

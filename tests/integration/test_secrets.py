@@ -341,7 +341,7 @@ def endpoint(metrics: str, token: str) -> Iterator[tuple[str, bytes]]:
     headers = {"Authorization": f"Bearer {token}"}
     with urlopen(Request(f"http://{metrics}/metrics", headers=headers), timeout=5) as answer:
         yield "metrics", answer.read()
-    for path in ("metrics", "readyz", "healthz", "nothing"):
+    for path in ("metrics", "readyz", "syncz", "healthz", "nothing"):
         try:
             with urlopen(f"http://{metrics}/{path}", timeout=5) as answer:
                 yield path, answer.read()

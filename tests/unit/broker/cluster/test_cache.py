@@ -1,6 +1,7 @@
 """The metadata cache applies the controller's updates."""
 
 from barnabas.broker.cluster.cache import FULL, LEADER_DURING_DELETE, MetadataCache
+from barnabas.broker.server.slices import at_once
 from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -93,6 +94,14 @@ def test_partition_has_all_its_fields() -> None:
     assert cache.endpoint(1, "L") == ("h", 9)
     assert cache.endpoint(1, "M") is None
     assert cache.endpoint(2, "L") is None
+
+
+def test_partitions_out_of_sync_are_those_with_a_replica_outside_the_isr() -> None:
+    cache = MetadataCache("c")
+    taken(cache.apply(update(("a", 1, [0, 1]), ("b", 2, [0]))))
+    assert at_once(cache.out_of_sync(1)) == [], "it is in every ISR"
+    assert at_once(cache.out_of_sync(2)) == ["a-0", "a-1", "b-0"]
+    assert at_once(cache.out_of_sync(3)) == [], "it has no replica"
 
 
 def test_topic_goes_with_its_last_partition() -> None:

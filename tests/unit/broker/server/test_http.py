@@ -5,18 +5,29 @@ import os
 import ssl
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from barnabas.broker.server import http
-from barnabas.broker.server.http import Access, HttpEndpoint
+from barnabas.broker.server.http import MOST_NAMES, OPEN, Access, HttpEndpoint
 from barnabas.broker.server.network import bind_addresses
-from barnabas.broker.server.slices import TURN_S
+from barnabas.broker.server.slices import TURN_S, in_steps
 from barnabas.config.key import ConfigError
 from barnabas.metrics.registry import Registry
 from tests.support.tls_records import RecordClient
+
+
+def endpoint_of(
+    registry: Registry,
+    access: Access = OPEN,
+    *,
+    reasons: Sequence[str] = (),
+    behind: Sequence[str] = (),
+) -> HttpEndpoint:
+    return HttpEndpoint(registry, lambda: reasons, lambda: in_steps(str, behind), access)
 
 
 async def start(endpoint: HttpEndpoint) -> int:
@@ -28,7 +39,7 @@ async def endpoint():
     registry = Registry()
     registry.counter("bytes_total", "Bytes.").cell().value += 3
     reasons: list[str] = []
-    endpoint = HttpEndpoint(registry, lambda: reasons)
+    endpoint = endpoint_of(registry, reasons=reasons)
     port = await start(endpoint)
     yield port, reasons
     await endpoint.stop()
@@ -63,7 +74,7 @@ async def test_scrape_lets_other_tasks_run():
     sizes = registry.gauge("size", "Size.", ("partition",))
     for partition in range(5000):
         sizes.cell(str(partition)).value = partition
-    endpoint = HttpEndpoint(registry, lambda: ())
+    endpoint = endpoint_of(registry)
     port = await start(endpoint)
 
     scrape = asyncio.ensure_future(get(port, "/metrics"))
@@ -84,6 +95,38 @@ async def test_readiness_follows_its_reasons(endpoint):
     assert head.startswith("HTTP/1.1 503 ")
     assert body == b"log recovery is not done\n"
     assert (await get(port, "/healthz"))[1] == b"ok\n"
+
+
+async def test_sync_state_follows_the_partitions_and_names_some_of_them():
+    behind, reasons = [], ["starting or stopping"]
+    endpoint = endpoint_of(Registry(), reasons=reasons, behind=behind)
+    port = await start(endpoint)
+    head, body = await get(port, "/syncz")
+    assert (head.split(" ")[1], body) == ("503", b"starting or stopping\n")
+    reasons.clear()
+    head, body = await get(port, "/syncz")
+    assert (head.split(" ")[1], body) == ("200", b"in sync\n")
+    behind += ["t-0", "t-1"]
+    head, body = await get(port, "/syncz")
+    assert (head.split(" ")[1], body) == ("503", b"t-0 is not in sync\nt-1 is not in sync\n")
+    behind += [f"t-{index}" for index in range(2, 5000)]
+    _, body = await get(port, "/syncz")
+    lines = body.decode().splitlines()
+    assert len(lines) == MOST_NAMES + 1
+    assert lines[-1] == f"{5000 - MOST_NAMES} partitions are not in sync"
+    await endpoint.stop()
+
+
+async def test_names_of_partitions_are_for_those_who_have_the_token(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret")
+    endpoint = endpoint_of(Registry(), Access(token=str(token)), behind=["secret-topic-0"])
+    port = await start(endpoint)
+    head, body = await get(port, "/syncz")
+    assert (head.split(" ")[1], body) == ("503", b"1 partitions are not in sync\n")
+    request = b"GET /syncz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\r\n"
+    assert (await exchange(port, request))[1] == b"secret-topic-0 is not in sync\n"
+    await endpoint.stop()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +160,7 @@ async def test_client_that_disconnects_early_harms_no_other(endpoint):
 
 
 async def test_stop_aborts_a_slow_client():
-    endpoint = HttpEndpoint(Registry(), lambda: ())
+    endpoint = endpoint_of(Registry())
     port = await start(endpoint)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metrics HTTP/1.1\r\n")
@@ -206,7 +249,7 @@ async def test_probes_and_scrapes_over_tls_and_a_renewed_certificate(tmp_path):
     served, renewed = certify(tmp_path, "served"), certify(tmp_path, "renewed")
     trusts_old = ssl.create_default_context(cafile=served.certificate)
     trusts_new = ssl.create_default_context(cafile=renewed.certificate)
-    endpoint = HttpEndpoint(Registry(), lambda: (), served)
+    endpoint = endpoint_of(Registry(), served)
     port = await start(endpoint)
     request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -244,7 +287,7 @@ async def test_handshakes_of_a_crowd_share_the_loop_with_others(tmp_path, monkey
     monkeypatch.setattr(ssl.SSLObject, "do_handshake", slow)
     access = certify(tmp_path, "served")
     trusts = ssl.create_default_context(cafile=access.certificate)
-    endpoint = HttpEndpoint(Registry(), lambda: (), access)
+    endpoint = endpoint_of(Registry(), access)
     port = await start(endpoint)
     tick()
     request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -257,7 +300,7 @@ async def test_handshakes_of_a_crowd_share_the_loop_with_others(tmp_path, monkey
 
 async def test_flood_of_key_updates_is_cut(tmp_path):
     access = certify(tmp_path, "served")
-    endpoint = HttpEndpoint(Registry(), lambda: (), access)
+    endpoint = endpoint_of(Registry(), access)
     port = await start(endpoint)
     client = record_client(access, tmp_path)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -278,7 +321,7 @@ async def test_flood_of_key_updates_is_cut(tmp_path):
 async def test_metrics_ask_for_the_token_of_the_file_and_probes_do_not(tmp_path):
     token = tmp_path / "token"
     token.write_text("first\n")
-    endpoint = HttpEndpoint(Registry(), lambda: (), Access(token=str(token)))
+    endpoint = endpoint_of(Registry(), Access(token=str(token)))
     port = await start(endpoint)
 
     async def scrape(credentials: str) -> str:
@@ -309,8 +352,8 @@ def test_endpoint_refuses_files_without_content(tmp_path):
     empty = tmp_path / "empty"
     empty.write_text(" \n")
     with pytest.raises(ConfigError, match="has no token"):
-        HttpEndpoint(Registry(), lambda: (), Access(token=str(empty)))
+        endpoint_of(Registry(), Access(token=str(empty)))
     with pytest.raises(ConfigError, match="certificate and its key"):
-        HttpEndpoint(Registry(), lambda: (), Access(str(empty), str(empty)))
+        endpoint_of(Registry(), Access(str(empty), str(empty)))
     with pytest.raises(FileNotFoundError):
-        HttpEndpoint(Registry(), lambda: (), Access(token=str(tmp_path / "missing")))
+        endpoint_of(Registry(), Access(token=str(tmp_path / "missing")))

@@ -61,7 +61,7 @@ from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import ConfigError
 from barnabas.config.listeners import parse_host_port
 from barnabas.config.sasl_keys import SaslKeys, TokenKeys
-from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.metrics.catalogue import PARTITION, BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.types import uuid_text
 from barnabas.security.sasl.credentials import StandIns
@@ -489,6 +489,8 @@ class Broker:
 
         at = parse_host_port("metrics.listener", config.metrics_listener)
         observe_process(self._metrics.process)
+        if not config.metrics_partitions_enable:
+            self.registry.leave_out(PARTITION)
         loop_lag = LoopLag(asyncio.get_running_loop(), self._metrics.loop_lag.cell())
         loop_lag.start()
         self._exits.callback(loop_lag.stop)

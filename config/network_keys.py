@@ -107,6 +107,12 @@ class NetworkKeys(Table):
         "File with the token that /metrics asks for, as `Authorization: Bearer`; the probes ask "
         "for none. It is read again when it changes. A key of Barnabas that Kafka does not have."
     )
+    metrics_partitions_enable = boolean(
+        True,
+        "Report the metrics of single partitions, those with the labels topic and partition alone: "
+        "most of a scrape. The numbers of partitions in each state, and the lags of groups, are "
+        "reported without them. A key of Barnabas that Kafka does not have.",
+    )
     queued_max_request_bytes = long(
         96 << 20,
         "Bytes of requests that are received or not answered yet, over all connections, above "

@@ -11,7 +11,8 @@ _GROUPS: Final = "kafka_server_group_coordinator_metrics_"
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 _ELECTIONS: Final = "kafka_controller_controllerstats_"
 _TRANSACTIONS: Final = "kafka_coordinator_transaction_"
-_PARTITION: Final = ("topic", "partition")
+PARTITION: Final = ("topic", "partition")
+"""The labels of the metrics of single partitions."""
 
 
 class BrokerMetrics:
@@ -232,7 +233,7 @@ class FetcherMetrics:
         self.lag = registry.gauge(
             "kafka_server_fetcherlagmetrics_consumerlag",
             "Committed records that a follower has not fetched.",
-            _PARTITION,
+            PARTITION,
         )
         self.bytes_in = registry.counter(
             _TOPIC + "replicationbytesin_total", "Bytes of record batches fetched from leaders."
@@ -248,7 +249,7 @@ class PartitionMetrics:
 
     def __init__(self, registry: Registry) -> None:
         def each(name: str, meaning: str) -> Family[Cell]:
-            return registry.gauge("kafka_cluster_partition_" + name, meaning, _PARTITION)
+            return registry.gauge("kafka_cluster_partition_" + name, meaning, PARTITION)
 
         self.replicas = each("replicascount", "Replicas of a partition led here.")
         self.in_sync = each("insyncreplicascount", "In-sync replicas of a partition led here.")
@@ -294,15 +295,15 @@ class LogMetrics:
     """Metrics of the logs and the log manager."""
 
     def __init__(self, registry: Registry) -> None:
-        self.size = registry.gauge("kafka_log_log_size", "Bytes of a partition.", _PARTITION)
+        self.size = registry.gauge("kafka_log_log_size", "Bytes of a partition.", PARTITION)
         self.segments = registry.gauge(
-            "kafka_log_log_numlogsegments", "Segments of a partition.", _PARTITION
+            "kafka_log_log_numlogsegments", "Segments of a partition.", PARTITION
         )
         self.start_offset = registry.gauge(
-            "kafka_log_log_logstartoffset", "First offset of a partition.", _PARTITION
+            "kafka_log_log_logstartoffset", "First offset of a partition.", PARTITION
         )
         self.end_offset = registry.gauge(
-            "kafka_log_log_logendoffset", "Offset after the last record.", _PARTITION
+            "kafka_log_log_logendoffset", "Offset after the last record.", PARTITION
         )
         self.offline_directories = registry.gauge(
             "kafka_log_logmanager_offlinelogdirectorycount", "Failed log directories."
@@ -423,7 +424,7 @@ class TransactionMetrics:
         self.open = registry.gauge(
             "kafka_log_producerstatemanager_opentransactions",
             "Open transactions of a partition.",
-            _PARTITION,
+            PARTITION,
         )
         self.passed_by_retention = registry.counter(
             "barnabas_log_opentransactionspassedbyretention_total",

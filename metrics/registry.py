@@ -155,6 +155,12 @@ class Registry:
         bounds = tuple(buckets)
         return self._add(Family(name, help, "histogram", labels, lambda: HistogramCell(bounds)))
 
+    def leave_out(self, labels: Labels) -> None:
+        """Report no metric with exactly these labels; their cells can still be used."""
+        self._families = {
+            name: family for name, family in self._families.items() if family.labels != labels
+        }
+
     def snapshot(self) -> Iterator[FamilySnapshot]:
         """Yield every metric in order of registration, each copied when it is reached."""
         for family in list(self._families.values()):

@@ -4,7 +4,8 @@
 every replica of this broker is in the ISR, so that another broker may be stopped.
 
 It runs on the broker's event loop: counters are read on the thread that writes them, and /healthz
-responds exactly if the loop runs. A scrape is rendered in slices between other work.
+responds exactly if the loop runs. A scrape is rendered, and compressed for those who accept gzip,
+in slices between other work.
 
 Slow clients keep no probe out: the oldest connection makes way for a new one, and the head of a
 request, with the handshake of TLS before it, has HEAD_SECONDS. Handshakes take turns, so that a
@@ -16,6 +17,7 @@ import hmac
 import socket
 import ssl
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -43,6 +45,9 @@ _BACKLOG: Final = 1024
 _ACCEPTED_PER_TURN: Final = 16
 _RETRY_SECONDS: Final = 0.1
 """The wait after an error of accept, such as the lack of descriptors."""
+_FASTEST: Final = 1
+_GZIP: Final = 16 + zlib.MAX_WBITS
+"""The window of zlib that writes gzip."""
 _TEXT: Final = "text/plain; charset=utf-8"
 _UNAUTHORIZED: Final = HTTPStatus.UNAUTHORIZED
 _PATHS: Final = b"/metrics /healthz /livez /readyz /syncz\n"
@@ -58,6 +63,8 @@ class Answer(NamedTuple):
     status: HTTPStatus
     content_type: str
     body: bytes
+    gzip: bool = False
+    """Whether the body is compressed."""
 
 
 class Access(NamedTuple):
@@ -273,7 +280,8 @@ class HttpEndpoint:
             case b"/metrics":
                 if not self._may_scrape(request):
                     return Answer(_UNAUTHORIZED, _TEXT, b"a bearer token is needed\n")
-                return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._scrape())
+                gzip = _accepts_gzip(request)
+                return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._scrape(gzip=gzip), gzip)
             case b"/healthz" | b"/livez":
                 return Answer(HTTPStatus.OK, _TEXT, b"ok\n")
             case b"/readyz":
@@ -288,8 +296,7 @@ class HttpEndpoint:
         if self._token is None:
             return True
         token = self._token.current()
-        given = next((value for name, value in request.headers if name == b"authorization"), b"")
-        scheme, _, sent = given.partition(b" ")
+        scheme, _, sent = _header(request, b"authorization").partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(), token)
 
     async def _synced(self, *, names: bool) -> Answer:
@@ -301,12 +308,15 @@ class HttpEndpoint:
                 reasons.append(f"{more} partitions are not in sync")
         return _verdict(b"in sync\n", reasons)
 
-    async def _scrape(self) -> bytes:
+    async def _scrape(self, *, gzip: bool) -> bytes:
+        compressor = zlib.compressobj(_FASTEST, wbits=_GZIP) if gzip else None
         blocks: list[bytes] = []
         for family in self._registry.snapshot():
             for block in render(family):
-                blocks.append(block)
+                blocks.append(block if compressor is None else compressor.compress(block))
                 await asyncio.sleep(0)
+        if compressor is not None:
+            blocks.append(compressor.flush())
         return b"".join(blocks)
 
 
@@ -337,6 +347,19 @@ async def _read_request(http: h11.Connection, reader: asyncio.StreamReader) -> h
     return event
 
 
+def _header(request: h11.Request, name: bytes) -> bytes:
+    return next((value for key, value in request.headers if key == name), b"")
+
+
+def _accepts_gzip(request: h11.Request) -> bool:
+    """Return whether Accept-Encoding names gzip with a weight above 0 (RFC 9110, 12.5.3)."""
+    for each in _header(request, b"accept-encoding").lower().split(b","):
+        coding, *weight = each.replace(b" ", b"").split(b";")
+        if coding == b"gzip":
+            return not weight or weight[0].strip(b"q=0.") != b""
+    return False
+
+
 def _encode(http: h11.Connection, answer: Answer, *, with_body: bool) -> bytes:
     head = h11.Response(
         status_code=answer.status.value,
@@ -345,6 +368,7 @@ def _encode(http: h11.Connection, answer: Answer, *, with_body: bool) -> bytes:
             ("Content-Type", answer.content_type),
             ("Content-Length", str(len(answer.body))),
             ("Connection", "close"),
+            *([("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")] if answer.gzip else []),
             *([("WWW-Authenticate", "Bearer")] if answer.status == _UNAUTHORIZED else []),
         ],
     )

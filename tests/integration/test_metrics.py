@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -31,6 +32,25 @@ async def test_an_error_of_one_partition_is_counted_for_its_api(tmp_path: Path) 
             ("Fetch", "OFFSET_OUT_OF_RANGE"): 1,
             ("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"): 1,
         }
+
+
+async def test_metrics_of_single_partitions_can_be_left_out(tmp_path: Path) -> None:
+    async def size(directory: str, **keys: object) -> int:
+        port = free_port()
+        own = {"metrics_listener": f"127.0.0.1:{port}", **keys}
+        async with running(tmp_path / directory, **own) as broker, connected(broker) as client:
+            await client.create(partitions=100)
+            text = await asyncio.to_thread(scrape, port)
+        assert ('partition="99"' in text) == (not keys)
+        assert "kafka_server_replicamanager_partitioncount 100.0\n" in text
+        return len(text)
+
+    assert await size("without", metrics_partitions_enable="false") < await size("with") / 3
+
+
+def scrape(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        return answer.read().decode()
 
 
 async def test_token_file_of_the_configuration_guards_the_endpoint(tmp_path: Path) -> None:

@@ -70,6 +70,17 @@ def test_removed_cell_is_no_longer_reported():
     assert not any(line.startswith("lag{") for line in scrape(registry))
 
 
+def test_families_left_out_are_not_read_and_their_owners_do_not_notice():
+    registry, reads = Registry(), []
+    sizes = registry.gauge("size", "Size.", ("topic", "partition"))
+    registry.gauge("lag", "Lag.", ("group", "topic", "partition")).cell("g", "t", "0").value = 3
+    registry.leave_out(("topic", "partition"))
+    sizes.read_each_with(lambda: reads.append(1) or ())
+    sizes.cell("t", "0").value = 5
+    assert [family.name for family in registry.snapshot()] == ["lag"]
+    assert reads == []
+
+
 def test_mistakes_in_names_and_labels_are_errors():
     registry = Registry()
     family = registry.counter("a_total", "A.", ("topic",))

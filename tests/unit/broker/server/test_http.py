@@ -1,6 +1,7 @@
 """The HTTP endpoint for operators, over real sockets."""
 
 import asyncio
+import gzip
 import os
 import ssl
 import subprocess
@@ -69,7 +70,27 @@ async def test_metrics_are_served_in_prometheus_format(endpoint):
     assert b"bytes_total 3.0\n" in body
 
 
-async def test_scrape_lets_other_tasks_run():
+@pytest.mark.parametrize(
+    ("accepted", "gzipped"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("deflate, identity", False),
+    ],
+)
+async def test_scrape_is_compressed_for_those_who_accept_it(endpoint, accepted, gzipped):
+    port, _ = endpoint
+    request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: {accepted}\r\n\r\n"
+    head, body = await exchange(port, request.encode())
+    assert ("Content-Encoding: gzip" in head) == gzipped
+    assert f"Content-Length: {len(body)}" in head
+    assert b"bytes_total 3.0\n" in (gzip.decompress(body) if gzipped else body)
+
+
+@pytest.mark.parametrize("accepted", ["", "Accept-Encoding: gzip\r\n"])
+async def test_scrape_lets_other_tasks_run(accepted):
     registry, passed = Registry(), 0
     sizes = registry.gauge("size", "Size.", ("partition",))
     for partition in range(5000):
@@ -77,14 +98,16 @@ async def test_scrape_lets_other_tasks_run():
     endpoint = endpoint_of(registry)
     port = await start(endpoint)
 
-    scrape = asyncio.ensure_future(get(port, "/metrics"))
+    request = f"GET /metrics HTTP/1.1\r\nHost: x\r\n{accepted}\r\n".encode()
+    scrape = asyncio.ensure_future(exchange(port, request))
     while not scrape.done():
         passed += 1
         await asyncio.sleep(0)
     await endpoint.stop()
 
     assert passed >= 10
-    assert scrape.result()[1].count(b"\n") == 5002
+    _, body = scrape.result()
+    assert (gzip.decompress(body) if accepted else body).count(b"\n") == 5002
 
 
 async def test_readiness_follows_its_reasons(endpoint):

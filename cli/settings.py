@@ -6,7 +6,7 @@ Every command that reads one broker's data must find the same settings.
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_LISTENER = "localhost:9092"
+LOG_FORMS = ("console", "json")
 LOG_LEVELS = ("fatal", "error", "warn", "info", "debug", "trace")
+
+
+class LogOptions(NamedTuple):
+    """The options of a broker's log, for `configure` in broker/observability/logging.py."""
+
+    level: str
+    form: str | None = None
 
 
 def default_data_directory() -> Path:

@@ -6,8 +6,9 @@ A line is an event with named values, passed to the standard library's logger of
     _log.warning("connection refused", host=host, listener=name)
 
 A broker inside the process of a test does nothing else, so the test's logging settings stay. The
-process of a broker calls `configure`: every line is one JSON object, or on a terminal a line in
-structlog's format. Kafka's BROKER_LOGGER resource changes levels at run time (KIP-412).
+process of a broker calls `configure`: every line is one JSON object, or a line in structlog's
+format, by default on a terminal. Kafka's BROKER_LOGGER resource changes levels at run time
+(KIP-412).
 """
 
 import json
@@ -24,6 +25,8 @@ from barnabas.config.key import ConfigError
 ROOT: Final = "root"
 """Kafka's name for the logger that all others inherit from."""
 
+CONSOLE, JSON = "console", "json"
+"""The forms of lines: for people, and for programs."""
 _LEVELS: Final = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
@@ -97,18 +100,22 @@ def configure(
     stream: TextIO | None = None,
     *,
     level: str = "INFO",
+    form: str | None = None,
     always: Mapping[str, object] = MappingProxyType({}),
 ) -> logging.Handler:
     """Send every log line of the process to `stream`, by default standard error.
 
-    `level` is one of Kafka's, in any case; ConfigError otherwise. Every line has the values of
-    `always`. Return the handler, so that it can be removed.
+    `level` is one of Kafka's, in any case; ConfigError otherwise. `form` is CONSOLE or JSON; None
+    is CONSOLE on a terminal. Every line has the values of `always`. Return the handler, so that it
+    can be removed.
     """
     if level.upper() not in _LEVELS:
         raise ConfigError(f"{level} is no log level. Valid log levels are {', '.join(_LEVELS)}")
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
-    render = _terminal_renderer() if stream.isatty() else _json
+    terminal = stream.isatty()
+    for_people = form == CONSOLE or (form is None and terminal)
+    render = _console_renderer(colors=terminal) if for_people else _json
     handler.setFormatter(_LineFormatter(render, always))
     root = logging.getLogger()
     root.addHandler(handler)
@@ -171,11 +178,11 @@ def _json(line: dict[str, Any]) -> str:
     return json.dumps(line, default=repr)
 
 
-def _terminal_renderer() -> Callable[[dict[str, Any]], str]:
+def _console_renderer(*, colors: bool) -> Callable[[dict[str, Any]], str]:
     # Imported here: it imports all of rich, a sixth of a broker's start time.
     from structlog.dev import ConsoleRenderer, plain_traceback
 
-    console = ConsoleRenderer(exception_formatter=plain_traceback)
+    console = ConsoleRenderer(colors=colors, exception_formatter=plain_traceback)
     return lambda line: console(None, "", line)
 
 

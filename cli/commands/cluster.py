@@ -13,6 +13,7 @@ from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_LEVELS,
+    LogOptions,
     default_data_directory,
     secure_options,
     secured,
@@ -93,7 +94,7 @@ def up(
             brokers,
             replicas=min(REPLICAS, brokers),
             strict=True,
-            log_level=log_level,
+            log=LogOptions(log_level),
             cluster_id=cluster_id(os.environ),
             secured=made,
         )

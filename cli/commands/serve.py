@@ -11,7 +11,9 @@ import click
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
+    LOG_FORMS,
     LOG_LEVELS,
+    LogOptions,
     read_properties,
     secure_options,
     secured,
@@ -73,6 +75,11 @@ class _Processes(click.IntRange):
     show_default=True,
     help="Level of the log.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMS),
+    help="Form of the log's lines [console on a terminal, otherwise json].",
+)
 def serve(
     listen: str | None,
     data: Path | None,
@@ -85,6 +92,7 @@ def serve(
     secure: bool,
     secure_directory: Path | None,
     log_level: str,
+    log_format: str | None,
 ) -> None:
     """Run a broker until SIGINT or SIGTERM.
 
@@ -123,7 +131,7 @@ def serve(
                 _count(processes, properties),
                 replicas=replicas,
                 strict=strict_config,
-                log_level=log_level,
+                log=LogOptions(log_level, log_format),
                 cluster_id=requested_id,
                 secured=made,
             )
@@ -131,17 +139,17 @@ def serve(
         config = BrokerConfig.from_properties(properties, strict=strict_config)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    _run_alone(config, made, log_level, requested_id)
+    _run_alone(config, made, LogOptions(log_level, log_format), requested_id)
 
 
 def _run_alone(
-    config: "BrokerConfig", made: "Secured | None", log_level: str, cluster_id: str
+    config: "BrokerConfig", made: "Secured | None", log: LogOptions, cluster_id: str
 ) -> None:
     from barnabas.cli.processes.broker import run_broker
 
     if made is not None:
         made.add_admin()
-    run_broker(config, log_level=log_level, cluster_id=cluster_id, on_started=partial(_greet, made))
+    run_broker(config, log=log, cluster_id=cluster_id, on_started=partial(_greet, made))
 
 
 def _options(listen: str | None, data: Path | None, metrics: str | None) -> dict[str, str]:

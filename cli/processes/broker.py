@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.settings import LogOptions
+
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
     from barnabas.config.broker import BrokerConfig
@@ -31,7 +33,7 @@ async def _signals_only(stop: Stop) -> None:
 def run_broker(
     config: "BrokerConfig",
     *,
-    log_level: str,
+    log: LogOptions,
     cluster_id: str,
     on_started: "Callable[[Broker, BrokerConfig], None]",
     watch: Callable[[Stop], Awaitable[None]] = _signals_only,
@@ -49,7 +51,7 @@ def run_broker(
     gc.disable()
     from barnabas.broker.observability.logging import configure
 
-    configure(level=log_level, always=log_fields)
+    configure(level=log.level, form=log.form, always=log_fields)
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, cluster_id, on_started, watch))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.processes.broker_properties import SOCKET
+from barnabas.cli.settings import LogOptions
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
@@ -57,7 +58,7 @@ def main() -> int:
         config = BrokerConfig.from_properties(command["properties"], strict=command["strict"])
         run_broker(
             config,
-            log_level=command["log_level"],
+            log=LogOptions(*command["log"]),
             cluster_id=command["cluster_id"],
             on_started=partial(_report_started, take_output()),
             watch=partial(_stop_with_parent, parent_has_store=SOCKET in command["properties"]),

@@ -17,6 +17,7 @@ import click
 from barnabas.broker.server.network import NOT_HERE
 from barnabas.cli.processes.driver import Driver
 from barnabas.cli.processes.supervisor import Child, Supervisor, make_children, serve_store
+from barnabas.cli.settings import LogOptions
 from barnabas.client.admin import Admin
 from barnabas.client.batches import FetchSettings
 from barnabas.client.cluster import Cluster, parse_address
@@ -348,7 +349,7 @@ class Example:
             BROKERS,
             replicas=BROKERS,
             strict=True,
-            log_level="error",
+            log=LogOptions("error"),
             cluster_id="",
         )
         for child in children:

@@ -26,6 +26,7 @@ from barnabas.cli.processes.broker_properties import (
     BrokerProperties,
     log_directories,
 )
+from barnabas.cli.settings import LogOptions
 
 if TYPE_CHECKING:
     from barnabas.cli.processes.secure import Secured
@@ -55,7 +56,7 @@ class StartCommand:
 
     properties: Mapping[str, str]
     strict: bool
-    log_level: str
+    log: LogOptions
     cluster_id: str
 
     def encode(self) -> bytes:
@@ -257,7 +258,7 @@ def run_brokers(
     *,
     replicas: int | None,
     strict: bool,
-    log_level: str,
+    log: LogOptions,
     cluster_id: str,
     secured: "Secured | None" = None,
 ) -> None:
@@ -272,7 +273,7 @@ def run_brokers(
         count,
         replicas=replicas,
         strict=strict,
-        log_level=log_level,
+        log=log,
         cluster_id=cluster_id,
     )
     if (stored := count_stored(properties)) > count:
@@ -294,7 +295,7 @@ def make_children(
     *,
     replicas: int | None,
     strict: bool,
-    log_level: str,
+    log: LogOptions,
     cluster_id: str,
 ) -> tuple[list[Child], str | None]:
     """Return `count` brokers to start, and the path of their metadata store for `serve_store`.
@@ -316,10 +317,10 @@ def make_children(
     for each in of_each:
         # Refuse wrong properties here, before any process is started.
         BrokerConfig.from_properties(each, strict=strict)
-    configure(level=log_level)
+    configure(level=log.level, form=log.form)
     raise_file_limit()
     children = [
-        Child(int(each["broker.id"]), StartCommand(each, strict, log_level, cluster_id))
+        Child(int(each["broker.id"]), StartCommand(each, strict, log, cluster_id))
         for each in of_each
     ]
     return children, socket_path

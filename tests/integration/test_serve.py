@@ -12,7 +12,7 @@ import pytest
 from barnabas.client.connection import Connection
 from tests.support.command_line import Cli, Served, run
 from tests.support.data_path import Client, batch
-from tests.support.ports import free_port
+from tests.support.ports import free_port, ports_in_a_row
 
 NEVER_BEFORE_SERVING = {
     *("structlog", "rich", "importlib.metadata", "email", "argparse", "multiprocessing"),
@@ -71,6 +71,17 @@ def test_serve_takes_its_settings_from_file_environment_and_options(
     assert warnings == ["These configuration keys have no effect here: process.roles"]
     assert (tmp_path / "option" / "meta.properties").exists()
     assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["alone", "several"])
+def test_log_has_the_form_that_was_asked_for(tmp_path: Path, processes: tuple[str, ...]) -> None:
+    first = ports_in_a_row(4)
+    place = ("-l", f"127.0.0.1:{first}", "-d", str(tmp_path), *processes)
+    code, _, errors = Served(*place, "--log-format", "console").stop()
+    assert code == 0
+    started = [line for line in errors.splitlines() if "broker started" in line]
+    assert len(started) == (2 if processes else 1)
+    assert all("[info" in line and "\x1b" not in line for line in started)
 
 
 def test_serve_raises_the_soft_limit_of_open_files(tmp_path: Path) -> None:

@@ -305,6 +305,17 @@ def test_brokers_of_one_host_keep_one_replica_and_the_first_port_serves_all(
         assert parent.ends() == 0
 
 
+def test_logs_of_all_brokers_have_the_form_that_was_asked_for(tmp_path: Path) -> None:
+    place = ("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    with running(*place, "--processes", "2", "--log-format", "console") as parent:
+        parent.serves()
+        parent.process.terminate()
+        assert parent.ends() == 0
+        text = "".join(parent.said)
+        started = re.findall(r"Z \[info +\] broker started .* broker=(\d)", text)
+        assert sorted(started) == ["0", "1"]
+
+
 def leaders(admin: AdminClient, topic: str) -> list[int]:
     partitions = admin.list_topics(timeout=DEADLINE).topics[topic].partitions
     return [each.leader for each in partitions.values()]

@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.cli.processes import supervisor
 from barnabas.cli.processes.supervisor import Child, StartCommand, Supervisor
+from barnabas.cli.settings import LogOptions
 from tests.support.waiting import eventually
 
 PROGRAM = """
@@ -47,7 +48,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
 
 def child(broker_id: int, **properties: str) -> Child:
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    return Child(broker_id, StartCommand(named, strict=True, log_level="warn", cluster_id=""))
+    return Child(broker_id, StartCommand(named, strict=True, log=LogOptions("warn"), cluster_id=""))
 
 
 def test_supervisor_handles_more_brokers_than_loop_threads(

@@ -7,6 +7,8 @@ import logging
 import pytest
 
 from barnabas.broker.observability.logging import (
+    CONSOLE,
+    JSON,
     ROOT,
     LoggerLevels,
     configure,
@@ -25,8 +27,8 @@ def logs_to():
     root = logging.getLogger()
     level, handlers = root.level, []
 
-    def attach(stream, **always):
-        handlers.append(configure(stream, always=always))
+    def attach(stream, form=None, **always):
+        handlers.append(configure(stream, form=form, always=always))
         return stream
 
     yield attach
@@ -46,6 +48,16 @@ def test_line_is_one_json_object_unless_on_a_terminal(logs_to):
     assert line["logger"] == "barnabas.example"
     assert line["topic"] == "orders"
     assert line["timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_form_of_lines_is_the_one_asked_for_and_a_file_gets_no_colors(logs_to, kind):
+    console, written = logs_to(kind(), CONSOLE), logs_to(kind(), JSON)
+    get_logger("barnabas.example.forms").info("topic created", topic="orders")
+    assert json.loads(written.getvalue())["topic"] == "orders"
+    assert "topic created" in console.getvalue()
+    assert ("\x1b[" in console.getvalue()) == (kind is Terminal)
+    assert not console.getvalue().startswith("{")
 
 
 def test_values_of_a_line_override_those_of_every_line(logs_to):

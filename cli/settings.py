@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+OF_THE_COMMAND = "defaults of barnabas serve"
 DEFAULT_LISTENER = "localhost:9092"
 LOG_FORMS = ("console", "json")
 LOG_LEVELS = ("fatal", "error", "warn", "info", "debug", "trace")
@@ -34,21 +35,32 @@ def default_data_directory() -> Path:
 
 
 def read_properties(file: Path | None, options: Mapping[str, str]) -> dict[str, str]:
-    """Merge the keys of `file`, of KAFKA_... variables and of `options`; the later ones win.
+    """Merge the keys of `property_sources`; the later sources win.
 
-    The result always has a listener and a log directory. Raises ConfigError if the environment
-    cannot be read.
+    The result always has a listener and a log directory.
     """
+    return merged(property_sources(file, options))
+
+
+def property_sources(file: Path | None, options: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    """Return the keys of `file`, of KAFKA_... variables and of `options`, by the name of their
+    source. The first source has what the command line sets if no other one does."""
     from barnabas.config.properties import from_environment, parse_properties
 
-    # java.util.Properties reads Latin-1; other characters are escaped in the file.
-    properties = {} if file is None else parse_properties(file.read_text("iso-8859-1"))
-    properties |= from_environment(os.environ)
-    properties |= options
-    properties.setdefault("listeners", f"PLAINTEXT://{DEFAULT_LISTENER}")
-    if not properties.keys() & {"log.dir", "log.dirs"}:
-        properties["log.dirs"] = str(default_data_directory())
-    return properties
+    sources: dict[str, Mapping[str, str]] = {OF_THE_COMMAND: {}}
+    if file is not None:
+        # java.util.Properties reads Latin-1; other characters are escaped in the file.
+        sources[str(file)] = parse_properties(file.read_text("iso-8859-1"))
+    sources |= {"KAFKA_... variables": from_environment(os.environ), "options": options}
+    ours = {"listeners": f"PLAINTEXT://{DEFAULT_LISTENER}"}
+    if not merged(sources).keys() & {"log.dir", "log.dirs"}:
+        ours["log.dirs"] = str(default_data_directory())
+    return sources | {OF_THE_COMMAND: ours}
+
+
+def merged(sources: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return the keys of all sources; the later ones win."""
+    return {name: text for keys in sources.values() for name, text in keys.items()}
 
 
 def secured(

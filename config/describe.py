@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from barnabas.config.broker import BrokerConfig
+from barnabas.config.broker import BrokerConfig, resolve_aliases
 from barnabas.config.dynamic import DynamicConfig, inert
-from barnabas.config.key import Key, Type, Update
+from barnabas.config.key import HIDDEN, Key, Type, Update
+from barnabas.config.properties import property_line
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 
 
@@ -81,6 +82,35 @@ def describe_broker(config: DynamicConfig) -> list[Entry]:
             )
         )
     return entries
+
+
+def effective_config(
+    config: BrokerConfig, sources: Mapping[str, Mapping[str, str]]
+) -> Iterator[str]:
+    """Yield the lines of a properties file, with the strongest source first.
+
+    `config` is made of the keys of `sources`, of which the later ones win. Passwords and keys that
+    are unset are comments, so that the file can be used.
+    """
+    for warning in config.warnings:
+        yield f"# {warning}"
+    origins = {name: source for source, keys in sources.items() for name in resolve_aliases(keys)}
+    found: dict[str, list[Entry]] = {
+        source: [] for source in (*reversed(list(sources)), "defaults")
+    }
+    for entry in describe_broker(DynamicConfig(config)):
+        found[origins.get(entry.name, "defaults")].append(entry)
+    for source, entries in found.items():
+        if entries:
+            yield f"# {source}"
+            yield from map(_line, entries)
+            yield ""
+
+
+def _line(entry: Entry) -> str:
+    if entry.sensitive and entry.synonyms:
+        return f"#{entry.name}={HIDDEN}"
+    return f"#{entry.name}=" if entry.value is None else property_line(entry.name, entry.value)
 
 
 def describe_cluster_defaults(config: DynamicConfig) -> list[Entry]:

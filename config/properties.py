@@ -10,6 +10,8 @@ _COMMENT: Final = re.compile(r"[ \t\f]*[#!]")
 _PAIR: Final = re.compile(r"(?s)((?:[^\\=: \t\f]|\\.)*)(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+|$)(.*)")
 _ESCAPE: Final = re.compile(r"(?s)\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_IN_NAME: Final = re.compile(r"[\\=:#! ]|[^ -~]")
+_IN_VALUE: Final = re.compile(r"\\|^ |[^ -~]")
 
 _OF_THE_IMAGE: Final = frozenset(
     {
@@ -41,6 +43,11 @@ def parse_properties(text: str) -> dict[str, str]:
         assert found is not None, "the pattern matches every line"
         properties[_unescape(found[1])] = _unescape(found[2])
     return properties
+
+
+def property_line(name: str, value: str) -> str:
+    """Return the line of a file with this key: `parse_properties` reads it back."""
+    return f"{_IN_NAME.sub(_escape, name)}={_IN_VALUE.sub(_escape, value)}"
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -93,6 +100,12 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: _character(found[1]), text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[0].isascii() and found[0].isprintable():
+        return f"\\{found[0]}"
+    return re.sub("....", r"\\u\g<0>", found[0].encode("utf-16-be").hex())
 
 
 def _character(escape: str) -> str:

@@ -1,7 +1,7 @@
 """Write the documents that come from code: `python -m docs.generate`.
 
 They are COMPATIBILITY.md, groups.md, transactions.md, the pictures in ARCHITECTURE.md, and the
-table of rights in SECURITY.md.
+table of rights in SECURITY.md; and deploy/server.properties.example.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +22,7 @@ from barnabas.metrics.registry import Registry
 from barnabas.protocol.schema import Api
 from barnabas.security.acl.rules import ResourceType
 from docs.differences import DIFFERENCES, MISSING
+from docs.example_properties import EXAMPLE, example
 from docs.floors import ARCHITECTURE, architecture, renewed
 from docs.papers import IDEAS
 from docs.quirks import QUIRKS
@@ -343,3 +344,4 @@ if __name__ == "__main__":
     TRANSACTIONS.write_text(transaction_states())
     ARCHITECTURE.write_text(architecture())
     SECURITY.write_text(security())
+    EXAMPLE.write_text(example())

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.routes import API_TABLE
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.properties import parse_properties
 from docs.differences import MISSING
+from docs.example_properties import EXAMPLE, example
 from docs.floors import ARCHITECTURE, architecture
 from docs.generate import (
     BETWEEN_BROKERS,
@@ -75,6 +78,21 @@ def test_pictures_of_the_floors_are_those_of_the_imports():
 
 def test_the_table_of_rights_is_what_the_handlers_declare():
     assert SECURITY.read_text() == security(), "run `python -m docs.generate`"
+
+
+def test_example_of_properties_has_the_keys_of_the_code():
+    assert EXAMPLE.read_text() == example(), "run `python -m docs.generate`"
+
+
+def test_every_default_in_the_example_is_valid_and_the_default():
+    """All keys at once, as of a user who removes each # in front of a key."""
+    lines = EXAMPLE.read_text().splitlines()
+    keys = [line[1:] for line in lines if re.match(r"#[^#\s]+=", line)]
+    given = {name: text for name, text in parse_properties("\n".join(keys)).items() if text}
+    assert len(keys) == len(BrokerConfig.KEYS)
+    config, default = BrokerConfig.from_properties(given, strict=True), BrokerConfig()
+    changed = {name: text for name in given if (text := config.text(name)) != default.text(name)}
+    assert changed == {}
 
 
 def in_code(page: Path) -> list[str]:

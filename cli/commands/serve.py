@@ -14,7 +14,8 @@ from barnabas.cli.settings import (
     LOG_FORMS,
     LOG_LEVELS,
     LogOptions,
-    read_properties,
+    merged,
+    property_sources,
     secure_options,
     secured,
 )
@@ -52,6 +53,11 @@ class _Processes(click.IntRange):
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
 @click.option("--strict-config", is_flag=True, help="Refuse keys that have no effect here.")
 @click.option(
+    "--print-config",
+    is_flag=True,
+    help="Print the value of each key by its source, passwords hidden, and start nothing.",
+)
+@click.option(
     "--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz and /syncz here."
 )
 @click.option(
@@ -86,6 +92,7 @@ def serve(
     file: Path | None,
     sets: tuple[str, ...],
     strict_config: bool,
+    print_config: bool,
     metrics: str | None,
     processes: int | str | None,
     replicas: int | None,
@@ -112,44 +119,72 @@ def serve(
     certificate authority, certificates, and the user admin with a random password.
     """
     # Imported late: `barnabas --help` must not pay for a broker.
-    from barnabas.config.broker import BrokerConfig
     from barnabas.config.key import ConfigError
-    from barnabas.config.properties import cluster_id
 
     if replicas is not None and processes is None:
         raise click.UsageError("--replicas needs --processes")
-    properties = read_properties(file, parse_pairs(sets) | _options(listen, data, metrics))
+    if print_config and (processes or secure or secure_directory):
+        raise click.UsageError(
+            "--print-config shows one broker, without what --processes and --secure would add"
+        )
+    sources = property_sources(file, parse_pairs(sets) | _options(listen, data, metrics))
+    log = LogOptions(log_level, log_format)
     try:
-        requested_id = cluster_id(os.environ)
-        made = secured(properties, secure, secure_directory, several=processes is not None)
-        properties = properties if made is None else made.properties
-        if processes is not None:
-            from barnabas.cli.processes.supervisor import run_brokers
-
-            run_brokers(
-                properties,
-                _count(processes, properties),
-                replicas=replicas,
-                strict=strict_config,
-                log=LogOptions(log_level, log_format),
-                cluster_id=requested_id,
-                secured=made,
-            )
+        if print_config:
+            _print_config(sources, strict_config)
             return
-        config = BrokerConfig.from_properties(properties, strict=strict_config)
+        made = secured(merged(sources), secure, secure_directory, several=processes is not None)
+        properties = merged(sources) if made is None else made.properties
+        if processes is None:
+            _run_alone(properties, made, strict_config, log)
+        else:
+            _run_several(properties, made, strict_config, log, processes, replicas)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    _run_alone(config, made, LogOptions(log_level, log_format), requested_id)
+
+
+def _print_config(sources: Mapping[str, Mapping[str, str]], strict: bool) -> None:
+    from barnabas.config.broker import BrokerConfig
+    from barnabas.config.describe import effective_config
+
+    config = BrokerConfig.from_properties(merged(sources), strict=strict)
+    click.echo("\n".join(effective_config(config, sources)), nl=False)
 
 
 def _run_alone(
-    config: "BrokerConfig", made: "Secured | None", log: LogOptions, cluster_id: str
+    properties: Mapping[str, str], made: "Secured | None", strict: bool, log: LogOptions
 ) -> None:
     from barnabas.cli.processes.broker import run_broker
+    from barnabas.config.broker import BrokerConfig
+    from barnabas.config.properties import cluster_id
 
+    requested_id = cluster_id(os.environ)
+    config = BrokerConfig.from_properties(properties, strict=strict)
     if made is not None:
         made.add_admin()
-    run_broker(config, log=log, cluster_id=cluster_id, on_started=partial(_greet, made))
+    run_broker(config, log=log, cluster_id=requested_id, on_started=partial(_greet, made))
+
+
+def _run_several(
+    properties: Mapping[str, str],
+    made: "Secured | None",
+    strict: bool,
+    log: LogOptions,
+    processes: int | str,
+    replicas: int | None,
+) -> None:
+    from barnabas.cli.processes.supervisor import run_brokers
+    from barnabas.config.properties import cluster_id
+
+    run_brokers(
+        properties,
+        _count(processes, properties),
+        replicas=replicas,
+        strict=strict,
+        log=log,
+        cluster_id=cluster_id(os.environ),
+        secured=made,
+    )
 
 
 def _options(listen: str | None, data: Path | None, metrics: str | None) -> dict[str, str]:

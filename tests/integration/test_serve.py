@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import resource
 import signal
 from pathlib import Path
@@ -10,9 +11,9 @@ from urllib.request import urlopen
 import pytest
 
 from barnabas.client.connection import Connection
-from tests.support.command_line import Cli, Served, run
+from tests.support.command_line import ROOT, Cli, Served, run
 from tests.support.data_path import Client, batch
-from tests.support.ports import free_port, ports_in_a_row
+from tests.support.ports import free_port
 
 NEVER_BEFORE_SERVING = {
     *("structlog", "rich", "importlib.metadata", "email", "argparse", "multiprocessing"),
@@ -73,15 +74,65 @@ def test_serve_takes_its_settings_from_file_environment_and_options(
     assert not (tmp_path / "file").exists()
 
 
-@pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["alone", "several"])
-def test_log_has_the_form_that_was_asked_for(tmp_path: Path, processes: tuple[str, ...]) -> None:
-    first = ports_in_a_row(4)
-    place = ("-l", f"127.0.0.1:{first}", "-d", str(tmp_path), *processes)
+def test_broker_starts_from_the_example_of_properties(tmp_path: Path) -> None:
+    example = ROOT / "deploy" / "server.properties.example"
+    listener = f"PLAINTEXT://127.0.0.1:{free_port()}"
+    copied = tmp_path / "server.properties"
+    text, ours = example.read_text("iso-8859-1"), f"\nlisteners={listener}\nlog.dirs={tmp_path}\n"
+    copied.write_text(re.sub("\n#listeners=.*\n", ours, text), "iso-8859-1")
+    served = Served("--config", str(copied), "--strict-config")
+    assert served.servers == listener.removeprefix("PLAINTEXT://")
+    code, _, errors = served.stop()
+    assert code == 0
+    assert '"level": "warning"' not in errors
+
+
+def test_printed_configuration_names_the_source_of_each_key_and_no_password(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "num.partitions=3\nnode.id=7\nlog.retention.ms=1111\nprocess.roles=broker\n"
+        "ssl.key.password=hunter2\nlistener.name.plaintext.max.connections=9\n"
+    )
+    words = ("serve", "--config", str(file), "--set", "log.retention.ms=3333", "--print-config")
+    printed = run(*words, KAFKA_MESSAGE_MAX_BYTES="2222", HOME=str(tmp_path))
+    assert (printed.returncode, printed.stderr) == (0, b"")
+    text = printed.stdout.decode()
+    sections = dict(re.findall(r"^# (.+)\n((?:[^#\n].*\n|#\S.*\n)*)", text, re.MULTILINE))
+    assert sections["These configuration keys have no effect here: process.roles"] == ""
+    assert sections["options"] == "log.retention.ms=3333\n"
+    assert sections["KAFKA_... variables"] == "message.max.bytes=2222\n"
+    assert sections[str(file)].splitlines() == [
+        "broker.id=7",
+        "listener.name.plaintext.max.connections=9",
+        "num.partitions=3",
+        "#ssl.key.password=[hidden]",
+    ]
+    assert "listeners=PLAINTEXT://localhost:9092\n" in sections["defaults of barnabas serve"]
+    assert "compression.type=producer\n" in sections["defaults"]
+    assert "#broker.rack=\n" in sections["defaults"]
+    assert "hunter2" not in text
+    assert not (tmp_path / ".local").exists()
+    # What was printed, used as a file, is the same configuration but for the password.
+    file.write_text(text)
+    again = run("serve", "--config", str(file), "--print-config").stdout.decode()
+    assert set(again.splitlines()) >= {each for each in text.splitlines() if each[:1] not in "#"}
+
+
+@pytest.mark.parametrize("words", ["--processes 2", "--secure", "--secure-directory x"])
+def test_printed_configuration_is_of_one_plain_broker(words: str, tmp_path: Path) -> None:
+    refused = run("serve", "-d", str(tmp_path / "data"), "--print-config", *words.split())
+    assert refused.returncode == 2
+    assert b"--print-config shows one broker" in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_log_has_the_form_that_was_asked_for(tmp_path: Path) -> None:
+    place = ("-l", "127.0.0.1:0", "-d", str(tmp_path))
     code, _, errors = Served(*place, "--log-format", "console").stop()
     assert code == 0
-    started = [line for line in errors.splitlines() if "broker started" in line]
-    assert len(started) == (2 if processes else 1)
-    assert all("[info" in line and "\x1b" not in line for line in started)
+    assert re.search(r"Z \[info +\] broker started", errors)
 
 
 def test_serve_raises_the_soft_limit_of_open_files(tmp_path: Path) -> None:

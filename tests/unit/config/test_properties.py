@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.config.properties import from_environment, parse_properties
+from barnabas.config.properties import from_environment, parse_properties, property_line
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,16 @@ def test_files_are_read_as_java_reads_them(text, properties):
 @given(st.text())
 def test_every_text_is_a_properties_file(text):
     parse_properties(text)
+
+
+ascii_or_not = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
+
+
+@given(ascii_or_not, ascii_or_not)
+def test_written_line_is_read_back(name, value):
+    line = property_line(name, value)
+    assert line.isascii()
+    assert parse_properties(f"{line}\n") == {name: value}
 
 
 def test_variables_of_both_images_become_keys():

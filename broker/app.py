@@ -41,6 +41,7 @@ from barnabas.broker.maintenance import (
     ConnectionTasks,
     LogTasks,
     SaslTasks,
+    SpaceTask,
 )
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.periodic_tasks import PeriodicTasks
@@ -433,6 +434,9 @@ class Broker:
         self._coordination.groups.schedule(tasks)
         if self._config.metrics_listener is not None:
             self._coordination.record_lags.schedule(tasks)
+            SpaceTask(self._replication.logs, self._platform.offload, self._metrics.logs).schedule(
+                tasks
+            )
         self._coordination.transactions.schedule(tasks)
         LeaderBalance(self._control.controller, self._dynamic.now).schedule(tasks)
         replication = self._replication

@@ -194,6 +194,7 @@ def read_transactions(
     gauges.markers_leaderless.read_with(lambda: transactions.routes.leaderless)
     gauges.completions_refused.read_with(transactions.coordinator.refused_ends)
     gauges.waiters.read_with(lambda: transactions.waiters.count)
+    gauges.overdue.read_with(transactions.coordinator.overdue)
     gauges.kept.read_with(transactions.coordinator.kept)
     gauges.oldest_kept.read_with(lambda: transactions.coordinator.oldest_kept_ms() / 1000)
     gauges.open.read_each_with(

@@ -22,6 +22,7 @@ from barnabas.broker.server.connection_limits import ConnectionLimits
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.server.tls import Certificates
 from barnabas.config.broker import BrokerConfig
+from barnabas.metrics.catalogue import LogMetrics
 from barnabas.metrics.registry import Cell
 from barnabas.storage.cleaning.cleaner import CompactionRun, Limits, LogCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
@@ -41,6 +42,8 @@ ROLLED_FLUSH_MS = 5_000
 ones."""
 FLUSH_CHECK_MS = 1_000
 """Milliseconds, at most, between two searches for records that have waited for flush.ms."""
+SPACE_MS = 10_000
+"""Milliseconds between two looks at the free space of the log directories, for metrics."""
 SWEEP_MS = 30_000
 """Milliseconds, at most, between two sweeps of the connections."""
 CERTIFICATES_MS = 10_000
@@ -182,6 +185,32 @@ class LogTasks:
             for _ in log.producers.expire(now_ms, expiration_ms):
                 # A partition may have hundreds of thousands.
                 await asyncio.sleep(0)
+
+
+class SpaceTask:
+    """The look at the space of the log directories. A disk that hangs holds no scrape."""
+
+    def __init__(self, logs: LogManager, offload: Offload, metrics: LogMetrics) -> None:
+        self._logs = logs
+        self._offload = offload
+        self._metrics = metrics
+
+    def schedule(self, tasks: PeriodicTasks) -> None:
+        """Register the task."""
+        tasks.every("space", lambda: SPACE_MS, self.look)
+
+    async def look(self) -> None:
+        """Ask for the space of each directory; one that has failed is no longer reported."""
+        free, volume = self._metrics.free_bytes, self._metrics.volume_bytes
+        for log_dir in self._logs.dirs:
+            path = log_dir.path
+            try:
+                space = await self._offload.submit(_QUEUE, partial(self._logs.space, log_dir))
+            except LogDirFailed:
+                free.remove(path)
+                volume.remove(path)
+            else:
+                volume.cell(path).value, free.cell(path).value = space
 
 
 class CleanerTask:

@@ -308,6 +308,16 @@ class LogMetrics:
         self.offline_directories = registry.gauge(
             "kafka_log_logmanager_offlinelogdirectorycount", "Failed log directories."
         )
+        self.free_bytes = registry.gauge(
+            "barnabas_log_directory_free_bytes",
+            "Bytes that are free on the volume of a log directory, looked up every 10 s.",
+            ("directory",),
+        )
+        self.volume_bytes = registry.gauge(
+            "barnabas_log_directory_volume_bytes",
+            "Size of the volume of a log directory.",
+            ("directory",),
+        )
         self.flush_time_ms = registry.histogram(
             "kafka_log_logflushstats_logflushrateandtimems", "Duration of an fsync of a log."
         )
@@ -408,6 +418,11 @@ class TransactionMetrics:
         self.completions_refused = registry.gauge(
             _TRANSACTIONS + "transactionmarkerchannelmanager_logappendretryqueuesize",
             "Transactions with all markers written, whose completion is written to the log again.",
+        )
+        self.overdue = registry.gauge(
+            "barnabas_transactions_overdue",
+            "Open transactions that have exceeded their timeout, and that the coordinator has not "
+            "aborted yet.",
         )
         self.waiters = registry.gauge(
             _TRANSACTIONS + "waiters",

@@ -283,6 +283,11 @@ class TransactionCoordinator:
         """Count the transactional ids that are coordinated here by state."""
         return Counter(txn.state.value for txn in self.transactions())
 
+    def overdue(self) -> int:
+        """Count the open transactions that have exceeded their timeout."""
+        now_ms = int(self._clock.monotonic() * 1000)
+        return sum(len(ending.overdue(table, now_ms)) for _, table in self._runtime.served())
+
     def kept(self) -> int:
         """Count the open transactions that are kept (KIP-939)."""
         return sum(len(table.kept) for _, table in self._runtime.served())

@@ -11,18 +11,20 @@ import pytest
 
 from barnabas.broker import maintenance
 from barnabas.broker.clock import SystemClock
-from barnabas.broker.maintenance import CertificateTasks, CleanerTask, LogTasks
+from barnabas.broker.maintenance import CertificateTasks, CleanerTask, LogTasks, SpaceTask
 from barnabas.broker.offload import InlineOffload, Offload, ThreadOffload
 from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.tls import Certificates
 from barnabas.config.broker import BrokerConfig
-from barnabas.metrics.registry import Cell
+from barnabas.metrics.catalogue import LogMetrics
+from barnabas.metrics.registry import Cell, Registry
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.security.tls import server_tls
 from barnabas.storage.cleaning.cleaner import LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.checkpoints import read_offsets
+from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.producers import snapshot
 from barnabas.storage.producers.verification import UNVERIFIED
@@ -87,6 +89,22 @@ class Rig:
 async def turns() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+async def test_space_of_a_directory_is_reported_until_it_fails() -> None:
+    rig, metrics = Rig(), LogMetrics(Registry())
+    logs = rig.replicas.logs
+    task = SpaceTask(logs, InlineOffload(), metrics)
+    await task.look()
+    total, free = logs.space(logs.dirs[0])
+    assert 0 < free < total
+    assert metrics.free_bytes.snapshot().samples == [(("/data",), free)]
+    assert metrics.volume_bytes.snapshot().samples == [(("/data",), total)]
+    with pytest.raises(LogDirFailed):
+        logs.dirs[0].fail(OSError(errno.EIO, "broken"))
+    await task.look()
+    assert metrics.free_bytes.snapshot().samples == []
+    assert metrics.volume_bytes.snapshot().samples == []
 
 
 async def test_retention_drops_old_segments_and_removal_unlinks_them_later() -> None:

@@ -48,6 +48,17 @@ async def test_timed_out_transaction_is_aborted_and_fenced(version: int) -> None
     assert len(here.sent) == 1
 
 
+async def test_transaction_is_overdue_from_its_timeout_until_it_is_decided() -> None:
+    here = await Transactions().load()
+    here.ongoing(A)
+    here.time.pass_ms(TIMEOUT_MS - 1)
+    assert here.coordinator.overdue() == 0
+    here.time.pass_ms(1)
+    assert here.coordinator.overdue() == 1
+    await here.sweep()
+    assert here.coordinator.overdue() == 0
+
+
 async def test_added_partition_does_not_extend_timeout() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A)

@@ -51,13 +51,16 @@ class ElectionCounts:
         self.unclean = 0
         """Elections of a replica that may lack acknowledged records."""
 
-    def count(self, before: LeaderAndIsr | None, after: LeaderAndIsr) -> None:
-        """Count a decision that was written."""
+    def count(self, at: TopicPartition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> None:
+        """Count a decision that was written; log an unclean election, which may lose records."""
         if after.leader == NO_LEADER or before is None or after.leader == before.leader:
             return
         self.elections += 1
         if after.leader not in before.isr or after.leader in before.doubtful:
             self.unclean += 1
+            _log.warning(
+                "unclean election", topic=at.topic, partition=at.partition, leader=after.leader
+            )
 
 
 _log = get_logger(__name__)
@@ -199,7 +202,7 @@ class ActiveController:
         written = zip(judged, results, strict=True)
         async for (at, decision), result in self.slicer.each(written):
             partition = self.state.partition(at)
-            self._counts.count(partition.state, decision)
+            self._counts.count(at, partition.state, decision)
             install(partition, decision, result)
 
     async def commit(self, groups: Sequence[Sequence[Op]]) -> list[OpResult]:

@@ -245,7 +245,9 @@ async def test_dead_sole_replica_leads_again_after_its_return(cluster: FakeClust
     assert await state_of(cluster, "t") == LeaderAndIsr(2, 2, (2,), 1)
 
 
-async def test_unclean_election_needs_the_topics_consent(cluster: FakeCluster) -> None:
+async def test_unclean_election_needs_the_topics_consent(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     controller = await cluster.start(1)
     await cluster.start(2)
     await cluster.start(3)
@@ -263,6 +265,8 @@ async def test_unclean_election_needs_the_topics_consent(cluster: FakeCluster) -
     assert (await state_of(cluster, "careless")).isr == (3,)
     assert (await state_of(cluster, "careful")).leader == -1
     assert (await state_of(cluster, "careful")).isr == (2,)
+    told = [text for text in caplog.messages if text.startswith("unclean election")]
+    assert told == ["unclean election topic='careless' partition=0 leader=3"]
 
 
 async def test_replicas_of_failed_directory_go_offline(cluster: FakeCluster) -> None:

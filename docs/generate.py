@@ -1,7 +1,8 @@
 """Write the documents that come from code: `python -m docs.generate`.
 
 They are COMPATIBILITY.md, groups.md, transactions.md, the pictures in ARCHITECTURE.md, and the
-table of rights in SECURITY.md; and deploy/server.properties.example.
+table of rights in SECURITY.md; deploy/server.properties.example; and
+deploy/monitoring/dashboard.json.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.schema import Api
 from barnabas.security.acl.rules import ResourceType
+from docs.dashboard import DASHBOARD, dashboard
 from docs.differences import DIFFERENCES, MISSING
 from docs.example_properties import EXAMPLE, example
 from docs.floors import ARCHITECTURE, architecture, renewed
@@ -345,3 +347,4 @@ if __name__ == "__main__":
     ARCHITECTURE.write_text(architecture())
     SECURITY.write_text(security())
     EXAMPLE.write_text(example())
+    DASHBOARD.write_text(dashboard())

@@ -15,6 +15,7 @@ from barnabas.config.properties import from_environment
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 SECURE_MANIFESTS = ROOT / "deploy" / "kubernetes-secure"
+MONITORING = ROOT / "deploy" / "monitoring"
 
 
 class Instruction(NamedTuple):

@@ -10,6 +10,7 @@ import yaml
 from barnabas.cli.processes.secure import make_files
 from barnabas.security.certificates import certificates_of, parse_certificate
 from tests.docker.files import (
+    MONITORING,
     ROOT,
     SECURE_MANIFESTS,
     broker_config,
@@ -108,6 +109,8 @@ class TestPipeline:
         with_profile = {name: s for name, s in compose()["services"].items() if "profiles" in s}
         assert {name: s["profiles"] for name, s in with_profile.items()} == {
             "pipeline": ["pipeline"],
+            "prometheus": ["metrics"],
+            "grafana": ["metrics"],
             **{name: ["secure"] for name in SECURE},
         }
 
@@ -139,18 +142,30 @@ class TestCompose:
         assert host == "127.0.0.1"
         assert str(listeners["EXTERNAL"].advertised) == f"localhost:{outside}"
         assert str(listeners["EXTERNAL"].address.port) == inside
-        for of_the_network in ("INTERNAL", "REPLICATION"):
-            listener = listeners[of_the_network]
-            assert listener.advertised == (name, listener.address.port)
-            assert listener.address.host == ""
+        assert listeners["INTERNAL"].advertised == (name, listeners["INTERNAL"].address.port)
+        assert listeners["INTERNAL"].address.host == ""
 
-    @pytest.mark.parametrize("name", BROKERS)
-    def test_only_brokers_reach_the_listener_of_brokers(self, name):
-        config = compose_config(name)
+    @pytest.mark.parametrize("name", [*BROKERS, *SECURE])
+    def test_only_brokers_reach_the_listener_of_brokers_and_zookeeper(self, name):
+        service = compose()["services"][name]
+        config = broker_config(service["environment"])
         assert config.inter_broker_listener_name == "REPLICATION"
         assert str(config.inter_broker_listener().address.port) not in (
-            port.split(":")[2] for port in compose_brokers()[name]["ports"]
+            port.split(":")[2] for port in service["ports"]
         )
+        # It listens on the address that has this name, which is one of the network alone.
+        (alias,) = service["networks"]["brokers"]["aliases"]
+        listener = config.inter_broker_listener()
+        assert listener.address == listener.advertised == (alias, 9091)
+        assert service["networks"].keys() == {"default", "brokers"}
+        on_it = {n for n, s in compose()["services"].items() if "brokers" in s.get("networks", ())}
+        assert on_it == {"zookeeper", *BROKERS, *SECURE}
+        assert compose()["services"]["zookeeper"]["networks"] == ["brokers"]
+        assert compose()["networks"] == {"brokers": {"internal": True}}
+
+    def test_names_on_the_network_of_brokers_are_distinct(self):
+        aliases = [compose()["services"][name]["networks"]["brokers"] for name in BROKERS + SECURE]
+        assert len({each["aliases"][0] for each in aliases}) == len(aliases)
 
     def test_published_ports_are_distinct_and_begin_with_the_default(self):
         outside = [port.split(":")[1] for s in compose_brokers().values() for port in s["ports"]]
@@ -177,12 +192,49 @@ class TestCompose:
 
     def test_both_generations_of_compose_accept_the_file(self):
         # 1.29 reads a file without `version` by the common specification; v2 warns of a `version`.
-        assert {name for name in compose() if not name.startswith("x-")} == {"services", "volumes"}
+        own = {name for name in compose() if not name.startswith("x-")}
+        assert own == {"services", "networks", "volumes"}
 
     def test_losing_any_one_broker_loses_nothing(self):
         for name in BROKERS:
             config = compose_config(name)
             assert (config.default_replication_factor, config.min_insync_replicas) == (3, 2)
+
+
+def mounted(service: str) -> dict[str, Path]:
+    """Return the files of the repository that a service of the compose file sees, by its paths."""
+    volumes = [each.split(":") for each in compose()["services"][service]["volumes"]]
+    files = {each[1]: ROOT / each[0] for each in volumes if each[0].startswith("./")}
+    assert all(file.is_file() for file in files.values())
+    return files
+
+
+class TestMetrics:
+    """Prometheus scrapes every broker by its name, and Grafana finds it and the dashboard."""
+
+    def test_prometheus_scrapes_the_endpoint_of_every_broker(self):
+        (job,) = yaml.safe_load((MONITORING / "prometheus.yml").read_text())["scrape_configs"]
+        (targets,) = job["static_configs"]
+        port = broker_config({}).metrics_listener.rpartition(":")[2]
+        assert targets["targets"] == [f"{name}:{port}" for name in BROKERS]
+        (pattern,) = re.findall('job=~"(.*?)"', (MONITORING / "alerts.yaml").read_text())
+        assert re.fullmatch(pattern, job["job_name"])
+
+    def test_services_find_their_files(self):
+        files = mounted("prometheus")
+        prometheus = yaml.safe_load(files["/etc/prometheus/prometheus.yml"].read_text())
+        assert {f"/etc/prometheus/{each}" for each in prometheus["rule_files"]} <= files.keys()
+        files = mounted("grafana")
+        provisioned = "/etc/grafana/provisioning"
+        sources = yaml.safe_load(files[f"{provisioned}/datasources/barnabas.yaml"].read_text())
+        assert [each["url"] for each in sources["datasources"]] == ["http://prometheus:9090"]
+        found = yaml.safe_load(files[f"{provisioned}/dashboards/barnabas.yaml"].read_text())
+        (path,) = (each["options"]["path"] for each in found["providers"])
+        assert files[f"{path}/barnabas.json"] == MONITORING / "dashboard.json"
+
+    @pytest.mark.parametrize("name", ["prometheus", "grafana"])
+    def test_images_have_a_version(self, name):
+        assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+", compose()["services"][name]["image"])
 
 
 class TestSecure:
@@ -211,7 +263,9 @@ class TestSecure:
         assert str(listeners["EXTERNAL"].advertised) == f"localhost:{outside}"
         assert listeners["INTERNAL"].advertised.host == name
         (certificate,) = certificates_of((tmp_path / f"broker-{number + 1}.pem").read_text())
-        assert name.encode() in b" ".join(parse_certificate(certificate).alternative_names)
+        names = b" ".join(parse_certificate(certificate).alternative_names)
+        assert name.encode() in names
+        assert listeners["REPLICATION"].advertised.host.encode() in names
 
     def test_secure_brokers_have_metadata_of_their_own(self):
         places = {

@@ -1,7 +1,10 @@
 """The Dockerfile, docker-compose.yml and the Kubernetes manifests, parsed."""
 
 import json
+import os
+import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,9 +98,56 @@ def manifests() -> Iterator[dict[str, Any]]:
         yield from yaml.safe_load_all((MANIFESTS / name).read_text())
 
 
-def manifest(kind: str, name: str) -> dict[str, Any]:
-    (found,) = (m for m in manifests() if (m["kind"], m["metadata"]["name"]) == (kind, name))
+EXTERNAL, ENSEMBLE = "external", "zookeeper-ensemble"
+"""The components of the manifests."""
+CHART = ROOT / "deploy" / "helm" / "barnabas"
+
+
+def kustomized(directory: Path, base: Path, *components: str) -> list[dict[str, Any]]:
+    """Return the manifests of a base with components, as kubectl renders them."""
+    above = os.path.relpath(ROOT / "deploy", directory)
+    kustomization = {
+        "resources": [f"{above}/{base.name}"],
+        "components": [f"{above}/kubernetes/components/{each}" for each in components],
+    }
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    rendered = subprocess.run(["kubectl", "kustomize", directory], check=True, capture_output=True)
+    return list(yaml.safe_load_all(rendered.stdout))
+
+
+def charted(*settings: str, release: str = "barnabas") -> list[dict[str, Any]]:
+    """Return the manifests of the chart as Helm renders them for a release."""
+    command = ["helm", "template", release, str(CHART), "--kube-version", "1.28.0"]
+    for each in settings:
+        command += ["--set", each]
+    rendered = subprocess.run(command, check=True, capture_output=True)
+    return [each for each in yaml.safe_load_all(rendered.stdout) if each is not None]
+
+
+def find(rendered: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = (m for m in rendered if (m["kind"], m["metadata"]["name"]) == (kind, name))
     return found
+
+
+def expanded(template: Mapping[str, Any], pod: int) -> dict[str, str]:
+    """Return the variables of a pod's container as Kubernetes expands them: a value may name
+    variables in front of it."""
+    from_fields = {
+        "metadata.name": f"barnabas-{pod}",
+        "metadata.namespace": "default",
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(pod),
+        "spec.nodeName": "a-node",
+        "status.hostIP": "10.0.0.7",
+    }
+    environment: dict[str, str] = {}
+    for variable in template["containers"][0]["env"]:
+        given = variable.get("value") or from_fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        environment[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda m: environment[m[1]], given)
+    return environment
+
+
+def manifest(kind: str, name: str) -> dict[str, Any]:
+    return find(list(manifests()), kind, name)
 
 
 def broker_config(environment: Mapping[str, object]) -> BrokerConfig:

@@ -18,6 +18,7 @@ from tests.docker.files import (
     compose_brokers,
     compose_config,
     dockerfile,
+    expanded,
     final_stage,
     image_environment,
     manifest,
@@ -36,17 +37,7 @@ def pod_template() -> dict[str, object]:
 
 def pod_environment(pod: int) -> dict[str, str]:
     """Return the manifest's variables as Kubernetes expands them in one pod."""
-    from_fields = {
-        "metadata.name": f"barnabas-{pod}",
-        "metadata.namespace": "default",
-        "metadata.labels['apps.kubernetes.io/pod-index']": str(pod),
-        "spec.nodeName": "a-node",
-    }
-    environment: dict[str, str] = {}
-    for variable in pod_template()["containers"][0]["env"]:
-        given = variable.get("value") or from_fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
-        environment[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda m: environment[m[1]], given)
-    return environment
+    return expanded(pod_template(), pod)
 
 
 class TestImage:
@@ -362,6 +353,22 @@ class TestKubernetes:
         host, _, port = pod_environment(0)["KAFKA_ZOOKEEPER_CONNECT"].partition(":")
         assert str(manifest("Service", host)["spec"]["ports"][0]["port"]) == port
         assert manifest("StatefulSet", host)["spec"]["serviceName"] == host
+
+    def test_brokers_alone_reach_the_replication_port_and_zookeeper(self):
+        brokers = manifest("StatefulSet", "barnabas")["spec"]["selector"]
+        open_to_all, to_brokers = manifest("NetworkPolicy", "barnabas")["spec"]["ingress"]
+        assert open_to_all == {"ports": [{"port": "kafka"}, {"port": "metrics"}]}
+        assert to_brokers["ports"] == [{"port": "replication"}]
+        assert to_brokers["from"] == [{"podSelector": brokers}]
+        (to_zookeeper,) = manifest("NetworkPolicy", "barnabas-zookeeper")["spec"]["ingress"]
+        assert to_zookeeper["from"] == [{"podSelector": brokers}]
+        for name in ("barnabas", "barnabas-zookeeper"):
+            pods = manifest("StatefulSet", name)["spec"]
+            policy = manifest("NetworkPolicy", name)["spec"]
+            assert policy["podSelector"] == pods["selector"]
+            named = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+            container = pods["template"]["spec"]["containers"][0]
+            assert named == {port["name"] for port in container["ports"]}
 
     def test_names_are_distinct(self):
         names = [(m["kind"], m["metadata"]["name"]) for m in manifests()]

@@ -1,8 +1,10 @@
 """The manifests against Kubernetes' own schemas, from `pip install kubernetes-validate`."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.docker.files import manifests
+from tests.docker.files import ENSEMBLE, EXTERNAL, MANIFESTS, SECURE_MANIFESTS, kustomized
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
 
@@ -12,8 +14,14 @@ NEWEST = "1.35"
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_manifests_match_kubernetes_schemas(version):
+@pytest.mark.parametrize("components", [(), (EXTERNAL, ENSEMBLE)], ids=["plain", "components"])
+@pytest.mark.parametrize("base", [MANIFESTS, SECURE_MANIFESTS], ids=lambda base: base.name)
+def test_manifests_match_kubernetes_schemas(
+    base: Path, components: tuple[str, ...], version: str, tmp_path: Path
+):
     # Its schemas are 100 MB: too much to fetch in a plain test run.
     kubernetes = pytest.importorskip("kubernetes_validate")
-    for manifest in manifests():
+    rendered = kustomized(tmp_path, base, *components)
+    assert len(rendered) >= 8
+    for manifest in rendered:
         kubernetes.validate(manifest, version, strict=True)

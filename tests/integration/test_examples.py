@@ -1,0 +1,71 @@
+"""The examples run on a broker, and print what their first lines say."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from barnabas.testing import Broker
+from tests.support.command_line import ROOT, environment
+
+pytest_plugins = ["pytester"]
+
+EXAMPLES = ROOT / "examples"
+PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
+CLIENTS = {
+    "aiokafka": "from aiokafka import",
+    "barnabas.client": "from barnabas.client.cluster import",
+    "barnabas.testing": "(barnabas_broker)",
+    "confluent-kafka": "from confluent_kafka import",
+    "kafka-python": "from kafka import",
+    "the data source `barnabas`": "import barnabas.pipeline\n",
+}
+"""The text that shows which client an example uses, by the client's name in the README."""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        yield broker.bootstrap_servers
+
+
+def announced(program: Path) -> str:
+    """Return the output that the first lines of an example announce."""
+    text = ast.get_docstring(ast.parse(program.read_text())) or ""
+    _, output = re.split(r"\bit\s+prints:\n\n", text)
+    return dedent(output) + "\n"
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_example_prints_what_it_announces(program: Path, servers: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, program, servers],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1"),
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, announced(program)), done.stderr
+
+
+def test_tests_of_the_example_application_pass(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_shipping=(EXAMPLES / "test_shipping.py").read_text())
+    pytester.runpytest_subprocess("-W", "ignore").assert_outcomes(passed=3)
+
+
+def test_readme_lists_every_example_with_its_clients() -> None:
+    text = (EXAMPLES / "README.md").read_text()
+    rows = re.findall(r"^\| \[(\w+\.py)\]\(\1\) \| .+ \| (.+) \|$", text, re.MULTILINE)
+    assert {name for name, _ in rows} == {path.name for path in EXAMPLES.glob("*.py")}
+    for name, clients in rows:
+        source = (EXAMPLES / name).read_text()
+        assert all(CLIENTS[each] in source for each in clients.split(", ")), name
+    libraries = {each for _, clients in rows for each in clients.split(", ")}
+    assert libraries == CLIENTS.keys()

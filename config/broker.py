@@ -548,7 +548,7 @@ def _refuse_security(properties: Mapping[str, str]) -> None:
     if found := _security_keys(_ZOOKEEPER_TLS, properties):
         raise ConfigError(
             f"These keys of TLS with ZooKeeper are not supported: {', '.join(found)}. "
-            "docs/COMPATIBILITY.md lists the supported keys; remove the others only if TLS works "
+            "docs/configuration.md lists the supported keys; remove the others only if TLS works "
             "without them."
         )
 

@@ -119,7 +119,7 @@ DIFFERENCES = (
         "Metadata",
         "One broker keeps its metadata in a journal of its own; several brokers keep them in "
         "ZooKeeper (3.8 or newer), with the nodes of Kafka 3.9 and its zookeeper.* keys as far as "
-        "they are listed below. Other zookeeper.ssl.* keys are refused. Certificates are PEM "
+        "configuration.md lists them. Other zookeeper.ssl.* keys are refused. Certificates are PEM "
         "files; the digest's user and password are in zookeeper.digest.file.",
         "In a log of their own (KRaft). Until 3.9: ZooKeeper, with a JAAS file.",
         "Several implementations of one small interface, and nothing to run beside one broker.",
@@ -579,9 +579,9 @@ DIFFERENCES = (
     ),
     Difference(
         "Broker keys",
-        "DescribeConfigs lists the keys below, and AlterConfigs takes no other, except for keys "
-        "that tools set: it stores `sasl.kerberos.*` and `sasl.login.refresh.*` of one broker, "
-        "which have no effect, and the log warns of them.",
+        "DescribeConfigs lists the keys of configuration.md, and AlterConfigs takes no other, but "
+        "for keys that tools set: it stores `sasl.kerberos.*` and `sasl.login.refresh.*` of one "
+        "broker, which have no effect, and the log warns of them.",
         "Every key of KRaft is listed, and unknown ones are stored.",
         "A key that is accepted has its effect.",
     ),

@@ -10,16 +10,19 @@ import pytest
 from barnabas.broker.routes import API_TABLE
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.properties import parse_properties
+from docs.commands import COMMANDS, commands
 from docs.differences import MISSING
 from docs.example_properties import EXAMPLE, example
 from docs.floors import ARCHITECTURE, architecture
 from docs.generate import (
     BETWEEN_BROKERS,
+    CONFIGURATION,
     GONE,
     GROUPS,
     SECURITY,
     TARGET,
     TRANSACTIONS,
+    configuration,
     document,
     group_states,
     security,
@@ -46,11 +49,23 @@ KAFKA_4_3 = {
 """Keys of the APIs that a broker of Kafka 4.3 answers clients and other brokers."""
 ROOT = Path(__file__).parents[1]
 FLOORS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "examples" / "README.md",
+)
 
 
 def test_the_document_is_what_the_code_generates():
     assert TARGET.read_text() == document(), "run `python -m docs.generate`"
+
+
+def test_reference_of_commands_is_that_of_the_command_line():
+    assert COMMANDS.read_text() == commands(), "run `python -m docs.generate`"
+
+
+def test_reference_of_keys_is_that_of_the_configuration():
+    assert CONFIGURATION.read_text() == configuration(), "run `python -m docs.generate`"
 
 
 def test_what_is_between_brokers_is_marked_so_and_what_kafka_no_longer_has_too():
@@ -119,7 +134,9 @@ def is_path(word: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page):
-    paths = {word.partition("::")[0] for word in in_code(page)}
+    # Readers save some programs under the name in the first line.
+    saved = set(re.findall(r"^```python\n# (\w+\.py)$", page.read_text(), re.MULTILINE))
+    paths = {word.partition("::")[0] for word in in_code(page)} - saved
     assert {path for path in paths if is_path(path) and not (ROOT / path).exists()} == set()
 
 

@@ -1,0 +1,66 @@
+"""The commands and programs of the pages run, in the order of each page, and print what it says.
+
+A block of `python` begins with the name of its file. A block of `sh` runs; each line of a block of
+`text` behind it is a line of its output. A block of `console` is not run.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import Broker, Cluster
+from tests.support.command_line import ROOT, environment
+
+PAGES = ("tutorial", "exactly-once", "migrate", "operate")
+BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"# (\w+\.py)\n")
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[Mapping[str, str]]:
+    """The brokers that stand for the addresses in the pages."""
+    with Cluster() as cluster, Broker() as kafka:
+        yield {
+            "localhost:9092": cluster.bootstrap_servers,
+            "kafka.example.org:9092": kafka.bootstrap_servers,
+        }
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_runs_as_it_is_written(
+    page: str, addresses: Mapping[str, str], tmp_path: Path
+) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    printed = ""
+    for _, kind, block in BLOCK.findall(text):
+        if kind == "text":
+            assert set(block.splitlines()) <= set(printed.splitlines())
+            continue
+        for written, address in addresses.items():
+            block = block.replace(written, address)
+        if kind == "sh":
+            printed = run(block, addresses["localhost:9092"], tmp_path)
+        else:
+            name = NAME.match(block)
+            assert name is not None, f"a program without the name of its file: {block[:60]}"
+            (tmp_path / name[1]).write_text(block)
+
+
+def run(commands: str, servers: str, directory: Path) -> str:
+    """Run commands with this Python's `barnabas`, and return their output; all must succeed."""
+    path = f"{Path(sys.executable).parent}:{environment()['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env=environment(PATH=path, BARNABAS_BOOTSTRAP_SERVER=servers),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+    return done.stdout

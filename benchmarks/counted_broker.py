@@ -6,6 +6,7 @@ makes room for others would be counted: about 8,000 instructions.
 """
 
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -30,7 +31,16 @@ def main() -> None:
             setattr(module, name, _ENDLESS_S)
     directory, properties = arguments()
     config = BrokerConfig.from_properties({**properties, "log.dirs": str(directory)})
-    run_broker(config, log_level="warn", cluster_id="", on_started=_tell)
+    run_broker(config, **_log_level(), cluster_id="", on_started=_tell)
+
+
+def _log_level() -> dict[str, Any]:
+    """Return the argument for the level; older checkouts take a text."""
+    try:
+        from barnabas.cli.settings import LogOptions
+    except ImportError:
+        return {"log_level": "warn"}
+    return {"log": LogOptions("warn")}
 
 
 def _tell(broker: Broker, _config: BrokerConfig) -> None:

@@ -31,7 +31,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, BrokerUnreachable):
         return f"{error}; is the broker running, and does it need --command-config?"
     if isinstance(error, TimeoutError):
-        return "the broker did not answer in time; try a longer --timeout"
+        return str(error) or "the broker did not answer in time; try a longer --timeout"
     if isinstance(error, ProtocolError):
         return f"the broker sent an invalid response: {error}"
     if isinstance(error, BlockingIOError):

@@ -12,6 +12,8 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.producer import ProducerSettings
+from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.verify.context import Context
 from barnabas.verify.history import INFO, History, Partition
@@ -50,12 +52,48 @@ WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {
 
 STOP_PATIENCE: Final = 90.0
 """Seconds until the parts of the run must have stopped; each operation has retries."""
+USABLE: Final = 6.0
+"""Seconds in which a transaction must commit for a cluster to be used."""
+_DELETE: Final = 2.0
 SWEEP: Final = 20.0
 """Seconds after its timeout until a transaction must be aborted: brokers check every 10 s."""
 QUIET: Final = 3.0
 """Seconds without an open transaction at any coordinator; then an LSO that stays behind hangs."""
 _LOOK: Final = 0.1
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+async def require_usable(options: Options) -> None:
+    """Commit one transaction in a topic of its own; raises the error of a cluster that cannot."""
+    name = f"verify-{time.time_ns() // 1_000_000:x}-usable"
+    async with Cluster(
+        options.bootstrap,
+        client_id="barnabas-verify",
+        # Before all time is over, so that the error of the broker is told.
+        timeout=USABLE - 1,
+        connect=options.connect,
+    ) as cluster:
+        admin = Admin(cluster)
+        try:
+            async with asyncio.timeout(USABLE):
+                await admin.create_topic(
+                    name,
+                    partitions=1,
+                    replication_factor=options.replication_factor,
+                    configs=_durability(options),
+                )
+                settings = ProducerSettings(delivery_timeout=USABLE - 1)
+                async with TransactionalProducer(cluster, name, settings) as producer:
+                    await producer.init_transactions()
+                    await producer.begin_transaction()
+                    await (await producer.send(name, b"usable"))
+                    await producer.commit_transaction()
+        except TimeoutError:
+            raise TimeoutError(f"no transaction was committed in {USABLE:g} s") from None
+        finally:
+            with contextlib.suppress(KafkaError, BrokerUnreachable, TimeoutError):
+                async with asyncio.timeout(_DELETE):
+                    await admin.delete_topic(name)
 
 
 async def run(

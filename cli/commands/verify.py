@@ -24,7 +24,7 @@ from barnabas.verify.report import (
     show,
     show_comparison,
 )
-from barnabas.verify.runner import WORKLOADS, run
+from barnabas.verify.runner import WORKLOADS, require_usable, run
 
 
 @click.group()
@@ -140,6 +140,7 @@ async def _run(options: Options, file: IO[str], tell: Callable[[str], None]) -> 
         enough.set()
 
     loop.add_signal_handler(signal.SIGINT, end)
+    await require_usable(options)
     return await run(options, file, tell, enough)
 
 

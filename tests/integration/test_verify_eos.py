@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas.cli.commands.verify import verify
+from barnabas.cli.failures import explain
 from barnabas.testing import Broker, Cluster
+from tests.support.newer_producer import NewerProducer
 
 KEYS = {
     "transaction.state.log.num.partitions": "2",
@@ -38,6 +40,27 @@ def test_verify_eos_finds_no_anomaly_on_a_broker_without_faults(
     assert verdict["figures"]["committed"] > 0
     again = eos("check", str(history), "--json")
     assert json.loads(again.stdout)["figures"] == verdict["figures"]
+
+
+def told_soon(*words: str) -> str:
+    """Return the error of a cluster that cannot be used."""
+    began = time.monotonic()
+    done = eos(*words)
+    assert time.monotonic() - began < 10
+    assert isinstance(done.exception, Exception), done.output
+    return explain(done.exception)
+
+
+def test_cluster_that_cannot_commit_is_told_soon() -> None:
+    log = {"transaction.state.log.replication.factor": "2", "transaction.state.log.min.isr": "2"}
+    with Cluster(KEYS | log, brokers=2) as cluster:
+        servers = cluster.bootstrap_servers
+        topics = ("-b", servers, "--replication-factor")
+        assert told_soon(*topics, "3").startswith("INVALID_REPLICATION_FACTOR: ")
+        # The transaction log exists from here on.
+        NewerProducer(servers, "id").init()
+        cluster.stop_broker(2)
+        assert told_soon(*topics, "1") == "no transaction was committed in 6 s"
 
 
 def test_an_interrupt_ends_the_load_and_the_run_is_judged(tmp_path: Path) -> None:

@@ -105,18 +105,32 @@ class Target:
 
 
 @contextmanager
-def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error; yield the function that takes the amount done.
+def progress(title: str, total: int | None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """Show a progress bar with the rate on standard error; yield the function that takes the amount
+    done.
 
-    No bar is shown if standard error is no terminal, or if `total` is None (unknown).
+    `unit` B is bytes. No bar is shown if standard error is no terminal, or if `total` is None
+    (unknown).
     """
     if total is None or not sys.stderr.isatty():
         yield lambda done: None  # noqa: ARG005
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.filesize import decimal
+    from rich.progress import Progress, ProgressColumn, Task
+    from rich.text import Text
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    class Rate(ProgressColumn):
+        """The amount in a second."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            if speed is None:
+                return Text("")
+            return Text(f"{decimal(int(speed)) if unit == 'B' else f'{speed:,.0f}'}/s")
+
+    columns = (*Progress.get_default_columns(), Rate())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
 

@@ -6,7 +6,7 @@ Memory is bounded, and a line that is typed at a terminal is delivered before th
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -14,17 +14,21 @@ READ_SIZE = 256 * 1024
 _READ_AHEAD = 4
 
 
-async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+async def read_chunks(
+    file: BinaryIO, before: Callable[[], None] = lambda: None
+) -> AsyncIterator[bytes]:
     """Yield the data of a file, a pipe or a terminal as it arrives; OSError if reading fails.
 
-    A thread reads up to _READ_AHEAD chunks ahead, so that the event loop is not blocked. It is a
-    daemon thread, because a read from an idle terminal cannot be interrupted.
+    `before` is called before each read. A thread reads up to _READ_AHEAD chunks ahead, so that the
+    event loop is not blocked. It is a daemon thread, because a read from an idle terminal cannot be
+    interrupted.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     credits = threading.Semaphore(_READ_AHEAD)
 
     def read_one() -> bytes | OSError:
+        before()
         try:
             # Not `file.read`: at exit the blocked thread would still hold the lock of the file.
             return os.read(file.fileno(), READ_SIZE)
@@ -48,8 +52,8 @@ async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
         credits.release()
 
 
-async def split_records(chunks: AsyncIterator[bytes], end: bytes) -> AsyncIterator[bytes]:
-    """Yield the records between the delimiters `end`.
+async def split_records(chunks: AsyncIterator[bytes], end: bytes) -> AsyncIterator[list[bytes]]:
+    """Yield the records between the delimiters `end`, all of a chunk together.
 
     Data after the last delimiter is a record, unless it is empty.
     """
@@ -62,7 +66,6 @@ async def split_records(chunks: AsyncIterator[bytes], end: bytes) -> AsyncIterat
             continue
         *whole, last = bytes(rest).split(end)
         rest = bytearray(last)
-        for record in whole:
-            yield record
+        yield whole
     if rest:
-        yield bytes(rest)
+        yield [bytes(rest)]

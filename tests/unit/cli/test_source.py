@@ -24,7 +24,8 @@ async def test_records_do_not_depend_on_chunk_boundaries(pieces: list[bytes], en
     expected = b"".join(pieces).split(end)
     if not expected[-1]:
         expected.pop()
-    assert [record async for record in split_records(chunks_of(pieces), end)] == expected
+    found = [record async for each in split_records(chunks_of(pieces), end) for record in each]
+    assert found == expected
 
 
 async def test_file_larger_than_a_chunk_is_read_completely(tmp_path: Path) -> None:

@@ -1,21 +1,22 @@
 """`barnabas consume`: print the records of topics as lines."""
 
-import base64
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
+from barnabas.cli.json_records import to_json
 from barnabas.cli.quantities import TIMES, parse_time
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group import GroupMember
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
+from barnabas.client.producer import partition_for
 from barnabas.protocol.topic_partition import TopicPartition
 
 _MAX_FETCH = 8 * 1024 * 1024
@@ -35,12 +36,18 @@ _MAX_FETCH = 8 * 1024 * 1024
     metavar="FROM[:TO]",
     help="beginning, end, an offset, -N (the last N) or a time: 2026-11-22, -1h or @MS.",
 )
+@click.option("--key", help="Only records with this key; reads only its partition.")
 @click.option("-e", "--exit", "leave", is_flag=True, help="Stop at the end of the log.")
 @click.option("-c", "--count", type=int, help="Stop after this many records.")
 @click.option("-f", "--format", "template", help="Format of a record; see above.")
 @click.option("-K", "--key-delimiter", help="Print the key and this before the value.")
 @click.option("-D", "--delimiter", default="\\n", show_default=True, help="Printed after a record.")
 @click.option("-Z", "--null", is_flag=True, help="Print NULL for null keys and values.")
+@click.option(
+    "--decode",
+    is_flag=True,
+    help="Print JSON of what records of __consumer_offsets and __transaction_state say.",
+)
 @click.option("-g", "--group", help="Consume as a member of this group, and commit.")
 @click.option("--read-uncommitted", is_flag=True, help="Show records of open transactions too.")
 @cluster_options
@@ -49,36 +56,37 @@ def consume(
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
     start: str,
+    key: str | None,
     leave: bool,
     count: int | None,
-    template: str | None,
-    key_delimiter: str | None,
-    delimiter: str,
-    null: bool,
     group: str | None,
     read_uncommitted: bool,
+    **how: Any,
 ) -> None:
     r"""Print records of TOPICS as lines.
 
     The format takes kcat's fields: %s value, %k key, %h headers, %t topic, %p partition, %o offset,
-    %T timestamp in ms, %S and %K lengths. --json prints one object a line. On a terminal, control
-    characters of records are escaped.
+    %T timestamp in ms, %S and %K lengths. On a terminal, control characters of records are escaped.
+
+    --json prints one object a line, which `barnabas produce --format json` reads.
 
     `--from A:B` stops before B, an offset or a time: `consume orders -o -2h:-1h`.
+
+    --key takes the partitioner of Kafka's clients for granted, and that the topic always had as
+    many partitions.
     """
-    if template is None:
-        template = _line(key_delimiter, delimiter)
-    null_text = b"NULL" if null else b""
-    render = compile_format(template, null=null_text, for_terminal=sys.stdout.isatty())
-    if target.as_json:
-        render = _as_json
+    render = _renderer(topics, as_json=target.as_json, **how)
     position, until = _parse_range(start)
-    if group is not None and (partitions or until or position.number is not None):
-        raise click.UsageError("with --group the group sets partitions and offsets: omit -p and -o")
-    reset = EARLIEST if start == "beginning" else LATEST
+    if group is not None and (partitions or key or until or position.number is not None):
+        raise click.UsageError(
+            "with --group the group sets partitions and offsets: omit -p, -o and --key"
+        )
     settings = FetchSettings(
-        max_bytes=_MAX_FETCH, read_committed=not read_uncommitted, offset_reset=reset
+        max_bytes=_MAX_FETCH,
+        read_committed=not read_uncommitted,
+        offset_reset=EARLIEST if start == "beginning" else LATEST,
     )
+    only = None if key is None else key.encode()
 
     async def work(cluster: Cluster) -> None:
         consumer = Consumer(cluster, settings)
@@ -88,12 +96,37 @@ def consume(
                 member = GroupMember(cluster, consumer, group, topics)
                 await stack.enter_async_context(member)
             else:
-                wanted = await _partitions(cluster, topics, partitions)
+                wanted = await _partitions(cluster, topics, partitions, only)
                 await _assign(consumer, wanted, position)
                 ends = {} if until is None else await _ends(cluster, settings, wanted, until)
-            await _print(consumer, member, render, count, leave, ends)
+            await _print(consumer, member, render, count, leave, ends, only)
 
     target.run(work)
+
+
+def _renderer(
+    topics: tuple[str, ...],
+    *,
+    as_json: bool,
+    decode: bool,
+    template: str | None,
+    key_delimiter: str | None,
+    delimiter: str,
+    null: bool,
+) -> Render:
+    """Return the function that prints a record."""
+    if decode:
+        # Imported here: the other topics need no code of coordinators.
+        from barnabas.cli import internal_records
+
+        internal_records.require_internal(topics)
+        return internal_records.to_json
+    if template is None:
+        template = _line(key_delimiter, delimiter)
+    render = compile_format(
+        template, null=b"NULL" if null else b"", for_terminal=sys.stdout.isatty()
+    )
+    return to_json if as_json else render
 
 
 async def _print(
@@ -103,8 +136,12 @@ async def _print(
     left: int | None,
     leave: bool,
     ends: Mapping[TopicPartition, int],
+    key: bytes | None,
 ) -> None:
-    """Print the records that arrive: at most `left`, and of each partition those before its end."""
+    """Print the records that arrive: at most `left`, and of each partition those before its end.
+
+    With `key`, print only the records with that key.
+    """
     while left is None or left > 0:
         if member is not None:
             await member.ensure_joined()
@@ -114,6 +151,8 @@ async def _print(
             for partition, end in ends.items():
                 if consumer.positions.get(partition, LATEST) >= end:
                     del consumer.positions[partition]
+        if key is not None:
+            messages = [each for each in messages if each.key == key]
         if left is not None:
             for message in reversed(messages[left:]):
                 # Commit the printed records only, not all fetched records.
@@ -177,11 +216,15 @@ def _parse_start(text: str) -> _Start | None:
 
 
 async def _partitions(
-    cluster: Cluster, topics: tuple[str, ...], partitions: tuple[int, ...]
+    cluster: Cluster, topics: tuple[str, ...], partitions: tuple[int, ...], key: bytes | None
 ) -> list[TopicPartition]:
+    """Return the partitions to read: the given ones of each topic, that of the key, or all."""
     wanted = []
     for name in topics:
         known = (await cluster.topic(name)).leaders
+        if key is not None and not partitions:
+            wanted.append(TopicPartition(name, partition_for(key, len(known))))
+            continue
         if absent := set(partitions) - known.keys():
             numbers = ", ".join(map(str, sorted(absent)))
             raise click.ClickException(f"topic {name} has no partition {numbers}")
@@ -221,24 +264,3 @@ async def _ends(
         # Without a record that late the end is that of now.
         ends |= {partition: row.offset for partition, row in found.items() if row.offset >= 0}
     return ends
-
-
-def _as_json(message: Message) -> bytes:
-    """Return a record as a JSON object; bytes that are not UTF-8 get a field in base64."""
-    row: dict[str, object] = {
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        "timestamp": message.timestamp,
-    }
-    for name, data in (("key", message.key), ("value", message.value)):
-        try:
-            row[name] = None if data is None else data.decode()
-        except UnicodeDecodeError:
-            row[f"{name}_base64"] = base64.b64encode(data or b"").decode()
-    if message.headers:
-        row["headers"] = [
-            [name, None if data is None else data.decode(errors="backslashreplace")]
-            for name, data in message.headers
-        ]
-    return json.dumps(row).encode() + b"\n"

@@ -14,6 +14,7 @@ import click
 
 from barnabas.cli.arguments import parse_pairs, unescape
 from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.cli.json_records import from_json
 from barnabas.cli.source import read_chunks, split_records
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -75,6 +76,18 @@ class _Lines(NamedTuple):
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header."
 )
 @click.option("-T", "--timestamp", type=int, metavar="MS", help="Timestamp of every record.")
+@click.option(
+    "-F",
+    "--format",
+    "form",
+    type=click.Choice(["lines", "json"]),
+    default="lines",
+    show_default=True,
+    help="json: objects as `consume --json` prints them, with keys, headers and timestamps.",
+)
+@click.option(
+    "--same-partitions", is_flag=True, help="With --format json, to the partitions of the objects."
+)
 @click.option("-D", "--delimiter", default="\\n", show_default=True, help="End of a record.")
 @click.option("-Z", "--null", is_flag=True, help="Empty keys and values become null.")
 @click.option("-z", "--compression", type=click.Choice(list(_CODECS)), default="none")
@@ -89,12 +102,22 @@ def produce(
     key_delimiter: str | None,
     headers: tuple[str, ...],
     timestamp: int | None,
+    form: str,
+    same_partitions: bool,
     delimiter: str,
     null: bool,
     compression: str,
     acks: str,
 ) -> None:
-    """Produce each line of FILE (or standard input) to TOPIC."""
+    """Produce each line of FILE (or standard input) to TOPIC.
+
+    `consume A --json -o beginning -e | produce B --format json --same-partitions` copies a topic.
+    """
+    as_json = form == "json"
+    if same_partitions and not as_json:
+        raise click.UsageError("--same-partitions needs --format json")
+    if as_json and (key, key_delimiter, headers, timestamp, null) != (None, None, (), None, False):
+        raise click.UsageError("with --format json the objects have keys, headers and timestamps")
     settings = ProducerSettings(
         acks=-1 if acks == "all" else int(acks), compression=_CODECS[compression]
     )
@@ -111,7 +134,10 @@ def produce(
         size = 0
         with progress(f"produce {topic}", _size(file), unit="B") as advance:
             async with Producer(cluster, settings) as producer:
-                send = await _sender(cluster, producer, settings, lines, tally)
+                if as_json:
+                    send = _by_object(producer, lines, tally, same_partitions)
+                else:
+                    send = await _sender(cluster, producer, settings, lines, tally)
                 async for each in split_records(read_chunks(file, _prompt(file)), end):
                     await send(each)
                     tally.check()
@@ -158,6 +184,30 @@ def _by_record(producer: Producer, lines: _Lines, tally: "_Tally") -> Send:
                 headers=lines.headers,
                 partition=lines.partition,
                 timestamp=lines.timestamp,
+            )
+            tally.count(delivered, 1)
+
+    return send
+
+
+def _by_object(producer: Producer, lines: _Lines, tally: "_Tally", same_partitions: bool) -> Send:
+    number = 0
+
+    async def send(some: Sequence[bytes]) -> None:
+        nonlocal number
+        for line in some:
+            number += 1
+            try:
+                record = from_json(line)
+            except ValueError as error:
+                raise click.ClickException(f"line {number} is no record: {error}") from None
+            delivered = await producer.send(
+                lines.topic,
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                partition=record.partition if same_partitions else lines.partition,
+                timestamp=record.timestamp,
             )
             tally.count(delivered, 1)
 

@@ -1,0 +1,116 @@
+"""The records of `__consumer_offsets` and `__transaction_state` as JSON objects."""
+
+import json
+from typing import Any, Final
+
+import click
+
+from barnabas.cli.json_records import place_of
+from barnabas.client.consumer import Message
+from barnabas.client.groups.protocol import read_assignment, read_subscription
+from barnabas.coordinator.group.records import GroupRecord, OffsetRecord
+from barnabas.coordinator.group.records import decode_record as decode_group_record
+from barnabas.coordinator.transaction.metadata import TransactionMetadata
+from barnabas.coordinator.transaction.records import TransactionRecord
+from barnabas.coordinator.transaction.records import decode_record as decode_transaction_record
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.internal.group_metadata import GroupMetadataValue, MemberMetadata
+from barnabas.protocol.types import uuid_text
+
+_DECODERS: Final = {
+    "__consumer_offsets": decode_group_record,
+    "__transaction_state": decode_transaction_record,
+}
+
+
+def require_internal(topics: tuple[str, ...]) -> None:
+    """Raise a usage error for a topic whose records have no meaning that is known here."""
+    for topic in topics:
+        if topic not in _DECODERS:
+            raise click.UsageError(f"--decode is for {' and '.join(_DECODERS)}, not for {topic}")
+
+
+def to_json(message: Message) -> bytes:
+    """Return a record as a line with its `kind`, or with the `error` of a damaged one."""
+    row = place_of(message)
+    try:
+        record = _DECODERS[message.topic](message.key or b"", message.value)
+    except ProtocolError as error:
+        row["error"] = str(error)
+    else:
+        row |= {"kind": "unknown"} if record is None else _fields(record)
+    return json.dumps(row).encode() + b"\n"
+
+
+def _fields(record: OffsetRecord | GroupRecord | TransactionRecord) -> dict[str, Any]:
+    match record:
+        case OffsetRecord(group, topic, partition, committed):
+            key = {"group": group, "topic": topic, "partition": partition}
+            value = None
+            if committed is not None:
+                value = {
+                    "offset": committed.offset,
+                    "leader_epoch": committed.leader_epoch,
+                    "metadata": committed.metadata,
+                    "commit_timestamp_ms": committed.commit_timestamp,
+                    "expire_timestamp_ms": committed.expire_timestamp,
+                    "topic_id": uuid_text(committed.topic_id),
+                }
+            return {"kind": "offset", "key": key, "value": value}
+        case GroupRecord(group, state):
+            return {"kind": "group", "key": {"group": group}, "value": _group(state)}
+        case TransactionRecord(transactional_id, txn):
+            key = {"transactional_id": transactional_id}
+            return {"kind": "transaction", "key": key, "value": _transaction(txn)}
+
+
+def _group(state: GroupMetadataValue | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    return {
+        "protocol_type": state.protocol_type,
+        "generation": state.generation,
+        "assignor": state.protocol,
+        "leader": state.leader,
+        "timestamp_ms": state.current_state_timestamp,
+        "members": [_member(each, state.protocol_type) for each in state.members],
+    }
+
+
+def _member(member: MemberMetadata, protocol_type: str) -> dict[str, Any]:
+    fields = {
+        "member": member.member_id,
+        "instance": member.group_instance_id,
+        "client_id": member.client_id,
+        "host": member.client_host,
+        "rebalance_timeout_ms": member.rebalance_timeout,
+        "session_timeout_ms": member.session_timeout,
+    }
+    if protocol_type != "consumer":
+        return fields
+    assigned = read_assignment(member.assignment)
+    return {
+        **fields,
+        "topics": list(read_subscription(member.subscription).topics),
+        "assigned": [f"{topic}:{partition}" for topic, partition in assigned],
+    }
+
+
+def _transaction(txn: TransactionMetadata | None) -> dict[str, Any] | None:
+    if txn is None:
+        return None
+    return {
+        "producer_id": txn.producer_id,
+        "epoch": txn.epoch,
+        "last_epoch": txn.last_epoch,
+        "state": txn.state.value,
+        "timeout_ms": txn.timeout_ms,
+        "start_ms": txn.start_ms,
+        "updated_ms": txn.updated_ms,
+        "partitions": [f"{topic}:{partition}" for topic, partition in sorted(txn.partitions)],
+        "client_transaction_version": txn.client_version,
+        "previous_producer_id": txn.previous_producer_id,
+        "next_producer_id": txn.next_producer_id,
+        "next_epoch": txn.next_epoch,
+        "owner": txn.owner,
+    }

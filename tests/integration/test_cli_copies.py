@@ -1,0 +1,121 @@
+"""`consume --json | produce --format json`, `consume --decode` and `consume --key`."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer import Consumer, FetchSettings, Message
+from barnabas.client.offsets import EARLIEST
+from barnabas.client.producer import Producer, partition_for
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.testing import Broker
+from tests.support.command_line import Cli
+from tests.support.newer_producer import NewerProducer
+
+KEYS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with Broker(KEYS) as broker:
+        yield broker.bootstrap_servers
+
+
+def records_of(servers: str, topic: str) -> list[tuple[Any, ...]]:
+    """Return all that a copy has to keep of the records, by partition and in order."""
+
+    async def read() -> list[Message]:
+        async with Cluster(servers) as cluster:
+            consumer = Consumer(cluster, FetchSettings(offset_reset=EARLIEST))
+            wanted = [TopicPartition(topic, each) for each in (await cluster.topic(topic)).leaders]
+            consumer.assign(dict.fromkeys(wanted, EARLIEST))
+            found: list[Message] = []
+            while not (consumer.high_watermarks and all(map(consumer.at_end, wanted))):
+                found += await consumer.poll()
+            return found
+
+    messages = asyncio.run(read())
+    fields = [(m.partition, m.timestamp, m.key, m.value, m.headers) for m in messages]
+    return sorted(fields, key=lambda each: each[0])
+
+
+def test_topic_is_copied_exactly(cli: Cli) -> None:
+    async def fill() -> None:
+        async with Cluster(cli.servers) as cluster, Producer(cluster) as producer:
+            for partition, key, value, headers in (
+                (2, b"k", b"text \xc3\xa9\n", (("a", b"1"), ("a", None), ("b", b"\xff"))),
+                (0, b"\xff\x00", b"", ()),
+                (0, None, None, (("", b""),)),
+                (1, b"", b"\xfe" * 100, ()),
+                (0, b"z", b"last", ()),
+            ):
+                stamp = 1_000_000 + partition
+                await producer.send(
+                    "original",
+                    value,
+                    key=key,
+                    headers=headers,
+                    partition=partition,
+                    timestamp=stamp,
+                )
+
+    for topic in ("original", "copy", "by-key"):
+        cli("topics", "create", topic, "-p", "3")
+    asyncio.run(fill())
+    lines = cli("consume", "original", "-o", "beginning", "-e", "--json")
+    cli("produce", "copy", "--format", "json", "--same-partitions", stdin=lines)
+    assert len(records_of(cli.servers, "original")) == 5
+    assert records_of(cli.servers, "copy") == records_of(cli.servers, "original")
+    cli("produce", "by-key", "--format", "json", stdin=lines)
+    places = {key: partition for partition, _, key, *_ in records_of(cli.servers, "by-key")}
+    assert places[b"k"] == partition_for(b"k", 3)
+    code, _, errors = cli.run("produce", "copy", "--format", "json", stdin=b'{"value":"v"}\nx\n')
+    assert (code, b"line 2 is no record" in errors) == (1, True)
+
+
+def test_key_is_read_from_its_partition(cli: Cli) -> None:
+    cli("topics", "create", "keyed", "-p", "4")
+    lines = b"".join(b"k%d:%d\n" % (number % 9, number) for number in range(90))
+    cli("produce", "keyed", "-K", ":", stdin=lines)
+    wanted = [b"%d" % number for number in range(4, 90, 9)]
+    shown = cli("consume", "keyed", "--key", "k4", "-o", "beginning", "-e", "-f", "%p %s\\n")
+    place = b"%d" % partition_for(b"k4", 4)
+    assert [line.split() for line in shown.splitlines()] == [[place, each] for each in wanted]
+    some = cli("consume", "keyed", "--key", "k4", "-o", "beginning", "-c", "3")
+    assert some.split() == wanted[:3]
+    code, _, errors = cli.run("consume", "keyed", "--key", "k4", "-g", "g")
+    assert (code, b"--key" in errors) == (2, True)
+
+
+def test_internal_topics_are_decoded(cli: Cli) -> None:
+    def decoded(topic: str, kind: str) -> list[dict[str, Any]]:
+        lines = cli("consume", topic, "--decode", "-o", "beginning", "-e").splitlines()
+        return [row for row in map(json.loads, lines) if row["kind"] == kind]
+
+    cli("topics", "create", "read")
+    cli("produce", "read", stdin=b"a\nb\n")
+    cli("consume", "read", "-g", "readers", "-o", "beginning", "-c", "1")
+    offset = decoded("__consumer_offsets", "offset")[-1]
+    assert offset["key"] == {"group": "readers", "topic": "read", "partition": 0}
+    assert offset["value"]["offset"] == 1
+    groups = decoded("__consumer_offsets", "group")
+    full = next(row for row in groups if row["value"] and row["value"]["members"])
+    assert full["key"] == {"group": "readers"}
+    (member,) = full["value"]["members"]
+    assert (member["topics"], member["assigned"]) == (["read"], ["read:0"])
+    producer = NewerProducer(cli.servers, "writes").init()
+    producer.send("read", 0, b"v")
+    rows = decoded("__transaction_state", "transaction")
+    assert rows[-1]["key"] == {"transactional_id": "writes"}
+    assert rows[-1]["value"]["state"] == "Ongoing"
+    assert rows[-1]["value"]["partitions"] == ["read:0"]
+    assert rows[-1]["value"]["producer_id"] == producer.producer_id
+    producer.end(committed=False)
+    cli("groups", "delete", "readers", "--yes")
+    assert decoded("__consumer_offsets", "group")[-1]["value"] is None
+    code, _, errors = cli.run("consume", "read", "--decode")
+    assert (code, b"--decode is for __consumer_offsets" in errors) == (2, True)

@@ -1,0 +1,49 @@
+"""Records as JSON objects: every record comes back as it was."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.cli.json_records import from_json, to_json
+from barnabas.client.consumer import Message
+
+DATA = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+
+
+@given(DATA, DATA, st.lists(st.tuples(NAMES, DATA), max_size=3).map(tuple), st.integers(0, 9))
+def test_record_comes_back(
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    partition: int,
+) -> None:
+    line = to_json(Message("t", partition, 7, 99, 0, key, value, headers))
+    assert line.count(b"\n") == 1
+    assert from_json(line) == (key, value, headers, partition, 99)
+
+
+def test_fields_may_be_left_out() -> None:
+    assert from_json(b'{"value": "v", "other": 1}') == (None, b"v", (), None, None)
+    assert from_json(b"{}") == (None, None, (), None, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "Expecting"),
+        (b"\xff", "codec"),
+        (b"[]", "not an object"),
+        (b'{"value": 1}', "value is no text"),
+        (b'{"key_base64": "?"}', "key_base64"),
+        (b'{"key_base64": 1}', "key_base64 is no text"),
+        (b'{"headers": {}}', "list of"),
+        (b'{"headers": [["a"]]}', "list of"),
+        (b'{"headers": [["a", 1]]}', "header is no text"),
+        (b'{"partition": "0"}', "partition is not a number"),
+        (b'{"timestamp": true}', "timestamp is not a number"),
+    ],
+)
+def test_line_that_is_no_record_is_refused(line: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        from_json(line)

@@ -47,6 +47,15 @@ def test_lines_arrive_in_order_and_in_all_partitions(cli: Cli, way: str) -> None
     assert Counter(line.split()[1] for line in shown) == Counter(LINES.split() * 2)
 
 
+def test_lines_without_a_key_go_to_partitions_in_turn(cli: Cli) -> None:
+    for options in ((), ("-K", ":")):
+        topic = f"turns-{len(options)}"
+        cli("topics", "create", topic, "-p", "3")
+        cli("produce", topic, *options, stdin=LINES * 4)
+        ends = [row["end"] for row in cli.json("topics", "describe", topic)]
+        assert (sum(ends), sum(end > 0 for end in ends) > 1) == (120_000, True)
+
+
 def test_keys_choose_partitions(cli: Cli, way: str) -> None:
     topic = f"keyed-{way}"
     cli("topics", "create", topic, "-p", "3")

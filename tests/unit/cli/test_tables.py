@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from barnabas.cli.tables import cell, escape, print_card, print_rows
 
-NAMES = st.text("ab-_.[]/:é漢\x1b\n", min_size=1, max_size=60)
+NAMES = st.text("ab -_.[]/:é漢\x1b\n", min_size=1, max_size=60).map(lambda name: f"<{name}>")
 SENTENCES = st.lists(st.text("abc[]é", min_size=1, max_size=12), min_size=1, max_size=20).map(
     " ".join
 )

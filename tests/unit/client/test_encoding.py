@@ -61,3 +61,10 @@ def test_long_batches_and_long_values(count: int) -> None:
     assert list(iter_records(batch.data, 0, header)) == [
         Record(offset, 5, b"k", value) for offset, value in enumerate(values)
     ]
+
+
+def test_batches_are_filled_and_not_above_their_size() -> None:
+    found = encode_batches([b"x" * 100] * 50, repeat(None), 5, batch_size=1000)
+    sizes = [len(batch.data) for batch in found]
+    assert max(sizes) <= 1000
+    assert min(sizes[:-1]) > 800

@@ -19,7 +19,7 @@ def render(progress: Progress) -> RenderableType:
     )
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
-    table.add_column()
+    table.add_column(overflow="fold")
     for name, text in rows(progress):
         table.add_row(name, text)
     return Group(head, table)

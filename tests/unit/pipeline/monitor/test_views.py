@@ -35,8 +35,8 @@ def running(**state: object) -> Progress:
     return monitor.progress(NOON)
 
 
-def shown(progress: Progress) -> str:
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+def shown(progress: Progress, width: int = 120) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(render(progress))
     return console.export_text()
 
@@ -57,6 +57,13 @@ def test_the_terminal_shows_flow_times_decision_and_kept_transactions():
     ):
         assert part in text
     assert "sink.a.8" not in text
+
+
+def test_the_terminal_cuts_no_transactional_id():
+    name = "sink." + "a" * 200
+    kept = (KeptTransaction(name, 7, 3, 12.0, True),)
+    text = shown(running(open=kept), width=80)
+    assert name in "".join(text.split())
 
 
 def test_the_terminal_shows_why_the_cluster_could_not_be_asked():

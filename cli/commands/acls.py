@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.cli.tables import tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -51,7 +52,7 @@ _PRODUCER: Final = {
 _CONSUMER: Final = {_Kind.TOPIC: (_Op.READ, _Op.DESCRIBE), _Kind.GROUP: (_Op.READ,)}
 
 
-@click.group()
+@click.group(cls=Group)
 def acls() -> None:
     """List, add and remove access control rules; explain a decision.
 

@@ -6,12 +6,13 @@ import click
 
 from barnabas.cli.commands.log_dirs import ONLINE, directories
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.messages.describe_cluster import DescribeClusterResponse
 
 
-@click.group()
+@click.group(cls=Group)
 def brokers() -> None:
     """List and describe the brokers of a cluster."""
 

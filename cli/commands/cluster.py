@@ -10,6 +10,7 @@ import click
 
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_LEVELS,
@@ -28,7 +29,7 @@ REPLICAS = 3
 _POLL_S: Final = 0.5
 
 
-@click.group()
+@click.group(cls=Group)
 def cluster() -> None:
     """Run several brokers on this machine; show the state of any cluster."""
 

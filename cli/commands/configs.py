@@ -6,6 +6,7 @@ import click
 
 from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options, store_options
+from barnabas.cli.help import Group
 from barnabas.config.key import Type
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.messages.describe_configs import DescribeConfigsResourceResult
@@ -36,7 +37,7 @@ _kind = click.argument("kind", type=click.Choice(list(_KINDS)))
 _name = click.argument("name", default="")
 
 
-@click.group()
+@click.group(cls=Group)
 @store_options
 def configs() -> None:
     """Describe and change configurations of topics, brokers and groups.

@@ -8,6 +8,7 @@ import click
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.groups.description import COLUMNS, card, describe_all, describe_group, table
 from barnabas.cli.groups.resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
+from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import PartitionArgument, topics_or_partitions
 from barnabas.cli.quantities import parse_time
 from barnabas.cli.tables import tell
@@ -18,7 +19,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 T = TypeVar("T")
 
 
-@click.group()
+@click.group(cls=Group)
 def groups() -> None:
     """List, describe and delete consumer groups; reset and delete offsets."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -24,7 +25,7 @@ ONLINE = "online"
 Rows = list[dict[str, Any]]
 
 
-@click.group()
+@click.group(cls=Group)
 def log_dirs() -> None:
     """Describe the log directories of brokers; move replicas between those of one broker."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.help import Group
 from barnabas.cli.settings import read_properties
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _config = click.option(
 _sets = click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
 
 
-@click.group()
+@click.group(cls=Group)
 def metadata() -> None:
     """Move the metadata of a broker to ZooKeeper, and protect it there."""
 

@@ -8,6 +8,7 @@ import click
 
 from barnabas.cli import reassignments
 from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
@@ -19,7 +20,7 @@ _POLL_SECONDS = 1.0
 _STATES = ["topic", "partition", "state", "replicas", "wanted"]
 
 
-@click.group()
+@click.group(cls=Group)
 def partitions() -> None:
     """Reassign replicas between brokers and elect leaders."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from barnabas.cli.common import Target, cluster_options, command_config
+from barnabas.cli.help import Group
 
 if TYPE_CHECKING:
     from barnabas.pipeline.jobs.reading import JobFile
@@ -27,7 +28,7 @@ _LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-@click.group()
+@click.group(cls=Group)
 def pipeline() -> None:
     """Run, check and watch jobs on Spark; recover a sink, verify its output."""
 

@@ -8,11 +8,12 @@ import click
 from barnabas.cli import profiles
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.common import Target, command_config
+from barnabas.cli.help import Group
 
 _json = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-@click.group()
+@click.group(cls=Group)
 def profile() -> None:
     """Keep servers and security keys of clusters under names, and choose one of them.
 

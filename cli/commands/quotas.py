@@ -9,6 +9,7 @@ import click
 
 from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.client.admin import Admin, Entity
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -26,7 +27,7 @@ _QUOTAS: Final = {
 """The quotas, with the units of their values."""
 
 
-@click.group()
+@click.group(cls=Group)
 def quotas() -> None:
     """List, set and remove quotas of users, client ids and addresses.
 

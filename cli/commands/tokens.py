@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.client.cluster import Cluster
 from barnabas.client.user_admin import UserAdmin
 from barnabas.security.principal import USER, Principal
@@ -20,7 +21,7 @@ _HOUR_MS: Final = 3_600_000
 _id = click.argument("token_id", metavar="ID")
 
 
-@click.group()
+@click.group(cls=Group)
 def tokens() -> None:
     """Create, renew, expire and describe delegation tokens.
 

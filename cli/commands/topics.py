@@ -8,6 +8,7 @@ import click
 
 from barnabas.cli.arguments import parse_configs, parse_offset_or_time
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
@@ -28,7 +29,7 @@ _PATTERN: Final = frozenset("*?[")
 _UNHEALTHY_COLUMNS = ["topic", "partition", "leader", "replicas", "isr", "lacks"]
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """List, describe, create, alter and delete topics."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
     PartitionArgument,
     one_partition,
@@ -38,7 +39,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 _MINUTE_MS = 60_000
 
 
-@click.group()
+@click.group(cls=Group)
 def transactions() -> None:
     """List and explain open transactions; end, abort, fence and repair them."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from barnabas.cli.common import Target, cluster_options, store_options
+from barnabas.cli.help import Group
 from barnabas.client.user_admin import UserAdmin
 from barnabas.security.sasl.credentials import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
 
@@ -25,7 +26,7 @@ _mechanisms = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 @store_options
 def users() -> None:
     """List, create, change and delete users of SCRAM-SHA-256 and SCRAM-SHA-512.

@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.help import Group
 from barnabas.verify.disk.checkpoints import UnreadableFile
 from barnabas.verify.disk.compare import compare
 from barnabas.verify.history import read_history
@@ -27,7 +28,7 @@ from barnabas.verify.report import (
 from barnabas.verify.runner import WORKLOADS, require_usable, run
 
 
-@click.group()
+@click.group(cls=Group)
 def verify() -> None:
     """Test whether a cluster keeps its guarantees, with a load of its own."""
 

@@ -4,9 +4,10 @@ import click
 
 from barnabas.cli.commands.benchmark.eos import eos
 from barnabas.cli.commands.benchmark.produce import produce
+from barnabas.cli.help import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def benchmark() -> None:
     """Measure the performance of a cluster with one client."""
 

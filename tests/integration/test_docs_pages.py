@@ -5,15 +5,13 @@ A block of `python` begins with the name of its file. A block of `sh` runs; each
 """
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from barnabas.testing import Broker, Cluster
-from tests.support.command_line import ROOT, environment
+from tests.support.command_line import ROOT, run_in_shell
 
 PAGES = ("tutorial", "exactly-once", "migrate", "operate")
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -43,24 +41,8 @@ def test_page_runs_as_it_is_written(
         for written, address in addresses.items():
             block = block.replace(written, address)
         if kind == "sh":
-            printed = run(block, addresses["localhost:9092"], tmp_path)
+            printed = run_in_shell(block, addresses["localhost:9092"], tmp_path)
         else:
             name = NAME.match(block)
             assert name is not None, f"a program without the name of its file: {block[:60]}"
             (tmp_path / name[1]).write_text(block)
-
-
-def run(commands: str, servers: str, directory: Path) -> str:
-    """Run commands with this Python's `barnabas`, and return their output; all must succeed."""
-    path = f"{Path(sys.executable).parent}:{environment()['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands],
-        capture_output=True,
-        text=True,
-        cwd=directory,
-        env=environment(PATH=path, BARNABAS_BOOTSTRAP_SERVER=servers),
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
-    return done.stdout

@@ -62,6 +62,23 @@ def on_a_terminal(servers: str, *arguments: str, columns: int = 80, code: int = 
     return shown.decode()
 
 
+def run_in_shell(commands: str, servers: str, directory: Path) -> str:
+    """Run commands of a page with this Python's `barnabas`, and return their output; all must
+    succeed."""
+    path = f"{Path(sys.executable).parent}:{environment()['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env=environment(PATH=path, BARNABAS_BOOTSTRAP_SERVER=servers),
+        timeout=3 * DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
 class Cli:
     """Commands on one cluster, in this process. A call expects success and no standard error."""
 

@@ -28,5 +28,5 @@ myst_fence_as_directive = ["mermaid"]
 # A name in single backticks is code in our docstrings.
 default_role = "code"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 autodoc_typehints_format = "short"

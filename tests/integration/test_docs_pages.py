@@ -46,3 +46,17 @@ def test_page_runs_as_it_is_written(
             name = NAME.match(block)
             assert name is not None, f"a program without the name of its file: {block[:60]}"
             (tmp_path / name[1]).write_text(block)
+
+
+def test_each_job_is_one_command(addresses: Mapping[str, str], tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "jobs.md").read_text()
+    commands = re.findall(r"^\| [^|]+ \| `(barnabas [^`]+)` \|", page, re.MULTILINE)
+    assert len(commands) == page.count("\n| ") - 1 > 20
+    (tmp_path / "lines.txt").write_text("alice:1\nbob:2\ncarol:3\ndave:4\n")
+    printed = {
+        command: run_in_shell(command, addresses["localhost:9092"], tmp_path)
+        for command in commands
+    }
+    read = [printed[each] for each in commands if "-o beginning -e" in each and "json" not in each]
+    assert [sorted(each.split()) for each in read] == [["1", "2", "3", "4"]] * 2
+    assert "3600000" in printed["barnabas configs describe topic clicks"]

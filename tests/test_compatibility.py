@@ -179,6 +179,24 @@ def test_links_of_a_page_lead_somewhere(page):
     assert [link for link in inside if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_headings_that_a_page_links_to_exist(page):
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text())
+    inside = [(page.parent / link if link else page, name) for link, name in links]
+    assert [
+        f"{target.name}#{name}"
+        for target, name in inside
+        if target.suffix == ".md" and name not in anchors(target)
+    ] == []
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Return the names that headings of a page have as the targets of links."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 def test_every_invariant_names_its_test():
     text = ARCHITECTURE.read_text()
     section = text.partition("## Invariants that are not obvious")[2].partition("\n## ")[0]

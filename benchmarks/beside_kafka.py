@@ -4,9 +4,9 @@ The peers are Apache Kafka and kfake, the broker of franz-go in Go. Beside them 
 and with `--before DIRECTORY` Barnabas as it was in another checkout. All get the same load in
 turns, on the same machine, after the same warm-up: whole rounds that are not counted. The CPU time
 of a broker is the kernel's accounting of its process and its children. Writes
-`benchmarks/results.json` and, from it, `docs/PERFORMANCE.md`.
+`benchmarks/results.json` and, from it, `docs/PERFORMANCE.md` and `benchmarks/AIMS.md`.
 
-    python -m benchmarks.beside_kafka                       all parts
+    python -m benchmarks.beside_kafka                       all parts but `profiled`
     python -m benchmarks.beside_kafka --part requests       one part
     python -m benchmarks.beside_kafka --smoke               all parts at sizes that mean nothing
 """
@@ -60,7 +60,10 @@ from tests.support.kafka import jars
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "PERFORMANCE.md"
+AIMS = HERE / "AIMS.md"
 
+PROFILED = "profiled"
+"""The part that another interpreter measures: one of a run has one build."""
 SOON = "soon after a start: "
 
 Figures = dict[str, float]
@@ -168,12 +171,17 @@ class Found:
         count: int,
         warm_ups: int = 1,
     ) -> None:
-        """Run the rounds of the warm-up, which are not counted, and then `count` rounds."""
+        """Run the rounds of the warm-up, which are not counted, and then `count` rounds.
+
+        What a load has left to be written is on the disk before the next one begins: writeback
+        doubles the CPU time of writers, of the floor in C as well.
+        """
         order = list(systems)
         for number in range(1 - warm_ups, count + 1):
             print(f"round {number} of {count}" if number > 0 else "warm-up", flush=True)
             for load in work:
                 for each in order:
+                    os.sync()
                     for name, figures in load(each).items():
                         self.note(name, each.name, figures, counted=number > 0)
             order.reverse()
@@ -191,6 +199,7 @@ class Found:
                 with Running(system):
                     with raw.connect(system.port):
                         little(system)
+                    os.sync()
                     for name, figures in work(system).items():
                         self.note(SOON + name, system.name, figures)
 
@@ -226,6 +235,16 @@ def measure_requests(run: Run) -> None:
         work = requests.loads(run.sizes.requests, run.sizes.transactions)
         everyone: list[System | floors.Floor] = [*systems, *floors.floors(run.directory)]
         run.found.rounds(everyone, work, run.sizes.rounds, run.sizes.warm_ups)
+
+
+def measure_profiled(run: Run) -> None:
+    """Measure the same as `measure_requests` on Barnabas and Kafka; for an optimized Python."""
+    if not is_profile_guided():
+        raise SystemExit("This part needs a Python built with profiles, such as Debian's.")
+    systems: list[System] = [ApacheKafka(run.directory), Barnabas(run.directory)]
+    with _all_running(systems):
+        work = requests.loads(run.sizes.requests, run.sizes.transactions)
+        run.found.rounds(systems, work, run.sizes.rounds, run.sizes.warm_ups)
 
 
 def measure_processes(run: Run) -> None:
@@ -358,6 +377,7 @@ def measure_security(run: Run) -> None:
 PARTS = {
     "start": measure_start,
     "requests": measure_requests,
+    PROFILED: measure_profiled,
     "processes": measure_processes,
     "throughput": measure_throughput,
     "streams": measure_streams,
@@ -428,7 +448,9 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", choices=PARTS, action="append", help="default: every part")
+    parser.add_argument(
+        "--part", choices=PARTS, action="append", help=f"default: all but {PROFILED}"
+    )
     for name, default in Sizes()._asdict().items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {default}")
     parser.add_argument("--before", type=Path, metavar="DIRECTORY", help="another checkout")
@@ -451,7 +473,9 @@ def main() -> None:
     sizes = (SMOKE if args.smoke else Sizes())._replace(**given)
     before = None if args.before is None else args.before.resolve()
     known = {} if args.smoke or not RESULTS.exists() else json.loads(RESULTS.read_text())
-    for part in () if args.report_only else args.part or PARTS:
+    for part in (
+        () if args.report_only else args.part or [part for part in PARTS if part != PROFILED]
+    ):
         known[part] = measured(part, sizes, before)
         if not args.smoke:
             RESULTS.write_text(json.dumps(known, indent=1) + "\n")
@@ -460,6 +484,7 @@ def main() -> None:
         sys.stdout.write(page)
     else:
         PAGE.write_text(page)
+        AIMS.write_text(report.aims_page(known))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""The page docs/PERFORMANCE.md, from the results of `beside_kafka.py`; missed aims are named."""
+"""The pages docs/PERFORMANCE.md and benchmarks/AIMS.md, from the results of `beside_kafka.py`."""
 
+import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import aims, side_by_side
+from benchmarks import aims, requests, side_by_side
 from benchmarks.side_by_side import OURS, THEIRS, Medians, shown
 
 _OF_MEGABYTES = ("throughput", "soon", "security")
@@ -181,7 +183,7 @@ def _pipeline(results: Mapping[str, Any]) -> list[str]:
             "taken: the loads run in the order of the table. The CPU time of a trigger has a share "
             "of its query's start."
         )
-    lines = [
+    return [
         "",
         "## The Spark pipeline",
         "",
@@ -191,9 +193,13 @@ def _pipeline(results: Mapping[str, Any]) -> list[str]:
         "(local[2]) on one Barnabas broker; each load runs once before it "
         f"counts. {cost} Our sink is exactly-once, the stock sink at-least-once.",
         "",
-        f"| | {OURS} | {STOCK} | ratio | aim | met |",
-        "|---|--:|--:|--:|---|---|",
+        *_heads(STOCK),
+        *(_line(row, medians, STOCK) for row in _of_pipeline(medians)),
     ]
+
+
+def _of_pipeline(medians: Medians) -> list[Row]:
+    rows = []
     for name in medians:
         faster = _at_least(2 if name.startswith("source:") else 1)
         aims: dict[str, tuple[str, Aim | None]] = {
@@ -210,17 +216,18 @@ def _pipeline(results: Mapping[str, Any]) -> list[str]:
             "peak_mb": ("peak memory, MB", None),
             "mb_above_idle": ("MB above idle", Aim("at most 64", lambda ours, _theirs: ours <= 64)),
         }
-        lines += [
-            _line(Row(name, figure, f"{name}, {label}", aim), medians, STOCK)
+        rows += [
+            Row(name, figure, f"{name}, {label}", aim)
             for figure, (label, aim) in aims.items()
             if figure in medians[name][OURS]
         ]
-    return lines
+    return rows
 
 
 TITLES = {
     "start": "Start and memory at rest",
     "requests": "Single requests, and transactions of one record",
+    "profiled": "The same on a Python built with profiles",
     "processes": "Several processes on one host",
     "throughput": "Producing and consuming at full speed",
     "streams": "Streams in transactions of 100 ms",
@@ -236,10 +243,25 @@ _TABLES = {
 }
 
 
+def _all_rows(of: Callable[[Medians], dict[str, list[Row]]], medians: Medians) -> list[Row]:
+    return [row for rows in of(medians).values() for row in rows]
+
+
+_ROWS: Mapping[str, tuple[str, str, Callable[[Medians], list[Row]]]] = {
+    **{part: (TITLES[part], THEIRS, partial(_all_rows, of)) for part, of in _TABLES.items()},
+    "pipeline": ("The Spark pipeline", STOCK, _of_pipeline),
+}
+"""By part: its title, the system beside Barnabas, and the rows that may have aims."""
+
+
 def page(results: Mapping[str, Any], notes: Path) -> str:
-    """Return the whole page: machines, command, tables, and the notes written by hand."""
+    """Return the whole page: summary, method, tables, and the notes written by hand."""
     lines = [
         "# Performance",
+        "",
+        *_summary(results),
+        "",
+        "## Method",
         "",
         "Barnabas, Apache Kafka with the JVM options of Kafka's own scripts, and kfake (the broker "
         "of franz-go, in Go, with its data in files), measured in one run, in turns. All have the "
@@ -255,13 +277,7 @@ def page(results: Mapping[str, Any], notes: Path) -> str:
         "protocol on uvloop (`benchmarks/uvloop_floor.py`).",
         "",
         "Command: `python -m benchmarks.beside_kafka` (writes this page and "
-        "`benchmarks/results.json`).",
-        "",
-        "## Aims",
-        "",
-        "An aim beside a system that was not measured is left out.",
-        "",
-        *aims.table(results),
+        "`benchmarks/results.json`). The aims, met and missed, are in `benchmarks/AIMS.md`.",
     ]
     for part in TITLES:
         if part in results:
@@ -271,6 +287,78 @@ def page(results: Mapping[str, Any], notes: Path) -> str:
     if "pipeline" in results:
         lines += _pipeline(results["pipeline"])
     return "\n".join(lines) + "\n\n" + notes.read_text()
+
+
+_BARS = {
+    requests.PLAIN: "Produce 16 KB",
+    requests.SINGLE: "one record",
+    requests.FETCHED: "Fetch 16 KB",
+    requests.transactions_name(1): "transaction",
+    requests.transactions_name(8): "8 producers",
+}
+"""The measurements of the chart, and their labels."""
+
+
+def _summary(results: Mapping[str, Any]) -> list[str]:
+    """Return three sentences and a chart."""
+    where, medians = results["requests"]["machine"], results["requests"]["medians"]
+    shares = {
+        name: medians[name][OURS]["cpu_us"] / medians[name][THEIRS]["cpu_us"] for name in _BARS
+    }
+    started = results["start"]["medians"]
+    seconds, megabytes = (
+        {whose: started[name][whose][figure] for whose in (OURS, THEIRS)}
+        for name, figure in (("start", "seconds"), ("idle", "resident_mb"))
+    )
+    transactions = medians[requests.transactions_name(8)]
+    bars = json.dumps([round(share * 100) for share in shares.values()])
+    return [
+        f"Barnabas takes {shares[requests.PLAIN]:.0%} of the CPU time of a warmed-up Apache Kafka "
+        f"{where['kafka']} for a Produce of 16 KB, {shares[requests.FETCHED]:.0%} for a Fetch, and "
+        f"{shares[requests.transactions_name(8)]:.0%} for a transaction of one record, on Python "
+        f"{where['python']}.",
+        f"It acknowledges its first record {seconds[OURS]:.1f} s after its start and takes "
+        f"{megabytes[OURS]:.0f} MB at rest; Kafka takes {seconds[THEIRS]:.1f} s and "
+        f"{megabytes[THEIRS]:.0f} MB.",
+        f"Eight producers commit {shown(transactions[OURS]['per_s'])} transactions/s on one broker "
+        f"process, and {shown(transactions[THEIRS]['per_s'])} on Kafka, which uses all cores.",
+        "",
+        "```mermaid",
+        "xychart-beta",
+        '    title "CPU time of the broker; Apache Kafka = 100"',
+        f"    x-axis {json.dumps(list(_BARS.values()))}",
+        "    y-axis 0 --> 100",
+        f"    bar {bars}",
+        "```",
+    ]
+
+
+def aims_page(results: Mapping[str, Any]) -> str:
+    """Return the page of the aims: those of `aims.py`, and those of rows of the other tables."""
+    lines = [
+        "# Aims",
+        "",
+        "The figures of docs/PERFORMANCE.md that have an aim. One beside a system that was not "
+        "measured is left out. `python -m benchmarks.beside_kafka` writes this page.",
+        "",
+        *aims.table(results),
+    ]
+    for part, (title, beside, of) in _ROWS.items():
+        medians = results.get(part, {}).get("medians", {})
+        rows = [row for row in of(medians) if row.aim is not None and row.measurement in medians]
+        if rows:
+            lines += ["", f"## {title}", "", f"| | {OURS} | {beside} | aim | met |"]
+            lines += ["|---|--:|--:|---|---|", *(_judged(row, medians, beside) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _judged(row: Row, medians: Medians, beside: str) -> str:
+    """Return the line of a row that has an aim."""
+    ours, theirs = _figures(row, medians, beside)
+    assert row.aim is not None
+    met = "yes" if row.aim.met(ours, theirs) else "**no**"
+    beside_ours = shown(theirs) if theirs else ""
+    return f"| {row.label} | {shown(ours)} | {beside_ours} | {row.aim.text} | {met} |"
 
 
 def _part(part: str, results: Mapping[str, Any]) -> list[str]:
@@ -291,18 +379,21 @@ def _part(part: str, results: Mapping[str, Any]) -> list[str]:
     for title, rows in _TABLES[part](medians).items():
         if rows := [each for each in rows if each.measurement in medians]:
             lines += ["", f"### {title}", ""]
-            lines += [f"| | {OURS} | {THEIRS} | ratio | aim | met |", "|---|--:|--:|--:|---|---|"]
-            lines += [_line(row, medians) for row in rows]
+            lines += [*_heads(THEIRS), *(_line(row, medians, THEIRS) for row in rows)]
     return lines
 
 
-def _line(row: Row, medians: Medians, beside: str = THEIRS) -> str:
-    by_system = medians[row.measurement]
-    ours = by_system[OURS][row.figure]
-    theirs = by_system.get(beside, {}).get(row.figure, 0.0)
-    aim, met = "", ""
-    if row.aim is not None:
-        aim, met = row.aim.text, "yes" if row.aim.met(ours, theirs) else "**no**"
+def _heads(beside: str) -> list[str]:
+    return [f"| | {OURS} | {beside} | ratio |", "|---|--:|--:|--:|"]
+
+
+def _line(row: Row, medians: Medians, beside: str) -> str:
+    ours, theirs = _figures(row, medians, beside)
     ratio = f"{ours / theirs:.2f}" if theirs else ""
-    beside_ours = shown(theirs) if theirs else ""
-    return f"| {row.label} | {shown(ours)} | {beside_ours} | {ratio} | {aim} | {met} |"
+    return f"| {row.label} | {shown(ours)} | {shown(theirs) if theirs else ''} | {ratio} |"
+
+
+def _figures(row: Row, medians: Medians, beside: str) -> tuple[float, float]:
+    """Return our figure, and that of the other system or 0."""
+    by_system = medians[row.measurement]
+    return by_system[OURS][row.figure], by_system.get(beside, {}).get(row.figure, 0.0)

@@ -160,6 +160,7 @@ def _of_transactions(_medians: Medians) -> Tables:
 _TABLES: Mapping[str, Callable[[Medians], Tables]] = {
     "start": _of_start,
     "requests": _of_requests,
+    "profiled": _of_requests,
     "processes": _of_processes,
     "throughput": _of_throughput,
     "streams": _of_streams,

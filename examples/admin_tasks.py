@@ -15,6 +15,8 @@ new broker it prints:
 """
 
 import sys
+import time
+from collections.abc import Callable
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -23,6 +25,17 @@ from kafka.structs import OffsetAndMetadata
 SERVERS = sys.argv[1] if sys.argv[1:] else "localhost:9092"
 TOPIC, GROUP = "examples.admin", "admin-example"
 FIRST = TopicPartition(TOPIC, 0)
+
+
+def settled(read: Callable[[], object], wanted: object) -> object:
+    """Return what a broker shows, once it is what is wanted or 10 s have passed.
+
+    Brokers of Apache Kafka show a change a moment after they have answered it.
+    """
+    end = time.monotonic() + 10
+    while (found := read()) != wanted and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
 
 
 def partitions(admin: KafkaAdminClient) -> int:
@@ -37,11 +50,17 @@ def manage_topic(admin: KafkaAdminClient) -> None:
     admin.create_topics({TOPIC: options}, wait_for_metadata=True)
     print(f"created with {partitions(admin)} partitions")
     admin.create_partitions({TOPIC: 3})
-    print(f"now {partitions(admin)} partitions")
+    print(f"now {settled(lambda: partitions(admin), 3)} partitions")
     resource = ConfigResource(ConfigResourceType.TOPIC, TOPIC, {"retention.ms": "3600000"})
     admin.alter_configs([resource])
-    found = admin.describe_configs([resource])
-    print(f"retention.ms is {found['topic'][TOPIC]['retention.ms']['value']}")
+    print(f"retention.ms is {settled(lambda: retention(admin), '3600000')}")
+
+
+def retention(admin: KafkaAdminClient) -> str:
+    """Return the retention of the topic in ms."""
+    found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, TOPIC)])
+    value: str = found["topic"][TOPIC]["retention.ms"]["value"]
+    return value
 
 
 def read_in_group() -> None:
@@ -80,7 +99,7 @@ def delete(admin: KafkaAdminClient) -> None:
     print(f"records below offset 4 are deleted, the first is at {first}")
     admin.delete_groups([GROUP])
     admin.delete_topics([TOPIC])
-    print("deleted" if TOPIC not in admin.list_topics() else "NOT deleted")
+    print("NOT deleted" if settled(lambda: TOPIC in admin.list_topics(), False) else "deleted")
 
 
 def main() -> None:

@@ -215,9 +215,13 @@ async def test_admin_calls(cluster: Cluster) -> None:
             ("cleanup.policy", ConfigOperation.APPEND, "compact"),
         ],
     )
-    entries = {row.name: row for row in await admin.describe_configs(ResourceType.TOPIC, "admin")}
-    assert entries["retention.ms"].value == "604800000"
-    assert entries["cleanup.policy"].value == "delete,compact"
+
+    async def altered() -> bool:
+        rows = await admin.describe_configs(ResourceType.TOPIC, "admin")
+        found = {row.name: row.value for row in rows}
+        return (found["retention.ms"], found["cleanup.policy"]) == ("604800000", "delete,compact")
+
+    await eventually(altered)
     async with Producer(cluster) as producer:
         for _ in range(5):
             await producer.send("admin", b"x", key=b"k", partition=0)

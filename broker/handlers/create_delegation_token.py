@@ -6,14 +6,21 @@ anonymous or came in by a token, DELEGATION_TOKEN_AUTHORIZATION_FAILED, INVALID_
 POLICY_VIOLATION if there are too many tokens.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-from barnabas.broker.security.delegation_tokens import TokenRequests, reached
+from barnabas.broker.security.delegation_tokens import (
+    MAX_TOKEN_BYTES,
+    TokenRequests,
+    reached,
+    too_many_renewers,
+)
 from barnabas.broker.security.rights import CREATE_TOKENS, USER, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_delegation_token import (
     API,
+    CreatableRenewers,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
@@ -22,6 +29,9 @@ from barnabas.security.principal import USER as USER_TYPE
 from barnabas.security.sasl.credentials import DelegationToken
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+_LEAST_RENEWER: Final = len('"User:a",')
+"""The bytes that a renewer takes in the node of a token."""
 
 
 def _is_for_another(request: CreateDelegationTokenRequest) -> bool:
@@ -64,6 +74,7 @@ async def _created(
     parts.require_allowed(context)
     if owner != requester and not context.allows(CREATE_TOKENS, USER, str(owner)):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+    _require_few(request.renewers)
     renewers = tuple(Principal(r.principal_type, r.principal_name) for r in request.renewers)
     if any(each.type != USER_TYPE for each in renewers):
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
@@ -85,6 +96,15 @@ async def _created(
     with reached():
         await tokens.create(token)
     return token
+
+
+def _require_few(renewers: Sequence[CreatableRenewers]) -> None:
+    """Raise KafkaError if one token cannot have so many renewers; a few names cost no time."""
+    if (
+        len(renewers) > MAX_TOKEN_BYTES // _LEAST_RENEWER
+        or sum([len(each.principal_name) for each in renewers]) > MAX_TOKEN_BYTES
+    ):
+        raise too_many_renewers()
 
 
 def _refusal(

@@ -51,6 +51,11 @@ Change = Callable[[DelegationToken], DelegationToken | None]
 _log = get_logger(__name__)
 
 
+def too_many_renewers() -> KafkaError:
+    """Return the error for a token that is larger than MAX_TOKEN_BYTES."""
+    return KafkaError(ErrorCode.INVALID_REQUEST, "The token has too many renewers.")
+
+
 class DelegationTokens:
     """The tokens that this broker knows, and changes of the stored ones."""
 
@@ -119,7 +124,7 @@ class DelegationTokens:
         """
         data = znodes.encode_token(token)
         if len(data) > MAX_TOKEN_BYTES:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The token has too many renewers.")
+            raise too_many_renewers()
         if (
             self._bytes[token.requester] + len(data) > MAX_REQUESTER_BYTES
             or self._bytes.total() + len(data) > MAX_BYTES

@@ -20,10 +20,12 @@ from barnabas.broker.security import cluster_acls
 from barnabas.config.broker import AUTHORIZERS
 from barnabas.protocol.codec import encode
 from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     alter_client_quotas,
     alter_configs,
     create_acls,
+    create_delegation_token,
     delete_acls,
     incremental_alter_configs,
     metadata,
@@ -32,6 +34,8 @@ from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
 from barnabas.protocol.messages.describe_client_quotas import EntityData
 from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.schema import MAX_REQUEST_ELEMENTS, Api
 from tests.support import raw
 from tests.support.data_path import connected, running
@@ -39,6 +43,7 @@ from tests.support.garbage import without_collector
 from tests.support.in_cluster import BROKERS, member, shared_metadata
 from tests.support.large_messages import Path as ArrayPath
 from tests.support.large_messages import around, arrays, large_message
+from tests.support.named_users import KEYS
 
 LONGEST_S = 0.05
 """The bound, in CPU time of the loop's thread. The handlers in one step take 0.1 to 0.9 s."""
@@ -362,6 +367,40 @@ async def test_changes_of_rules_and_quotas_do_not_hold_the_loop(
         tmp_path, authorizer_class_name=AUTHORIZERS[0], super_users="User:ANONYMOUS"
     ) as broker:
         assert not await holds_of(broker.port, requests)
+
+
+async def test_renewers_of_a_token_do_not_hold_the_loop(tmp_path: Path) -> None:
+    api, version = create_delegation_token.API, 3
+    (path,) = arrays(api.request, version)
+
+    def fill(request: Any) -> None:
+        request.owner_principal_name = ""
+        for each in request.renewers:
+            each.principal_type = "User"
+
+    data = body(api, version, path, MAX_REQUEST_ELEMENTS, distinct=True, fill=fill)
+    answers: list[Any] = []
+
+    def come_in_and_ask(port: int) -> None:
+        with raw.Connection("127.0.0.1", port, "hold", ANSWERED_WITHIN_S) as connection:
+            for request in (
+                SaslHandshakeRequest(mechanism="PLAIN"),
+                SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice"),
+            ):
+                connection.post(request, 1)
+                assert connection.take().error_code == 0
+            connection.post_bytes(api, version, data)
+            answers.append(connection.take().error_code)
+
+    async with running(tmp_path, KEYS) as broker:
+        with without_collector():
+            probe, longest = Probe(), []
+            for _ in range(ATTEMPTS):
+                await asyncio.to_thread(come_in_and_ask, broker.port)
+                longest.append(probe.longest())
+            probe.stop()
+    assert answers == ATTEMPTS * [ErrorCode.INVALID_REQUEST]
+    assert min(longest) <= LONGEST_S
 
 
 @pytest.mark.parametrize("forged", [False, True])

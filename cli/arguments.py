@@ -1,10 +1,33 @@
 """The syntax of values on the command line: KEY=VALUE pairs, times and escapes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
-from barnabas.cli.quantities import kafka_value, parse_time
+from barnabas.cli.quantities import kafka_value, parse_size, parse_time
+
+
+def time(text: str) -> int:
+    """Parse a time to ms since 1970; the type of an option."""
+    return _value(parse_time, text)
+
+
+def age(text: str) -> int:
+    """Parse an age to the time in ms since 1970 that is so long ago; the type of an option."""
+    return _value(parse_time, f"-{text.removeprefix('-')}")
+
+
+def size(text: str) -> int:
+    """Parse a number of bytes, with a unit or without; the type of an option."""
+    return int(text) if text.isdecimal() else _value(parse_size, text)
+
+
+def _value(parse: Callable[[str], int], text: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        # Click would tell the text of the option alone.
+        raise click.BadParameter(str(error)) from None
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:

@@ -29,6 +29,9 @@ _KEY_UNITS: Final = (
 )
 _SIZE_KEYS: Final = (".bytes", ".buffer.size", "_byte_rate")
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)")
+_ISO_DURATION = re.compile(
+    r"P(?:(?P<d>[0-9]+)D)?(?:T(?:(?P<h>[0-9]+)H)?(?:(?P<m>[0-9]+)M)?(?:(?P<s>[0-9]+)S)?)?"
+)
 TIMES: Final = "a date or time (2026-11-22, 2026-11-22T10:00Z), an age (-1h)"
 
 
@@ -52,7 +55,10 @@ def parse_time(text: str, now_ms: int | None = None) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Return the milliseconds of a duration such as `7d`, `1.5h` or `500ms`. Raises ValueError."""
+    """Return the milliseconds of a duration such as `7d`, `1.5h`, `500ms` or, as Kafka's tools take
+    it, `P1DT12H`. Raises ValueError."""
+    if text.startswith("P") and (found := _ISO_DURATION.fullmatch(text)) and any(found.groups()):
+        return sum(int(count or 0) * _DURATIONS[unit] for unit, count in found.groupdict().items())
     return _scaled(text, _DURATIONS, "a duration such as 7d, 90m or 500ms")
 
 

@@ -1,22 +1,19 @@
 """`barnabas groups`: list, describe and delete consumer groups, reset and delete offsets."""
 
-from collections.abc import Callable
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 import click
 
+from barnabas.cli import arguments
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.groups.description import COLUMNS, card, describe_all, describe_group, table
 from barnabas.cli.groups.resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import PartitionArgument, topics_or_partitions
-from barnabas.cli.quantities import parse_time
 from barnabas.cli.tables import tell
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.protocol.topic_partition import TopicPartition
-
-T = TypeVar("T")
 
 
 @click.group(cls=Group)
@@ -85,23 +82,12 @@ def _show(target: Target, group: dict[str, Any]) -> None:
         target.show(COLUMNS, rows)
 
 
-def _time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else _parsed(parse_time, text)
-
-
-def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else _parsed(parse_time, f"-{text.removeprefix('-')}")
-
-
-def _file(
+def _offsets(
     _context: click.Context, _parameter: click.Parameter, file: TextIO | None
 ) -> Offsets | None:
-    return None if file is None else _parsed(parse_offsets, file.read())
-
-
-def _parsed(parse: Callable[[str], T], text: str) -> T:
+    """Parse a file of offsets; a click callback."""
     try:
-        return parse(text)
+        return None if file is None else parse_offsets(file.read())
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -127,21 +113,21 @@ def _parsed(parse: Callable[[str], T], text: str) -> T:
     "--to-datetime",
     "--to-timestamp",
     "to_time",
+    type=arguments.time,
     metavar="TIME",
-    callback=_time,
     help="To the first record at or after a time: 2026-11-22, 2026-11-22T10:00Z, -1h or ms.",
 )
 @click.option(
     "--by-duration",
+    type=arguments.age,
     metavar="AGE",
-    callback=_age,
     help="To the first record that is not older than this: 90m, 7d.",
 )
 @click.option("--to-group", metavar="GROUP", help="To the offsets of another group.")
 @click.option(
     "--from-file",
     type=click.File(encoding="utf-8"),
-    callback=_file,
+    callback=_offsets,
     help="To the offsets in a file, with a line TOPIC,PARTITION,OFFSET for each partition.",
 )
 @click.option(

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from barnabas.cli import reassignments
+from barnabas.cli import arguments, reassignments
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
@@ -103,7 +103,12 @@ def plan(
 
 @partitions.command()
 @_plan_argument
-@click.option("--throttle", type=click.IntRange(min=1), help="Bytes per second for each broker.")
+@click.option(
+    "--throttle",
+    type=arguments.size,
+    metavar="SIZE",
+    help="Limit a second for each broker, such as 50MB.",
+)
 @click.option("--additional", is_flag=True, help="Allow while other reassignments are running.")
 @click.option("--same-factor", is_flag=True, help="Refuse a changed replication factor.")
 @click.option("--rollback", type=_NEW_FILE, help="Write the current replicas to this file.")
@@ -119,6 +124,8 @@ def reassign(
     wait: bool,
 ) -> None:
     """Reassign partitions to the replicas in PLAN."""
+    if throttle == 0:
+        raise click.UsageError("with --throttle 0 nothing would move")
     if rollback is not None:
         here = target.run(lambda cluster: reassignments.current_plan(cluster, plan))
         rollback.write_text(plan_text(here) + "\n", encoding="utf-8")

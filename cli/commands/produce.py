@@ -12,6 +12,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import click
 
+from barnabas.cli import arguments
 from barnabas.cli.arguments import parse_pairs, unescape
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.cli.json_records import from_json
@@ -75,7 +76,13 @@ class _Lines(NamedTuple):
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header."
 )
-@click.option("-T", "--timestamp", type=int, metavar="MS", help="Timestamp of every record.")
+@click.option(
+    "-T",
+    "--timestamp",
+    type=arguments.time,
+    metavar="TIME",
+    help="Timestamp of every record: 2026-11-22T10:00Z, -1h or ms.",
+)
 @click.option(
     "-F",
     "--format",

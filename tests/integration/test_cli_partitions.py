@@ -95,7 +95,7 @@ def test_throttled_move_is_delayed_and_removes_its_throttle(cli: Cli, tmp_path: 
     assert b"--additional" in said
     assert cli("partitions", "cancel", there, "--keep-throttle").endswith(b"slow\t0\tcancelled\n")
     assert throttles(cli, "topic", "slow") != {}
-    cli("partitions", "reassign", there, "--throttle", "100000000", "--wait")
+    cli("partitions", "reassign", there, "--throttle", "100MB", "--wait")
     assert throttles(cli, "topic", "slow") == throttles(cli, "broker", "1") == {}
     assert cli.json("topics", "describe", "slow")[0]["replicas"] == [2]
 

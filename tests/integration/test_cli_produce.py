@@ -56,6 +56,14 @@ def test_lines_without_a_key_go_to_partitions_in_turn(cli: Cli) -> None:
         assert (sum(ends), sum(end > 0 for end in ends) > 1) == (120_000, True)
 
 
+def test_timestamp_is_a_time(cli: Cli) -> None:
+    cli("topics", "create", "dated")
+    cli("produce", "dated", "-T", "2026-01-01T00:00Z", stdin=b"a\n")
+    cli("produce", "dated", "-T", "42", stdin=b"b\n")
+    shown = cli("consume", "dated", "-o", "beginning", "-e", "-f", "%T\n")
+    assert shown == b"1767225600000\n42\n"
+
+
 def test_keys_choose_partitions(cli: Cli, way: str) -> None:
     topic = f"keyed-{way}"
     cli("topics", "create", topic, "-p", "3")

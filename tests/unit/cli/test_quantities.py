@@ -46,11 +46,14 @@ def test_other_text_is_no_size(text: str) -> None:
 
 
 def test_duration_is_exact() -> None:
-    assert [parse_duration(each) for each in ("7d", "0.5s", "2w")] == [
-        604_800_000,
-        500,
-        1_209_600_000,
-    ]
+    found = [parse_duration(each) for each in ("7d", "0.5s", "2w", "P1DT2H3M4S", "PT90M")]
+    assert found == [604_800_000, 500, 1_209_600_000, 93_784_000, 5_400_000]
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1H", "1", "d", "P1.5D", "-1d"])
+def test_other_text_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(

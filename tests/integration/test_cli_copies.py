@@ -1,28 +1,17 @@
-"""`consume --json | produce --format json`, `consume --decode` and `consume --key`."""
+"""`consume --json | produce --format json`, `consume --decode` and `consume --key`, on Barnabas and
+on Apache Kafka."""
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer, partition_for
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.testing import Broker
 from tests.support.command_line import Cli
 from tests.support.newer_producer import NewerProducer
-
-KEYS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with Broker(KEYS) as broker:
-        yield broker.bootstrap_servers
 
 
 def records_of(servers: str, topic: str) -> list[tuple[Any, ...]]:
@@ -55,7 +44,7 @@ def test_topic_is_copied_exactly(cli: Cli) -> None:
             ):
                 stamp = 1_000_000 + partition
                 await producer.send(
-                    "original",
+                    "copies-original",
                     value,
                     key=key,
                     headers=headers,
@@ -63,32 +52,34 @@ def test_topic_is_copied_exactly(cli: Cli) -> None:
                     timestamp=stamp,
                 )
 
-    for topic in ("original", "copy", "by-key"):
+    for topic in ("copies-original", "copies-copy", "copies-by-key"):
         cli("topics", "create", topic, "-p", "3")
     asyncio.run(fill())
-    lines = cli("consume", "original", "-o", "beginning", "-e", "--json")
-    cli("produce", "copy", "--format", "json", "--same-partitions", stdin=lines)
-    assert len(records_of(cli.servers, "original")) == 5
-    assert records_of(cli.servers, "copy") == records_of(cli.servers, "original")
-    cli("produce", "by-key", "--format", "json", stdin=lines)
-    places = {key: partition for partition, _, key, *_ in records_of(cli.servers, "by-key")}
+    lines = cli("consume", "copies-original", "-o", "beginning", "-e", "--json")
+    cli("produce", "copies-copy", "--format", "json", "--same-partitions", stdin=lines)
+    assert len(records_of(cli.servers, "copies-original")) == 5
+    assert records_of(cli.servers, "copies-copy") == records_of(cli.servers, "copies-original")
+    cli("produce", "copies-by-key", "--format", "json", stdin=lines)
+    places = {key: partition for partition, _, key, *_ in records_of(cli.servers, "copies-by-key")}
     assert places[b"k"] == partition_for(b"k", 3)
-    code, _, errors = cli.run("produce", "copy", "--format", "json", stdin=b'{"value":"v"}\nx\n')
+    code, _, errors = cli.run(
+        "produce", "copies-copy", "--format", "json", stdin=b'{"value":"v"}\nx\n'
+    )
     assert (code, b"line 2 is no record" in errors) == (1, True)
 
 
 def test_key_is_read_from_its_partition(cli: Cli) -> None:
-    cli("topics", "create", "keyed", "-p", "4")
+    cli("topics", "create", "copies-keyed", "-p", "4")
     lines = b"".join(b"k%d:%d\n" % (number % 9, number) for number in range(90))
-    cli("produce", "keyed", "-K", ":", stdin=lines)
+    cli("produce", "copies-keyed", "-K", ":", stdin=lines)
     wanted = [b"%d" % number for number in range(6, 90, 9)]
-    shown = cli("consume", "keyed", "--key", "k6", "-o", "beginning", "-e", "-f", "%p %s\\n")
+    shown = cli("consume", "copies-keyed", "--key", "k6", "-o", "beginning", "-e", "-f", "%p %s\\n")
     assert partition_for(b"k6", 4) > 0
     place = b"%d" % partition_for(b"k6", 4)
     assert [line.split() for line in shown.splitlines()] == [[place, each] for each in wanted]
-    some = cli("consume", "keyed", "--key", "k6", "-o", "beginning", "-c", "3")
+    some = cli("consume", "copies-keyed", "--key", "k6", "-o", "beginning", "-c", "3")
     assert some.split() == wanted[:3]
-    code, _, errors = cli.run("consume", "keyed", "--key", "k6", "-g", "g")
+    code, _, errors = cli.run("consume", "copies-keyed", "--key", "k6", "-g", "g")
     assert (code, b"--key" in errors) == (2, True)
 
 
@@ -97,26 +88,26 @@ def test_internal_topics_are_decoded(cli: Cli) -> None:
         lines = cli("consume", topic, "--decode", "-o", "beginning", "-e").splitlines()
         return [row for row in map(json.loads, lines) if row["kind"] == kind]
 
-    cli("topics", "create", "read")
-    cli("produce", "read", stdin=b"a\nb\n")
-    cli("consume", "read", "-g", "readers", "-o", "beginning", "-c", "1")
+    cli("topics", "create", "copies-read")
+    cli("produce", "copies-read", stdin=b"a\nb\n")
+    cli("consume", "copies-read", "-g", "copies-readers", "-o", "beginning", "-c", "1")
     offset = decoded("__consumer_offsets", "offset")[-1]
-    assert offset["key"] == {"group": "readers", "topic": "read", "partition": 0}
+    assert offset["key"] == {"group": "copies-readers", "topic": "copies-read", "partition": 0}
     assert offset["value"]["offset"] == 1
     groups = decoded("__consumer_offsets", "group")
     full = next(row for row in groups if row["value"] and row["value"]["members"])
-    assert full["key"] == {"group": "readers"}
+    assert full["key"] == {"group": "copies-readers"}
     (member,) = full["value"]["members"]
-    assert (member["topics"], member["assigned"]) == (["read"], ["read:0"])
-    producer = NewerProducer(cli.servers, "writes").init()
-    producer.send("read", 0, b"v")
+    assert (member["topics"], member["assigned"]) == (["copies-read"], ["copies-read:0"])
+    producer = NewerProducer(cli.servers, "copies-writes").init()
+    producer.send("copies-read", 0, b"v")
     rows = decoded("__transaction_state", "transaction")
-    assert rows[-1]["key"] == {"transactional_id": "writes"}
+    assert rows[-1]["key"] == {"transactional_id": "copies-writes"}
     assert rows[-1]["value"]["state"] == "Ongoing"
-    assert rows[-1]["value"]["partitions"] == ["read:0"]
+    assert rows[-1]["value"]["partitions"] == ["copies-read:0"]
     assert rows[-1]["value"]["producer_id"] == producer.producer_id
     producer.end(committed=False)
-    cli("groups", "delete", "readers", "--yes")
+    cli("groups", "delete", "copies-readers", "--yes")
     assert decoded("__consumer_offsets", "group")[-1]["value"] is None
-    code, _, errors = cli.run("consume", "read", "--decode")
+    code, _, errors = cli.run("consume", "copies-read", "--decode")
     assert (code, b"--decode is for __consumer_offsets" in errors) == (2, True)

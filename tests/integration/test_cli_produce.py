@@ -56,6 +56,14 @@ def test_lines_without_a_key_go_to_partitions_in_turn(cli: Cli) -> None:
         assert (sum(ends), sum(end > 0 for end in ends) > 1) == (120_000, True)
 
 
+@pytest.mark.parametrize("acks", ["0", "1"])
+def test_lines_without_waiting_for_replicas(cli: Cli, acks: str) -> None:
+    cli("topics", "create", f"acks-{acks}")
+    cli("produce", f"acks-{acks}", "-a", acks, "-z", "zstd", stdin=LINES)
+    shown = cli("consume", f"acks-{acks}", "-o", "beginning", "-c", "30000")
+    assert shown == LINES
+
+
 def test_timestamp_is_a_time(cli: Cli) -> None:
     cli("topics", "create", "dated")
     cli("produce", "dated", "-T", "2026-01-01T00:00Z", stdin=b"a\n")

@@ -1,7 +1,7 @@
 """Rows on a terminal: tables and cards that cut no name and no value.
 
 A row alone is a card, with a field a line. So are rows whose table would be wider than the
-terminal, unless its sentences can be folded between words.
+terminal, even with its sentences folded between words and without columns that are empty.
 """
 
 import re
@@ -30,8 +30,8 @@ def tell(text: str, *, err: bool = False) -> None:
 
 
 def cell(value: Any) -> str:
-    """Return a value as text: `-` for None, lists with commas, fields with `=`."""
-    if value is None:
+    """Return a value as text: `-` for None and empty lists, lists with commas, fields with `=`."""
+    if value is None or value == []:
         return "-"
     if isinstance(value, list):
         return ",".join(map(str, value))
@@ -46,7 +46,7 @@ def lines_of(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         if isinstance(value, list) and not all(isinstance(item, int) for item in value):
             yield from ((name, cell(item)) for item in value)
         else:
-            yield name, cell(None if value == [] else value)
+            yield name, cell(value)
 
 
 def print_card(row: Mapping[str, Any]) -> None:
@@ -60,8 +60,10 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], title:
     """Print rows on a terminal."""
     if title:
         click.echo(escape(title))
-    if len(rows) != 1 and _print_table(columns, rows):
-        return
+    if len(rows) != 1:
+        used = [each for each in columns if any(row.get(each) is not None for row in rows)]
+        if _print_table(columns, rows) or _print_table(used, rows):
+            return
     for index, row in enumerate(rows):
         if index:
             click.echo()

@@ -6,7 +6,14 @@ import click
 
 from barnabas.cli import arguments
 from barnabas.cli.common import Target, cluster_options
-from barnabas.cli.groups.description import COLUMNS, card, describe_all, describe_group, table
+from barnabas.cli.groups.description import (
+    MEMBERS,
+    PARTITIONS,
+    card,
+    describe_all,
+    describe_group,
+    partition_rows,
+)
 from barnabas.cli.groups.resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import PartitionArgument, topics_or_partitions
@@ -75,11 +82,12 @@ def describe(target: Target, group: str | None, everything: bool, exact: bool) -
 
 
 def _show(target: Target, group: dict[str, Any]) -> None:
-    """Print a group for people: its fields, and a table of its partitions."""
+    """Print a group for people: its fields, its partitions and its members."""
     target.show_one(card(group))
-    if rows := table(group):
-        click.echo()
-        target.show(COLUMNS, rows)
+    for columns, rows in ((PARTITIONS, partition_rows(group)), (MEMBERS, group["members"])):
+        if rows:
+            click.echo()
+            target.show(columns, rows)
 
 
 def _offsets(

@@ -13,7 +13,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.topic_partition import TopicPartition
 
-COLUMNS: Final = [
+PARTITIONS: Final = [
     "topic",
     "partition",
     "offset",
@@ -22,9 +22,8 @@ COLUMNS: Final = [
     "to_read",
     "held_back",
     "held_back_by",
-    "member",
-    "host",
 ]
+MEMBERS: Final = ["member", "client_id", "host", "assigned"]
 _COUNTS: Final = ("to_read", "held_back")
 
 Row = dict[str, Any]
@@ -48,7 +47,8 @@ async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -
         "assignor": described.protocol_data or None,
         **_total(rows),
         "members": [
-            {**member, "partitions": len(assigned)} for member, assigned in members.values()
+            {**member, "assigned": [f"{topic}:{partition}" for topic, partition in assigned]}
+            for member, assigned in members.values()
         ],
         "partitions": rows,
     }
@@ -73,15 +73,15 @@ async def describe_all(cluster: Cluster, *, exact: bool = False) -> tuple[list[R
 
 def card(group: Row) -> Row:
     """Return the fields of a group for people, without its partitions."""
-    idle = sum(not member["partitions"] for member in group["members"])
+    idle = sum(not member["assigned"] for member in group["members"])
     count = len(group["members"])
     fields = {name: group[name] for name in group if name not in ("exact", "partitions")}
     without = f"{count} ({idle} without partitions)" if idle else count
     return {**fields, **_bounds(group), "members": without}
 
 
-def table(group: Row) -> list[Row]:
-    """Return a row for people of each partition, and of each member without partitions.
+def partition_rows(group: Row) -> list[Row]:
+    """Return a row for people of each partition.
 
     Lower bounds are marked, and a producer id stands for an unknown transactional id.
     """
@@ -91,8 +91,7 @@ def table(group: Row) -> list[Row]:
         if by is None and row["producer_id"] is not None:
             by = f"producer {row['producer_id']}"
         rows.append({**row, **_bounds(row), "held_back_by": by})
-    idle = (member for member in group["members"] if not member["partitions"])
-    return [*rows, *({"member": each["member"], "host": each["host"]} for each in idle)]
+    return rows
 
 
 def _bounds(counts: Row) -> Row:

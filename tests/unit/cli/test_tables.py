@@ -40,7 +40,7 @@ def test_every_name_is_whole_and_every_sentence_complete(
     shown = screen(columns, rows, width)
     for row in rows:
         for column in columns[:-1]:
-            assert escape(cell(row[column])) in shown
+            assert row[column] is None or escape(cell(row[column])) in shown
         for word in row["why"].split():
             assert word in shown
     lines = shown.splitlines()
@@ -68,6 +68,17 @@ def test_table_folds_sentences_and_keeps_names() -> None:
         "",
         "where    b",
         "problem  no leader",
+    ]
+
+
+def test_empty_column_is_left_out_before_a_table_becomes_cards() -> None:
+    rows = [{"topic": name, "held_back_by": None, "lag": 0} for name in ("long-name", "b")]
+    columns = ["topic", "held_back_by", "lag"]
+    assert screen(columns, rows, 28).splitlines()[0].split() == columns
+    assert [line.split() for line in screen(columns, rows, 27).splitlines()] == [
+        ["topic", "lag"],
+        ["long-name", "0"],
+        ["b", "0"],
     ]
 
 

@@ -108,8 +108,16 @@ def test_commands_of_the_page_exist():
         assert {word for word in words if word.startswith("--")} <= known, text
 
 
-@pytest.mark.parametrize("words", [("check", "rules", RULES), ("test", "rules", RULE_TESTS)])
-def test_rules_pass_the_checks_of_prometheus(words: tuple[Any, ...]):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "rules", RULES),
+        ("test", "rules", RULE_TESTS),
+        ("check", "config", RULES.with_name("prometheus.yml")),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_files_pass_the_checks_of_prometheus(words: tuple[Any, ...]):
     if shutil.which("promtool") is None:
         pytest.skip("promtool is missing: it is in Debian's package prometheus")
     checked = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)

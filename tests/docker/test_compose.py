@@ -122,6 +122,23 @@ def test_containers_reach_each_other_by_name(compose, topic):
     assert compose.engine.run(*elsewhere, *read) == "hello\n"
 
 
+def test_containers_with_clients_reach_neither_the_replication_listener_nor_zookeeper(compose):
+    probe = (
+        "import socket, sys\n"
+        "for place in sys.argv[1:]:\n"
+        "    host, port = place.split(':')\n"
+        "    try:\n"
+        "        socket.create_connection((host, int(port)), 5).close()\n"
+        "        print(place)\n"
+        "    except OSError:\n"
+        "        pass\n"
+    )
+    outside = ("docker", "run", "--rm", "--network", "barnabas_default", "--entrypoint", "python3")
+    places = ("broker-1:9092", "broker-1:9091", "broker-1-replication:9091", "zookeeper:2181")
+    reached = compose.engine.run(*outside, "barnabas", "-c", probe, *places)
+    assert reached.split() == ["broker-1:9092"]
+
+
 def test_command_in_a_brokers_container_needs_no_address(compose, topic):
     compose.barnabas(2, "produce", topic, text="hello\n")
     assert compose.barnabas(3, "consume", topic, "--from", "beginning", "--exit") == "hello\n"

@@ -11,12 +11,17 @@ from textwrap import dedent
 import pytest
 
 from barnabas.testing import Broker
+from tests.support import go_programs
 from tests.support.command_line import ROOT, environment
 
 pytest_plugins = ["pytester"]
 
 EXAMPLES = ROOT / "examples"
-PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
+IN_GO = EXAMPLES / "go" / "main.go"
+PROGRAMS = [
+    *sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_")),
+    IN_GO,
+]
 NEED_KIP_939 = {"spark_totals", "two_phase"}
 """Examples that Apache Kafka cannot run yet: it does not keep prepared transactions."""
 ON_KAFKA = pytest.mark.xdist_group("client-on-kafka")
@@ -33,6 +38,7 @@ CLIENTS = {
     "barnabas.client": "from barnabas.client.cluster import",
     "barnabas.testing": "(barnabas_broker)",
     "confluent-kafka": "from confluent_kafka import",
+    "franz-go": '"github.com/twmb/franz-go/pkg/kgo"',
     "kafka-python": "from kafka import",
     "the data source `barnabas`": "import barnabas.pipeline\n",
 }
@@ -50,15 +56,29 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def announced(program: Path) -> str:
     """Return the output that the first lines of an example announce."""
-    text = ast.get_docstring(ast.parse(program.read_text())) or ""
+    source = program.read_text()
+    if program == IN_GO:
+        comment = source.partition("\npackage ")[0]
+        text = re.sub(r"^// ?", "", comment, flags=re.MULTILINE)
+    else:
+        text = ast.get_docstring(ast.parse(source)) or ""
     _, output = re.split(r"\bit\s+prints:\n\n", text)
     return dedent(output) + "\n"
+
+
+def command(program: Path) -> list[str]:
+    """Return the command that runs an example; skip the test if it cannot be built here."""
+    if program != IN_GO:
+        return [sys.executable, str(program)]
+    if reason := go_programs.why_not():
+        pytest.skip(reason)
+    return [str(go_programs.built(program.parent, "example-go"))]
 
 
 @pytest.mark.parametrize(("servers", "program"), CASES, indirect=["servers"])
 def test_example_prints_what_it_announces(program: Path, servers: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, program, servers],
+        [*command(program), servers],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -76,8 +96,9 @@ def test_tests_of_the_example_application_pass(pytester: pytest.Pytester) -> Non
 
 def test_readme_lists_every_example_with_its_clients() -> None:
     text = (EXAMPLES / "README.md").read_text()
-    rows = re.findall(r"^\| \[(\w+\.py)\]\(\1\) \| .+ \| (.+) \|$", text, re.MULTILINE)
-    assert {name for name, _ in rows} == {path.name for path in EXAMPLES.glob("*.py")}
+    rows = re.findall(r"^\| \[([\w/.]+)\]\(\1\) \| .+ \| (.+) \|$", text, re.MULTILINE)
+    files = {*EXAMPLES.glob("*.py"), IN_GO}
+    assert {name for name, _ in rows} == {str(path.relative_to(EXAMPLES)) for path in files}
     for name, clients in rows:
         source = (EXAMPLES / name).read_text()
         assert all(CLIENTS[each] in source for each in clients.split(", ")), name

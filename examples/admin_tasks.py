@@ -27,15 +27,13 @@ TOPIC, GROUP = "examples.admin", "admin-example"
 FIRST = TopicPartition(TOPIC, 0)
 
 
-def settled(read: Callable[[], object], wanted: object) -> object:
-    """Return what a broker shows, once it is what is wanted or 10 s have passed.
-
-    Brokers of Apache Kafka show a change a moment after they have answered it.
-    """
-    end = time.monotonic() + 10
-    while (found := read()) != wanted and time.monotonic() < end:
+def wait_until(is_done: Callable[[], bool]) -> None:
+    """Wait until a change, which is acknowledged, has reached the broker that is asked."""
+    deadline = time.monotonic() + 30
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the change has not reached the broker")
         time.sleep(0.05)
-    return found
 
 
 def partitions(admin: KafkaAdminClient) -> int:
@@ -50,17 +48,18 @@ def manage_topic(admin: KafkaAdminClient) -> None:
     admin.create_topics({TOPIC: options}, wait_for_metadata=True)
     print(f"created with {partitions(admin)} partitions")
     admin.create_partitions({TOPIC: 3})
-    print(f"now {settled(lambda: partitions(admin), 3)} partitions")
+    wait_until(lambda: partitions(admin) == 3)
+    print(f"now {partitions(admin)} partitions")
     resource = ConfigResource(ConfigResourceType.TOPIC, TOPIC, {"retention.ms": "3600000"})
     admin.alter_configs([resource])
-    print(f"retention.ms is {settled(lambda: retention(admin), '3600000')}")
+    wait_until(lambda: retention(admin) != "60000")
+    print(f"retention.ms is {retention(admin)}")
 
 
 def retention(admin: KafkaAdminClient) -> str:
-    """Return the retention of the topic in ms."""
+    """Return `retention.ms` of the topic."""
     found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, TOPIC)])
-    value: str = found["topic"][TOPIC]["retention.ms"]["value"]
-    return value
+    return found["topic"][TOPIC]["retention.ms"]["value"]
 
 
 def read_in_group() -> None:
@@ -99,7 +98,8 @@ def delete(admin: KafkaAdminClient) -> None:
     print(f"records below offset 4 are deleted, the first is at {first}")
     admin.delete_groups([GROUP])
     admin.delete_topics([TOPIC])
-    print("NOT deleted" if settled(lambda: TOPIC in admin.list_topics(), False) else "deleted")
+    wait_until(lambda: TOPIC not in admin.list_topics())
+    print("deleted")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```$", re.MULTILINE | re.
 NAME = re.compile(r"# (\w+\.py)\n")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def addresses() -> Iterator[Mapping[str, str]]:
     """The brokers that stand for the addresses in the pages."""
     with Cluster() as cluster, Broker() as kafka:

@@ -45,7 +45,7 @@ CLIENTS = {
 """The text that shows which client an example uses, by the client's name in the README."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "kafka":
         yield request.getfixturevalue("kafka_for_clients")

@@ -29,7 +29,7 @@ MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
 STRANGER = "127.0.0.2"
 KEYS = {
     # So long there is no other controller if one does not respond.
-    "metadata.session.timeout.ms": 8000,
+    "metadata.session.timeout.ms": 30_000,
     "max.connections.per.ip.overrides": f"{STRANGER}:0",
     # A leader waits so long for a follower whose directory has failed.
     "replica.lag.time.max.ms": 5000,
@@ -203,7 +203,8 @@ class Faults:
         held.abort_transaction(30)
 
     def a_directory_fails(self) -> None:
-        shutil.rmtree(self._cluster.second_directory(self.first))
+        lost = self._cluster.second_directory(self.first)
+        lost.rename(lost.with_name("lost"))
         self._prometheus.wait_for("LogDirectoryOffline")
 
     def the_controller_stands_still_and_crashes(self) -> None:
@@ -222,7 +223,7 @@ class Faults:
 
     def a_second_broker_crashes(self) -> None:
         """The transaction log of the last one takes no more decisions."""
-        self._begin("overdue", "held", 5000)
+        self._begin("overdue", "held", 20_000)
         self._cluster.kill(self.second)
         self._prometheus.wait_for("BelowMinInSync", "TransactionsOverdue")
 

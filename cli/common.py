@@ -156,6 +156,18 @@ def _profile() -> Mapping[str, str]:
     return {} if name is None else profiles.read(name)
 
 
+def target_of(
+    server: str | None, properties: Mapping[str, str], timeout: float, *, as_json: bool
+) -> Target:
+    """Return the target of the options of `cluster_options`; without a server that of the profile
+    in use, or the default."""
+    if server is None:
+        # Passwords of a profile are for its own servers.
+        properties = properties or _profile()
+        server = properties.get("bootstrap.servers", _DEFAULT_SERVER)
+    return Target(server, timeout, as_json, properties)
+
+
 def cluster_options(command: Command) -> Command:
     """Add the options of a cluster, --timeout and --json, passed to the command as `target`."""
 
@@ -181,11 +193,7 @@ def cluster_options(command: Command) -> Command:
         as_json: bool,
         **kwargs: Any,
     ) -> Any:
-        if bootstrap_server is None:
-            # Passwords of a profile are for its own servers.
-            properties = properties or _profile()
-            bootstrap_server = properties.get("bootstrap.servers", _DEFAULT_SERVER)
-        target = Target(bootstrap_server, timeout, as_json, properties)
+        target = target_of(bootstrap_server, properties, timeout, as_json=as_json)
         return command(*args, target=target, **kwargs)
 
     return wrapped  # type: ignore[return-value]

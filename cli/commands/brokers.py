@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from barnabas.cli import names
 from barnabas.cli.commands.log_dirs import ONLINE, directories
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
@@ -31,7 +32,7 @@ def list_brokers(target: Target) -> None:
 
 
 @brokers.command()
-@click.argument("broker", type=int)
+@click.argument("broker", type=int, shell_complete=names.brokers)
 @cluster_options
 def describe(target: Target, broker: int) -> None:
     """Show a broker: address, rack, partitions and disk space."""

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from barnabas.cli import names
 from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options, store_options
 from barnabas.cli.help import Group
@@ -34,7 +35,7 @@ _SOURCES = {
 _TYPES: Final = {**{each.value: each.name.lower() for each in Type}, 8: "class"}
 """The names of types by their numbers in DescribeConfigs; Barnabas has no classes of Java."""
 _kind = click.argument("kind", type=click.Choice(list(_KINDS)))
-_name = click.argument("name", default="")
+_name = click.argument("name", default="", shell_complete=names.configured)
 
 
 @click.group(cls=Group)
@@ -111,10 +112,38 @@ def _row(entry: DescribeConfigsResourceResult) -> dict[str, Any]:
 @configs.command()
 @_kind
 @_name
-@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
-@click.option("-d", "--delete", "deletes", multiple=True, metavar="KEY", help="Reset a key.")
-@click.option("--append", multiple=True, metavar="KEY=VALUE", help="Append to a list.")
-@click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Remove from a list.")
+@click.option(
+    "-s",
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=names.keys,
+    help="Set a key.",
+)
+@click.option(
+    "-d",
+    "--delete",
+    "deletes",
+    multiple=True,
+    metavar="KEY",
+    shell_complete=names.keys,
+    help="Reset a key.",
+)
+@click.option(
+    "--append",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=names.keys,
+    help="Append to a list.",
+)
+@click.option(
+    "--subtract",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=names.keys,
+    help="Remove from a list.",
+)
 @cluster_options
 @click.pass_obj
 def alter(

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
 from barnabas.cli.json_records import to_json
@@ -23,7 +24,7 @@ _MAX_FETCH = 8 * 1024 * 1024
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True)
+@click.argument("topics", nargs=-1, required=True, shell_complete=names.topics)
 @click.option(
     "-p", "--partition", "partitions", type=int, multiple=True, help="Only this partition."
 )
@@ -48,7 +49,12 @@ _MAX_FETCH = 8 * 1024 * 1024
     is_flag=True,
     help="Print JSON of what records of __consumer_offsets and __transaction_state say.",
 )
-@click.option("-g", "--group", help="Consume as a member of this group, and commit.")
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=names.groups,
+    help="Consume as a member of this group, and commit.",
+)
 @click.option("--read-uncommitted", is_flag=True, help="Show records of open transactions too.")
 @cluster_options
 def consume(

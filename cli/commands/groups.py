@@ -4,7 +4,7 @@ from typing import Any, TextIO
 
 import click
 
-from barnabas.cli import arguments
+from barnabas.cli import arguments, names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.groups.description import (
     MEMBERS,
@@ -48,7 +48,7 @@ def list_groups(target: Target) -> None:
 
 
 @groups.command()
-@click.argument("group", required=False)
+@click.argument("group", required=False, shell_complete=names.groups)
 @click.option("--all", "everything", is_flag=True, help="Every group.")
 @click.option("--exact", is_flag=True, help="Count all records, however many there are.")
 @cluster_options
@@ -101,12 +101,13 @@ def _offsets(
 
 
 @groups.command("reset-offsets")
-@click.argument("group")
+@click.argument("group", shell_complete=names.groups)
 @click.option(
     "-t",
     "--topic",
     "named",
     metavar="TOPIC[:N,N]",
+    shell_complete=names.topics,
     multiple=True,
     callback=topics_or_partitions,
     help="Only this topic, or these partitions of it. Default: all with a committed offset.",
@@ -131,7 +132,12 @@ def _offsets(
     metavar="AGE",
     help="To the first record that is not older than this: 90m, 7d.",
 )
-@click.option("--to-group", metavar="GROUP", help="To the offsets of another group.")
+@click.option(
+    "--to-group",
+    metavar="GROUP",
+    shell_complete=names.groups,
+    help="To the offsets of another group.",
+)
 @click.option(
     "--from-file",
     type=click.File(encoding="utf-8"),
@@ -185,7 +191,7 @@ def reset_offsets(
 
 
 @groups.command()
-@click.argument("group")
+@click.argument("group", shell_complete=names.groups)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 def delete(target: Target, group: str, yes: bool) -> None:
@@ -197,8 +203,8 @@ def delete(target: Target, group: str, yes: bool) -> None:
 
 
 @groups.command("delete-offsets")
-@click.argument("group")
-@click.option("-t", "--topic", required=True)
+@click.argument("group", shell_complete=names.groups)
+@click.option("-t", "--topic", required=True, shell_complete=names.topics)
 @click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Default: all.")
 @cluster_options
 def delete_offsets(target: Target, group: str, topic: str, partitions: tuple[int, ...]) -> None:

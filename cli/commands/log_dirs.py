@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
@@ -31,8 +32,14 @@ def log_dirs() -> None:
 
 
 @log_dirs.command()
-@click.argument("named", metavar="[TOPIC[:PARTITION]]...", nargs=-1, callback=topics_or_partitions)
-@click.option("--broker", type=int, help="Only this broker.")
+@click.argument(
+    "named",
+    metavar="[TOPIC[:PARTITION]]...",
+    nargs=-1,
+    callback=topics_or_partitions,
+    shell_complete=names.topics,
+)
+@click.option("--broker", type=int, shell_complete=names.brokers, help="Only this broker.")
 @cluster_options
 def describe(target: Target, named: list[PartitionArgument], broker: int | None) -> None:
     """Show the log directories, or the log directory of each replica of partitions."""
@@ -47,9 +54,20 @@ def describe(target: Target, named: list[PartitionArgument], broker: int | None)
 
 @log_dirs.command()
 @click.argument(
-    "named", metavar="TOPIC[:PARTITION]...", nargs=-1, required=True, callback=topics_or_partitions
+    "named",
+    metavar="TOPIC[:PARTITION]...",
+    nargs=-1,
+    required=True,
+    callback=topics_or_partitions,
+    shell_complete=names.topics,
 )
-@click.option("--broker", type=int, required=True, help="The broker of the replicas.")
+@click.option(
+    "--broker",
+    type=int,
+    shell_complete=names.brokers,
+    required=True,
+    help="The broker of the replicas.",
+)
 @click.option("--to", "path", required=True, help="Target, as in `describe`.")
 @click.option("--wait", is_flag=True, help="Wait for the end of the moves.")
 @cluster_options

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from barnabas.cli import arguments, reassignments
+from barnabas.cli import arguments, names, reassignments
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
@@ -52,7 +52,12 @@ _keep_throttle = click.option("--keep-throttle", is_flag=True, help="Do not remo
 
 @partitions.command()
 @click.argument(
-    "named", metavar="TOPIC[:PARTITION]...", nargs=-1, required=True, callback=topics_or_partitions
+    "named",
+    metavar="TOPIC[:PARTITION]...",
+    nargs=-1,
+    required=True,
+    callback=topics_or_partitions,
+    shell_complete=names.topics,
 )
 @click.option(
     "--brokers", default="", callback=_broker_ids, metavar="ID,ID", help="Target brokers."
@@ -210,7 +215,13 @@ def cancel(target: Target, plan: Plan | None, everything: bool, keep_throttle: b
 
 
 @partitions.command()
-@click.argument("named", metavar="[TOPIC[:PARTITION]]...", nargs=-1, callback=topics_or_partitions)
+@click.argument(
+    "named",
+    metavar="[TOPIC[:PARTITION]]...",
+    nargs=-1,
+    callback=topics_or_partitions,
+    shell_complete=names.topics,
+)
 @click.option("--all", "everything", is_flag=True, help="Every partition of the cluster.")
 @click.option(
     "--unclean",

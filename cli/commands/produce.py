@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import click
 
-from barnabas.cli import arguments
+from barnabas.cli import arguments, names
 from barnabas.cli.arguments import parse_pairs, unescape
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.cli.json_records import from_json
@@ -68,7 +68,7 @@ class _Lines(NamedTuple):
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names.topics)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("-p", "--partition", type=int, help="Default: by key, or sticky without a key.")
 @click.option("-k", "--key", help="Key of every record.")

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from barnabas.cli import names
 from barnabas.cli.arguments import parse_configs, parse_offset_or_time
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.help import Group
@@ -61,7 +62,7 @@ def _replication_factor(topic: TopicInfo) -> int:
 
 
 @topics.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=names.topics)
 @click.option("--under-replicated", is_flag=True, help="Only partitions with replicas out of sync.")
 @click.option("--under-min-isr", is_flag=True, help="Only with an ISR below min.insync.replicas.")
 @click.option("--at-min-isr", is_flag=True, help="Only with an ISR of exactly min.insync.replicas.")
@@ -155,7 +156,15 @@ async def _find_unhealthy(
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-p", "--partitions", default=-1, help="Partitions; -1: num.partitions.")
 @click.option("-r", "--replication-factor", default=-1, help="Replicas; -1: the broker's default.")
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=names.keys,
+    help="Set a key.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Leave topics that exist as they are.")
 @cluster_options
 def create(
@@ -198,7 +207,7 @@ def create(
 
 
 @topics.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=names.topics)
 @click.option("--if-exists", is_flag=True, help="Do not fail for topics that do not exist.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
@@ -236,10 +245,26 @@ async def _matching(cluster: Cluster, names: Sequence[str], if_exists: bool) -> 
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("name", shell_complete=names.topics)
 @click.option("-p", "--partitions", type=int, help="Raise the number of partitions to this.")
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a key.")
-@click.option("-d", "--delete-config", "deleted", multiple=True, metavar="KEY", help="Reset a key.")
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=names.keys,
+    help="Set a key.",
+)
+@click.option(
+    "-d",
+    "--delete-config",
+    "deleted",
+    multiple=True,
+    metavar="KEY",
+    shell_complete=names.keys,
+    help="Reset a key.",
+)
 @cluster_options
 def alter(
     target: Target,
@@ -267,7 +292,7 @@ def alter(
 
 
 @topics.command("delete-records")
-@click.argument("name")
+@click.argument("name", shell_complete=names.topics)
 @click.option("-p", "--partition", type=int, help="Only this partition.")
 @click.option(
     "-o",

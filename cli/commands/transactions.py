@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
@@ -83,7 +84,7 @@ def list_transactions(
 
 
 @transactions.command()
-@click.argument("transactional_id")
+@click.argument("transactional_id", shell_complete=names.transactional_ids)
 @cluster_options
 def describe(target: Target, transactional_id: str) -> None:
     """Show a transactional id; times are in ms."""
@@ -110,7 +111,9 @@ def describe(target: Target, transactional_id: str) -> None:
 
 
 @transactions.command()
-@click.argument("named", metavar="TOPIC[:PARTITION]", callback=topic_or_partition)
+@click.argument(
+    "named", metavar="TOPIC[:PARTITION]", callback=topic_or_partition, shell_complete=names.topics
+)
 @cluster_options
 def why(target: Target, named: PartitionArgument) -> None:
     """Explain why a read_committed consumer is stuck."""
@@ -160,8 +163,19 @@ def _utc(at_ms: int) -> str:
 
 
 @transactions.command("find-hanging")
-@click.argument("named", metavar="[TOPIC[:PARTITION]]...", nargs=-1, callback=topics_or_partitions)
-@click.option("--broker-id", type=int, help="Only partitions that this broker leads.")
+@click.argument(
+    "named",
+    metavar="[TOPIC[:PARTITION]]...",
+    nargs=-1,
+    callback=topics_or_partitions,
+    shell_complete=names.topics,
+)
+@click.option(
+    "--broker-id",
+    type=int,
+    shell_complete=names.brokers,
+    help="Only partitions that this broker leads.",
+)
 @click.option(
     "--max-transaction-timeout",
     "minutes",
@@ -221,7 +235,7 @@ def abort(target: Target, partition: tuple[str, int], start_offset: int, force: 
 
 
 @transactions.command()
-@click.argument("transactional_id")
+@click.argument("transactional_id", shell_complete=names.transactional_ids)
 @click.option("--commit", "committed", is_flag=True, help="Commit it.")
 @click.option("--abort", "aborted", is_flag=True, help="Abort it.")
 @cluster_options
@@ -246,7 +260,7 @@ def end(target: Target, transactional_id: str, committed: bool, aborted: bool) -
 
 
 @transactions.command()
-@click.argument("transactional_id")
+@click.argument("transactional_id", shell_complete=names.transactional_ids)
 @click.option("--force", is_flag=True, help="Even if its transaction is kept for a decision.")
 @cluster_options
 def fence(target: Target, transactional_id: str, force: bool) -> None:
@@ -272,7 +286,13 @@ def fence(target: Target, transactional_id: str, force: bool) -> None:
 
 
 @transactions.command()
-@click.argument("named", metavar="[TOPIC[:PARTITION]]...", nargs=-1, callback=topics_or_partitions)
+@click.argument(
+    "named",
+    metavar="[TOPIC[:PARTITION]]...",
+    nargs=-1,
+    callback=topics_or_partitions,
+    shell_complete=names.topics,
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be written, write nothing.")
 @cluster_options
 def repair(target: Target, named: list[PartitionArgument], dry_run: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from barnabas.cli import names
 from barnabas.cli.commands.benchmark.figures import percentiles, rates
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.client.admin import Admin
@@ -23,7 +24,7 @@ _COLUMNS = ["phase", "records", "seconds", "records/s", "MB/s", "p50 ms", "p99 m
 
 
 @click.command()
-@click.argument("topic", default="barnabas-benchmark")
+@click.argument("topic", default="barnabas-benchmark", shell_complete=names.topics)
 @click.option("-n", "--records", default=100_000, show_default=True, help="Number of records.")
 @click.option("-s", "--size", default=1024, show_default=True, help="Bytes of a value.")
 @click.option("-B", "--batch-size", default=512 * 1024, show_default=True, help="Bytes of a batch.")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from barnabas.cli.common import UNHEALTHY, cluster_options
+from barnabas.cli.examples import EXAMPLES
 from barnabas.cli.main import cli
 
 COMMANDS = Path(__file__).with_name("commands.md")
@@ -67,6 +68,8 @@ def _section(path: str, command: click.Command, context: click.Context) -> Itera
     yield from (f"{'#' * (1 + path.count(' '))} `{path}`", "", "```text", usage, "```", "")
     for text in (command.help, command.epilog):
         yield from _paragraphs(text or "")
+    if examples := EXAMPLES.get(path.partition(" ")[2]):
+        yield from ("```sh", *examples, "```", "")
     shared = {_identity(each) for each in _asks_a_cluster.params}
     own = [each for each in command.params if _identity(each) not in shared]
     yield from _options(own, context)

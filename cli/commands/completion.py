@@ -3,11 +3,13 @@
 import click
 from click.shell_completion import get_completion_class
 
+from barnabas.cli.help import Command
 
-@click.command()
+
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script: eval "$(barnabas completion bash)"."""
+    """Print the script with which a shell completes commands, options and names."""
     from barnabas.cli.main import cli
 
     kind = get_completion_class(shell)

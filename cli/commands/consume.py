@@ -11,6 +11,7 @@ import click
 from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
+from barnabas.cli.help import Command
 from barnabas.cli.json_records import to_json
 from barnabas.cli.quantities import TIMES, parse_time
 from barnabas.client.cluster import Cluster
@@ -23,7 +24,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 _MAX_FETCH = 8 * 1024 * 1024
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topics", nargs=-1, required=True, shell_complete=names.topics)
 @click.option(
     "-p", "--partition", "partitions", type=int, multiple=True, help="Only this partition."

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from barnabas.cli.help import Command
 from barnabas.cli.tables import tell
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import crc_matches, read_header
@@ -24,7 +25,7 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 
 
-@click.command("dump-log")
+@click.command("dump-log", cls=Command)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("-r", "--records", is_flag=True, help="Show the records in the batches.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")

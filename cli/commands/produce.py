@@ -15,6 +15,7 @@ import click
 from barnabas.cli import arguments, names
 from barnabas.cli.arguments import parse_pairs, unescape
 from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.cli.help import Command
 from barnabas.cli.json_records import from_json
 from barnabas.cli.source import read_chunks, split_records
 from barnabas.client.admin import Admin
@@ -67,7 +68,7 @@ class _Lines(NamedTuple):
         return (head, tail) if found else (self.key, line)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic", shell_complete=names.topics)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("-p", "--partition", type=int, help="Default: by key, or sticky without a key.")

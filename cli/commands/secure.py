@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
+from barnabas.cli.help import Command
 
-@click.command()
+
+@click.command(cls=Command)
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--host",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.help import Command
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_FORMS,
@@ -36,7 +37,7 @@ class _Processes(click.IntRange):
         return AUTO if value == AUTO else super().convert(value, param, ctx)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "-l",
     "--listen",

@@ -10,6 +10,7 @@ import click
 from barnabas.cli.commands.benchmark.figures import percentiles, rates
 from barnabas.cli.commands.benchmark.properties import ConsumerProperties, ProducerProperties
 from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.cli.help import Command
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, Message
 from barnabas.client.group import GroupMember
@@ -31,7 +32,7 @@ _COLUMNS = [
 ]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--input-topic", required=True, help="Consume from this topic.")
 @click.option("--output-topic", required=True, help="Produce to this topic.")
 @click.option(

@@ -10,6 +10,7 @@ import click
 from barnabas.cli import names
 from barnabas.cli.commands.benchmark.figures import percentiles, rates
 from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.cli.help import Command
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
@@ -23,7 +24,7 @@ _CODECS = {codec.name.lower(): codec for codec in Compression}
 _COLUMNS = ["phase", "records", "seconds", "records/s", "MB/s", "p50 ms", "p99 ms"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic", default="barnabas-benchmark", shell_complete=names.topics)
 @click.option("-n", "--records", default=100_000, show_default=True, help="Number of records.")
 @click.option("-s", "--size", default=1024, show_default=True, help="Bytes of a value.")

@@ -374,9 +374,10 @@ class Partition:
             # Wake them, even if they have every record: they may rejoin only after a new fetch.
             self.tell_followers()
 
-    def proposal_refused(self) -> None:
-        """Drop the proposal: the controller has refused it, and the last decided ISR holds."""
-        self.isr_state.proposed = None
+    def proposal_refused(self, *, ineligible: bool) -> None:
+        """Drop the proposal: the controller has refused it, maybe because a follower is
+        `ineligible`, and the last decided ISR holds."""
+        self.isr_state.drop_proposal(ineligible=ineligible)
         self.advance()
 
     def replace_log(self, log: Log) -> None:

@@ -337,7 +337,7 @@ class IsrManager:
         self._count_refusal(partition, code)
         if code in _NOT_ATTEMPTED:
             self._failed.value += 1
-            partition.proposal_refused()
+            partition.proposal_refused(ineligible=code is ErrorCode.INELIGIBLE_REPLICA)
             self._retry_later(partition)
             return True
         if code in _OUTDATED:

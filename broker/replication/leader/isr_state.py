@@ -66,6 +66,7 @@ class Follower:
         "broker_epoch",
         "log_end",
         "log_start",
+        "refused",
     )
 
     def __init__(self, caught_up_at: float) -> None:
@@ -74,6 +75,8 @@ class Follower:
         self.broker_epoch = UNKNOWN
         self.asked = False
         """Whether it has fetched since it last left the ISR and since its connection was closed."""
+        self.refused = False
+        """Whether the controller has refused it as ineligible since it last fetched."""
         self._leader_end = UNKNOWN
         self._last_fetch = LastFetch(caught_up_at)
         self._caught_up_at = caught_up_at
@@ -91,6 +94,7 @@ class Follower:
         self.log_end, self.log_start = log_end, log_start
         self.broker_epoch = broker_epoch
         self.asked = True
+        self.refused = False
         self._leader_end = leader_end
         self._last_fetch = at
 
@@ -163,6 +167,14 @@ class IsrState:
             self.followers[replica].asked = False
         return bool(left)
 
+    def drop_proposal(self, *, ineligible: bool) -> None:
+        """Drop the proposal. If it was refused because followers are `ineligible`, they are not
+        awaited until they fetch again: their log directory may have failed."""
+        for replica in self.proposed or ():
+            if ineligible and replica not in self.isr:
+                self.followers[replica].refused = True
+        self.proposed = None
+
     def become_follower(self) -> None:
         """Drop the followers and the proposal: another broker leads."""
         self.followers = {}
@@ -191,7 +203,11 @@ class IsrState:
             if follower.log_end < end and (
                 replica in self.isr
                 or (self.proposed is not None and replica in self.proposed)
-                or (follower.asked and self._liveness.awaits(replica, follower, leader_end))
+                or (
+                    follower.asked
+                    and not follower.refused
+                    and self._liveness.awaits(replica, follower, leader_end)
+                )
             ):
                 end = follower.log_end
         return end

@@ -288,7 +288,7 @@ async def test_failure_ends_when_no_proposal_is_left(
     rig.controller.errors = [KafkaError(ErrorCode.NOT_CONTROLLER)] * 1000
     rig.replicas.fetched(1, 0)
     await rig.until(lambda: len(rig.controller.asked) > 3)
-    rig.partition.proposal_refused()
+    rig.partition.proposal_refused(ineligible=False)
     await rig.until(lambda: len(failure_lines(caplog)) == 2)
     assert failure_lines(caplog)[1].startswith("AlterPartition no longer fails attempts=")
 
@@ -320,6 +320,20 @@ async def test_proposal_refused_as_ineligible_is_repeated_later(rig: Rig) -> Non
     await rig.until(lambda: bool(rig.controller.asked) and rig.partition.isr_state.proposed is None)
     await rig.until(lambda: rig.partition.isr == (0, 1))
     assert len(rig.controller.asked) == 2
+
+
+async def test_follower_that_is_ineligible_is_not_awaited_until_it_fetches_again(rig: Rig) -> None:
+    """Its log directory has failed after its last Fetch: writes waited 30 s for it."""
+    await rig.lead(isr=(0,))
+    rig.controller.errors = [ErrorCode.INELIGIBLE_REPLICA]
+    rig.replicas.fetched(1, 0)
+    await rig.until(lambda: bool(rig.controller.asked) and rig.partition.isr_state.proposed is None)
+    rig.append()
+    assert rig.partition.high_watermark == 1
+    rig.replicas.fetched(1, 1)
+    rig.append()
+    assert rig.partition.high_watermark == 1
+    await rig.until(lambda: rig.partition.isr == (0, 1))
 
 
 @pytest.mark.usefixtures("quick")

@@ -7,7 +7,7 @@ far name. Without an answer in time there is nothing to complete, and no error.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ from barnabas.client.cluster import Cluster
 
 ANSWER_S: Final = 0.15
 """The longest wait for the cluster: with the start of Python a completion takes about 0.3 s."""
+F = TypeVar("F", bound=Callable[..., Any])
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 """A function for click's `shell_complete`: from the words so far and a beginning to names."""
 Find = Callable[[Cluster], Awaitable[Iterable[str]]]
@@ -84,6 +85,13 @@ def keys(context: click.Context, _parameter: click.Parameter, beginning: str) ->
     tables = {"topic": TopicConfig, "broker": BrokerConfig, "group": GroupConfig}
     table = tables.get(_kind(context))
     return [] if table is None else [each for each in table.KEYS if each.startswith(beginning)]
+
+
+def key_option(*declarations: str, metavar: str = "KEY=VALUE", help: str) -> Callable[[F], F]:
+    """Return an option that takes keys of a configuration, any number of times."""
+    return click.option(
+        *declarations, multiple=True, metavar=metavar, shell_complete=keys, help=help
+    )
 
 
 def _kind(context: click.Context) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import click
 
+from barnabas.cli.names import topics
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -29,6 +30,23 @@ def topics_or_partitions(
         named = (f"{topic}{colon}{index}" for index in indexes.split(","))
         found += [_parse(text, "TOPIC[:PARTITION,...]", whole=True) for text in named]
     return found
+
+
+any_partitions = click.argument(
+    "named",
+    metavar="[TOPIC[:PARTITION]]...",
+    nargs=-1,
+    callback=topics_or_partitions,
+    shell_complete=topics,
+)
+some_partitions = click.argument(
+    "named",
+    metavar="TOPIC[:PARTITION]...",
+    nargs=-1,
+    required=True,
+    callback=topics_or_partitions,
+    shell_complete=topics,
+)
 
 
 def one_partition(

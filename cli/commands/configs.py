@@ -112,38 +112,10 @@ def _row(entry: DescribeConfigsResourceResult) -> dict[str, Any]:
 @configs.command()
 @_kind
 @_name
-@click.option(
-    "-s",
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=names.keys,
-    help="Set a key.",
-)
-@click.option(
-    "-d",
-    "--delete",
-    "deletes",
-    multiple=True,
-    metavar="KEY",
-    shell_complete=names.keys,
-    help="Reset a key.",
-)
-@click.option(
-    "--append",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=names.keys,
-    help="Append to a list.",
-)
-@click.option(
-    "--subtract",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=names.keys,
-    help="Remove from a list.",
-)
+@names.key_option("-s", "--set", "sets", help="Set a key.")
+@names.key_option("-d", "--delete", "deletes", metavar="KEY", help="Reset a key.")
+@names.key_option("--append", help="Append to a list.")
+@names.key_option("--subtract", help="Remove from a list.")
 @cluster_options
 @click.pass_obj
 def alter(

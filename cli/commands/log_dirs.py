@@ -9,7 +9,12 @@ import click
 from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
-from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
+from barnabas.cli.partition_arguments import (
+    PartitionArgument,
+    any_partitions,
+    partitions_of,
+    some_partitions,
+)
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
@@ -32,13 +37,7 @@ def log_dirs() -> None:
 
 
 @log_dirs.command()
-@click.argument(
-    "named",
-    metavar="[TOPIC[:PARTITION]]...",
-    nargs=-1,
-    callback=topics_or_partitions,
-    shell_complete=names.topics,
-)
+@any_partitions
 @click.option("--broker", type=int, shell_complete=names.brokers, help="Only this broker.")
 @cluster_options
 def describe(target: Target, named: list[PartitionArgument], broker: int | None) -> None:
@@ -53,14 +52,7 @@ def describe(target: Target, named: list[PartitionArgument], broker: int | None)
 
 
 @log_dirs.command()
-@click.argument(
-    "named",
-    metavar="TOPIC[:PARTITION]...",
-    nargs=-1,
-    required=True,
-    callback=topics_or_partitions,
-    shell_complete=names.topics,
-)
+@some_partitions
 @click.option(
     "--broker",
     type=int,

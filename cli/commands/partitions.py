@@ -6,10 +6,15 @@ from typing import Any
 
 import click
 
-from barnabas.cli import arguments, names, reassignments
+from barnabas.cli import arguments, reassignments
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.cli.help import Group
-from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
+from barnabas.cli.partition_arguments import (
+    PartitionArgument,
+    any_partitions,
+    partitions_of,
+    some_partitions,
+)
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.client.reassignment_plan import Plan, parse_plan, plan_text
@@ -51,14 +56,7 @@ _keep_throttle = click.option("--keep-throttle", is_flag=True, help="Do not remo
 
 
 @partitions.command()
-@click.argument(
-    "named",
-    metavar="TOPIC[:PARTITION]...",
-    nargs=-1,
-    required=True,
-    callback=topics_or_partitions,
-    shell_complete=names.topics,
-)
+@some_partitions
 @click.option(
     "--brokers", default="", callback=_broker_ids, metavar="ID,ID", help="Target brokers."
 )
@@ -215,13 +213,7 @@ def cancel(target: Target, plan: Plan | None, everything: bool, keep_throttle: b
 
 
 @partitions.command()
-@click.argument(
-    "named",
-    metavar="[TOPIC[:PARTITION]]...",
-    nargs=-1,
-    callback=topics_or_partitions,
-    shell_complete=names.topics,
-)
+@any_partitions
 @click.option("--all", "everything", is_flag=True, help="Every partition of the cluster.")
 @click.option(
     "--unclean",

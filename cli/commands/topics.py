@@ -156,15 +156,7 @@ async def _find_unhealthy(
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-p", "--partitions", default=-1, help="Partitions; -1: num.partitions.")
 @click.option("-r", "--replication-factor", default=-1, help="Replicas; -1: the broker's default.")
-@click.option(
-    "-c",
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=names.keys,
-    help="Set a key.",
-)
+@names.key_option("-c", "--config", "configs", help="Set a key.")
 @click.option("--if-not-exists", is_flag=True, help="Leave topics that exist as they are.")
 @cluster_options
 def create(
@@ -247,24 +239,8 @@ async def _matching(cluster: Cluster, names: Sequence[str], if_exists: bool) -> 
 @topics.command()
 @click.argument("name", shell_complete=names.topics)
 @click.option("-p", "--partitions", type=int, help="Raise the number of partitions to this.")
-@click.option(
-    "-c",
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=names.keys,
-    help="Set a key.",
-)
-@click.option(
-    "-d",
-    "--delete-config",
-    "deleted",
-    multiple=True,
-    metavar="KEY",
-    shell_complete=names.keys,
-    help="Reset a key.",
-)
+@names.key_option("-c", "--config", "configs", help="Set a key.")
+@names.key_option("-d", "--delete-config", "deleted", metavar="KEY", help="Reset a key.")
 @cluster_options
 def alter(
     target: Target,

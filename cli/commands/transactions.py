@@ -13,10 +13,10 @@ from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
     PartitionArgument,
+    any_partitions,
     one_partition,
     partitions_of,
     topic_or_partition,
-    topics_or_partitions,
 )
 from barnabas.cli.tables import tell
 from barnabas.cli.transactions.hanging import UndecidedTransaction, abort_one, repair_all
@@ -163,13 +163,7 @@ def _utc(at_ms: int) -> str:
 
 
 @transactions.command("find-hanging")
-@click.argument(
-    "named",
-    metavar="[TOPIC[:PARTITION]]...",
-    nargs=-1,
-    callback=topics_or_partitions,
-    shell_complete=names.topics,
-)
+@any_partitions
 @click.option(
     "--broker-id",
     type=int,
@@ -286,13 +280,7 @@ def fence(target: Target, transactional_id: str, force: bool) -> None:
 
 
 @transactions.command()
-@click.argument(
-    "named",
-    metavar="[TOPIC[:PARTITION]]...",
-    nargs=-1,
-    callback=topics_or_partitions,
-    shell_complete=names.topics,
-)
+@any_partitions
 @click.option("--dry-run", is_flag=True, help="Show what would be written, write nothing.")
 @cluster_options
 def repair(target: Target, named: list[PartitionArgument], dry_run: bool) -> None:

@@ -33,6 +33,7 @@ purpose, as a network may. `id` is the transactional id, null for a producer wit
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import IO, Any, Final, NamedTuple
 
@@ -46,6 +47,8 @@ UNCOMMITTED: Final = "uncommitted"
 
 Partition = tuple[str, int]
 """Topic and partition."""
+Counts = Counter[tuple[str, str]]
+"""The number of events by their `f` and `type`."""
 
 
 class Event(NamedTuple):
@@ -69,6 +72,7 @@ class History:
 
     def __init__(self, file: IO[str], clock: Callable[[], float]) -> None:
         """`clock` is monotonic, in s."""
+        self.counts: Counts = Counter()
         self._file = file
         self._clock = clock
         self._began = clock()
@@ -109,6 +113,7 @@ class History:
     def _write(
         self, op: int, proc: str, f: str, type_: str, value: dict[str, Any], err: str | None
     ) -> None:
+        self.counts[f, type_] += 1
         line = Event(self.now(), op, proc, f, type_, value, err)._asdict()
         self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
         # The history must be complete even if this process crashes next.

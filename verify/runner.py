@@ -16,7 +16,7 @@ from barnabas.client.producer import ProducerSettings
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.verify.context import Context
-from barnabas.verify.history import INFO, History, Partition
+from barnabas.verify.history import INFO, Counts, History, Partition
 from barnabas.verify.options import Options
 from barnabas.verify.replication import read_replicas, wait_until_whole
 from barnabas.verify.wire.inspection import (
@@ -60,6 +60,8 @@ SWEEP: Final = 20.0
 QUIET: Final = 3.0
 """Seconds without an open transaction at any coordinator; then an LSO that stays behind hangs."""
 _LOOK: Final = 0.1
+_LOOKS: Final = 1.0
+"""Seconds between two looks at the events so far."""
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
@@ -101,10 +103,12 @@ async def run(
     file: IO[str],
     progress: Callable[[str], None] = lambda _: None,
     enough: asyncio.Event | None = None,
+    look: Callable[[Counts], None] | None = None,
 ) -> Counter[str]:
     """Run a workload and write the history to `file`; return the problems with their counts.
 
-    The load ends after its duration, or when `enough` is set. Raises KafkaError and
+    The load ends after its duration, or when `enough` is set; each second of it `look` is given the
+    events so far. Raises KafkaError and
     BrokerUnreachable if the cluster cannot be used at all.
     """
     workload = WORKLOADS[options.workload]()
@@ -118,7 +122,7 @@ async def run(
         try:
             await _prepare(context, cluster, workload, version)
             progress(f"{options.workload} for {options.duration:g} s")
-            await _load(context, workload, enough or asyncio.Event())
+            await _load(context, workload, enough or asyncio.Event(), look)
             await _finish(context, cluster, workload, progress)
         finally:
             await context.close()
@@ -169,7 +173,12 @@ def _durability(options: Options) -> dict[str, str]:
     return {} if least is None else {"min.insync.replicas": str(least)}
 
 
-async def _load(context: Context, workload: Workload, enough: asyncio.Event) -> None:
+async def _load(
+    context: Context,
+    workload: Workload,
+    enough: asyncio.Event,
+    look: Callable[[Counts], None] | None,
+) -> None:
     watched = [context.topic(topic.name) for topic in workload.topics]
     partitions = [at for topic in workload.topics for at in context.partitions(topic.name)]
     work: list[Callable[[], Awaitable[None]]] = [
@@ -179,6 +188,8 @@ async def _load(context: Context, workload: Workload, enough: asyncio.Event) -> 
     ]
     if context.options.churn:
         work.append(partial(churn, context, partitions))
+    if look is not None:
+        work.append(partial(_look_on, context, look))
     async with asyncio.TaskGroup() as tasks:
         parts = [tasks.create_task(_run_part(part)) for part in work]
         with contextlib.suppress(TimeoutError):
@@ -189,6 +200,14 @@ async def _load(context: Context, workload: Workload, enough: asyncio.Event) -> 
         for part in late:
             part.cancel()
             context.problem("a part of the run did not stop")
+
+
+async def _look_on(context: Context, look: Callable[[Counts], None]) -> None:
+    while not context.stopping.is_set():
+        look(context.history.counts)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOKS):
+                await context.stopping.wait()
 
 
 async def _run_part(part: Callable[[], Awaitable[None]]) -> None:

@@ -3,8 +3,11 @@
 import asyncio
 import json
 import signal
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,7 +17,7 @@ from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.verify.disk.checkpoints import UnreadableFile
 from barnabas.verify.disk.compare import compare
-from barnabas.verify.history import read_history
+from barnabas.verify.history import FAIL, INFO, OK, Counts, read_history
 from barnabas.verify.judge import Verdict, judge
 from barnabas.verify.options import BOTH, NEWER, OLDER, Options
 from barnabas.verify.report import (
@@ -26,6 +29,8 @@ from barnabas.verify.report import (
     show_comparison,
 )
 from barnabas.verify.runner import WORKLOADS, require_usable, run
+
+Look = Callable[[Counts], None]
 
 
 @click.group(cls=Group)
@@ -119,19 +124,50 @@ def eos(context: click.Context, /, target: Target, path: Path | None, **chosen: 
         return
     options = Options(bootstrap=target.bootstrap, connect=target.connect(), **chosen)
 
-    def tell(text: str) -> None:
-        if not target.as_json:
-            click.echo(text, err=True)
-
     with _history_file(path) as file:
-        problems = asyncio.run(_run(options, file, tell))
+        with _shown(as_json=target.as_json) as (tell, look):
+            problems = asyncio.run(_run(options, file, tell, look))
         file.flush()
         file.seek(0)
         verdict = judge(read_history(file))
     _finish(target, verdict, problems)
 
 
-async def _run(options: Options, file: IO[str], tell: Callable[[str], None]) -> Mapping[str, int]:
+@contextmanager
+def _shown(*, as_json: bool) -> Iterator[tuple[Callable[[str], None], Look | None]]:
+    """Yield what tells the steps of a run, and on a terminal what shows its counts meanwhile."""
+    if as_json:
+        yield lambda _text: None, None
+        return
+    if not sys.stderr.isatty():
+        yield partial(click.echo, err=True), None
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status("") as status:
+        yield (
+            partial(console.print, markup=False, highlight=False),
+            lambda counts: status.update(_told(counts)),
+        )
+
+
+def _told(counts: Counts) -> str:
+    """Return what the events of a history say in one line."""
+    sends, ends, reads = (counts[f, OK] for f in ("send", "end", "read"))
+    failed, unknown = (
+        sum(counts[f, outcome] for f in ("init", "send", "offsets", "end"))
+        for outcome in (FAIL, INFO)
+    )
+    return (
+        f"{sends:,} sends, {ends:,} transactions ended, {reads:,} reads; "
+        f"{failed:,} failed, {unknown:,} unknown"
+    )
+
+
+async def _run(
+    options: Options, file: IO[str], tell: Callable[[str], None], look: Look | None
+) -> Mapping[str, int]:
     """Run the load; the first SIGINT ends it early, and the history is checked as usual."""
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -142,7 +178,7 @@ async def _run(options: Options, file: IO[str], tell: Callable[[str], None]) -> 
 
     loop.add_signal_handler(signal.SIGINT, end)
     await require_usable(options)
-    return await run(options, file, tell, enough)
+    return await run(options, file, tell, enough, look)
 
 
 @eos.command()

@@ -1,6 +1,7 @@
 """`barnabas verify eos` on a broker without faults: no workload finds an anomaly."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from barnabas.cli.commands.verify import verify
 from barnabas.cli.failures import explain
 from barnabas.testing import Broker, Cluster
+from tests.support.command_line import on_a_terminal
 from tests.support.newer_producer import NewerProducer
 
 KEYS = {
@@ -61,6 +63,18 @@ def test_cluster_that_cannot_commit_is_told_soon() -> None:
         NewerProducer(servers, "id").init()
         cluster.stop_broker(2)
         assert told_soon(*topics, "1") == "no transaction was committed in 6 s"
+
+
+def test_terminal_shows_what_the_load_has_done_so_far() -> None:
+    with Broker(KEYS) as broker:
+        words = ("verify", "eos", "-d", "2.5", "--transaction-timeout", "2")
+        shown = on_a_terminal(broker.bootstrap_servers, *words, columns=200, errors=True)
+    counts = [
+        [int(each.replace(",", "")) for each in line]
+        for line in re.findall(r"([\d,]+) sends, ([\d,]+) transactions ended", shown)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] == [0, 0] < counts[-1]
 
 
 def test_an_interrupt_ends_the_load_and_the_run_is_judged(tmp_path: Path) -> None:

@@ -40,13 +40,23 @@ def run(
     )
 
 
-def on_a_terminal(servers: str, *arguments: str, columns: int = 80, code: int = 0) -> str:
-    """Run a command whose output is a terminal; return what is on the screen."""
+def on_a_terminal(
+    servers: str, *arguments: str, columns: int = 80, code: int = 0, errors: bool = False
+) -> str:
+    """Run a command whose output is a terminal; return what is on the screen.
+
+    With `errors` the terminal, which is not dumb then, is its standard error alone.
+    """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "barnabas", *arguments],
-        stdout=theirs,
-        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers, COLUMNS=str(columns), TERM="dumb"),
+        stdout=subprocess.DEVNULL if errors else theirs,
+        stderr=theirs if errors else None,
+        env=environment(
+            BARNABAS_BOOTSTRAP_SERVER=servers,
+            COLUMNS=str(columns),
+            TERM="xterm" if errors else "dumb",
+        ),
     )
     os.close(theirs)
     shown = b""

@@ -1,4 +1,4 @@
-"""A shell completes names of the cluster, and says nothing where there is none."""
+"""A shell completes the names of a cluster, and shows no error if no broker answers."""
 
 import socket
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import Final
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "serve": (
         "barnabas serve",
-        "barnabas serve --listen 0.0.0.0:9092 --data /var/lib/barnabas --metrics 9404",
+        "barnabas serve --listen 0.0.0.0:9092 --data /var/lib/barnabas --metrics :9404",
         "barnabas serve --config server.properties --set num.partitions=3",
     ),
     "secure": ("barnabas secure certificates --host kafka-1.example --host kafka-2.example",),
@@ -56,7 +56,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "groups delete": ("barnabas groups delete shippers --yes",),
     "groups delete-offsets": ("barnabas groups delete-offsets shippers -t orders",),
-    "transactions list": ("barnabas transactions list --longer-than 60",),
+    "transactions list": ("barnabas transactions list --state Ongoing --longer-than 60",),
     "transactions describe": ("barnabas transactions describe shop-1",),
     "transactions why": ("barnabas transactions why orders",),
     "transactions find-hanging": ("barnabas transactions find-hanging orders",),
@@ -91,7 +91,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "produce": (
         "barnabas produce orders lines.txt -K :",
-        "barnabas consume orders -o beginning -e --json | barnabas produce copy --format json",
+        "barnabas consume orders -o beginning -e --json | barnabas produce copy --format json --same-partitions",
     ),
     "consume": (
         "barnabas consume orders -o beginning -e",

@@ -77,8 +77,13 @@ def parse_address(key: str, text: str) -> tuple[str, Address]:
 
 
 def parse_host_port(key: str, text: str) -> Address:
-    """Parse `host:port`, the format of keys that only Barnabas has."""
-    return parse_address(key, f"ADDRESS://{text}")[1]
+    """Parse `host:port`, the format of keys that only Barnabas has; an empty host is all."""
+    try:
+        return parse_address(key, f"ADDRESS://{text}")[1]
+    except ConfigError:
+        raise ConfigError.invalid(
+            key, text, "It is HOST:PORT, or :PORT for all addresses"
+        ) from None
 
 
 def resolve_listeners(

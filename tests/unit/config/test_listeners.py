@@ -72,6 +72,10 @@ def test_mistakes_are_named_in_the_error(listeners, advertised, message):
 def test_addresses_of_our_own_keys_are_bare():
     assert parse_host_port("metrics.listener", "127.0.0.1:9464") == Address("127.0.0.1", 9464)
     assert parse_host_port("metrics.listener", "[::1]:0") == Address("::1", 0)
+    assert parse_host_port("metrics.listener", ":9464") == Address("", 9464)
+    for wrong in ("9464", "localhost:65536"):
+        with pytest.raises(ConfigError, match=f"Invalid value {wrong} for .*It is HOST:PORT"):
+            parse_host_port("metrics.listener", wrong)
 
 
 def test_connection_limits_of_single_hosts():

@@ -91,7 +91,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "produce": (
         "barnabas produce orders lines.txt -K :",
-        "barnabas consume orders -o beginning -e --json | barnabas produce copy --format json --same-partitions",
+        "barnabas consume orders -o beginning -eJ | barnabas produce copy --format json",
     ),
     "consume": (
         "barnabas consume orders -o beginning -e",

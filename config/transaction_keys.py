@@ -45,10 +45,10 @@ class TransactionKeys(Table):
         update=Update.CLUSTER_WIDE,
     )
     transaction_refuse_future_markers = boolean(
-        True,
+        False,
         "Refuse a marker that an operator sends (WriteTxnMarkers on a listener for clients) with "
         "an epoch of the producer or of its coordinator above the last one that the partition "
-        "knows: it would fence them.",
+        "knows: it would fence them. `barnabas transactions repair` sends such markers.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = integer(
         3_600_000, "Interval of the check for expired transactional ids.", at_least=1

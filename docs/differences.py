@@ -363,13 +363,6 @@ DIFFERENCES = (
         "A delayed request has been sent again long ago, and an epoch of the future is made up.",
     ),
     Difference(
-        "WriteTxnMarkers of an operator",
-        "An epoch of the producer or of its coordinator above the last one that the partition "
-        "knows is INVALID_REQUEST; `transaction.refuse.future.markers` switches it off.",
-        "It is written, and fences the producer, or its coordinator, for good.",
-        "Operators have the epochs from DescribeProducers; one of the future is made up.",
-    ),
-    Difference(
         "Fetch of a follower",
         "Needs the epoch of the broker's present registration, which the leader reads from the "
         "metadata store. Any other gets STALE_BROKER_EPOCH, and a Fetch without one (before v15) "

@@ -4,8 +4,9 @@ An operator's marker (KIP-664) ends a transaction in one partition, without its 
 by partition as in `MarkerWriter.write`. A coordinator may also get REQUEST_TIMED_OUT: many
 transactions share its request, and a partition with slow followers must not delay the others. The
 marker may be committed all the same, and a second one does no harm. On the inter-broker listener a
-coordinator epoch that no coordinator has yet is answered COORDINATOR_NOT_AVAILABLE. An operator's
-marker has the epochs that DescribeProducers shows, or 0: a newer one is INVALID_REQUEST.
+coordinator epoch that no coordinator has yet is answered COORDINATOR_NOT_AVAILABLE. With
+`transaction.refuse.future.markers` an operator's marker has the epochs that DescribeProducers
+shows, or 0: a newer one is INVALID_REQUEST.
 """
 
 # The annotations of nested functions would be evaluated at each call.

@@ -50,7 +50,11 @@ def transactions() -> None:
 @click.option(
     "--producer-id", "producer_ids", type=int, multiple=True, help="Only of this producer id."
 )
-@click.option("--longer-than", type=click.FloatRange(0), help="Only those whose last transaction began longer ago, in s.")
+@click.option(
+    "--longer-than",
+    type=click.FloatRange(0),
+    help="Only those whose last transaction began longer ago, in s.",
+)
 @click.option("--pattern", help="Only ids that match this RE2 expression as a whole.")
 @click.option(
     "--two-phase",

@@ -54,6 +54,7 @@ CONFIGS = {
     "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 1,
     "replica_lag_time_max_ms": 600_000,
+    "transaction_refuse_future_markers": "true",
 }
 
 

@@ -37,7 +37,6 @@ OURS = SHARED | {
     "group.unstable.offsets.block.old.clients": "false",
     "transaction.blocking.max.wait.ms": "0",
     "transaction.fence.older.connections": "false",
-    "transaction.refuse.future.markers": "false",
 }
 """The properties of Barnabas: features that Kafka lacks are switched off."""
 

@@ -117,8 +117,7 @@ def test_kafka_19999_repeated_markers_after_a_crash_are_accepted(
 
 def test_kafka_9144_a_producer_of_old_records_keeps_its_coordinator_epoch(tmp_path: Path) -> None:
     """Its records are older than producer ids are kept, its marker is not."""
-    later = {"transaction_refuse_future_markers": "false"}
-    with running(tmp_path, **later) as wire:
+    with running(tmp_path) as wire:
         wire.create("t", retention_ms="-1")
         x = Transactor(wire, "x", TV1)
         x.behind_ms = 2 * DAY_MS
@@ -132,7 +131,7 @@ def test_kafka_9144_a_producer_of_old_records_keeps_its_coordinator_epoch(tmp_pa
     (tmp_path / ".kafka_cleanshutdown").unlink()
     figures = Figures()
     often = {"producer_id_expiration_check_interval_ms": "50"}
-    with running(tmp_path, **later, **often, **figures.keys) as wire:
+    with running(tmp_path, **often, **figures.keys) as wire:
         # The producer without a marker has expired, the other has not.
         figures.wait_for("kafka_server_replicamanager_produceridcount", 1)
         assert mark(wire, x, 6, x.epoch) is ErrorCode.TRANSACTION_COORDINATOR_FENCED

@@ -302,7 +302,7 @@ def codes(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("version", list(write_txn_markers.API.versions))
 async def test_every_marker_of_a_request_has_its_own_answer(rig: Rig, version: int) -> None:
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
     answer = ask(handler, parts, request(("t", [0]), ("u", [3]), count=2), version)
     assert codes(answer) == ["NONE", "UNKNOWN_TOPIC_OR_PARTITION"] * 2
     assert [marker and marker.producer_id for marker in rig.markers] == [PID, PID + 1]
@@ -310,7 +310,7 @@ async def test_every_marker_of_a_request_has_its_own_answer(rig: Rig, version: i
 
 async def test_the_answer_waits_for_the_last_marker(rig: Rig) -> None:
     later = rig.groups.later()
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
     answer = ask(handler, parts, request((OFFSETS, [0]), ("t", [0])), 1)
     await asyncio.sleep(0)
     assert not answer.done()
@@ -320,7 +320,7 @@ async def test_the_answer_waits_for_the_last_marker(rig: Rig) -> None:
 
 async def test_cancelled_request_is_not_answered(rig: Rig) -> None:
     later = rig.groups.later()
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
     answer = ask(handler, parts, request((OFFSETS, [0])), 1)
     answer.cancel()
     later.set_result(None)
@@ -329,7 +329,7 @@ async def test_cancelled_request_is_not_answered(rig: Rig) -> None:
 
 
 async def test_request_without_markers_is_answered_at_once(rig: Rig) -> None:
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
     assert codes(ask(handler, parts, request(), 1)) == []
 
 
@@ -338,7 +338,7 @@ async def test_rest_of_request_is_not_written_after_a_later_connection_sent_mark
 ) -> None:
     rig.open()
     cache: Any = SimpleNamespace(brokers={1})
-    parts = handler.Parts(rig.writer, MarkerOrigins(cache))
+    parts = handler.Parts(rig.writer, MarkerOrigins(cache), False)
     context = RequestContext(
         27, 1, 0, "broker-1", ANONYMOUS, "INTERNAL", "127.0.0.1", 1, 0, inter_broker=True
     )
@@ -362,7 +362,7 @@ async def test_append_takes_a_bounded_number_of_markers(
         return append(data, **options)
 
     monkeypatch.setattr(Partition, "append_as_leader", lambda _, data, **rest: count(data, **rest))
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
     answer = ask(handler, parts, request(("t", [0]), count=2 * MARKERS_PER_APPEND + 2), 1)
     assert codes(answer) == ["NONE"] * (2 * MARKERS_PER_APPEND + 2)
     assert appended == [MARKERS_PER_APPEND, MARKERS_PER_APPEND, 2]

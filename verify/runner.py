@@ -93,9 +93,10 @@ async def require_usable(options: Options) -> None:
         except TimeoutError:
             raise TimeoutError(f"no transaction was committed in {USABLE:g} s") from None
         finally:
-            with contextlib.suppress(KafkaError, BrokerUnreachable, TimeoutError):
-                async with asyncio.timeout(_DELETE):
-                    await admin.delete_topic(name)
+            if not options.keep:
+                with contextlib.suppress(KafkaError, BrokerUnreachable, TimeoutError):
+                    async with asyncio.timeout(_DELETE):
+                        await admin.delete_topic(name)
 
 
 async def run(

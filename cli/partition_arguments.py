@@ -1,6 +1,7 @@
 """The syntax of topics and partitions on the command line."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import click
 
@@ -9,6 +10,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PartitionArgument = tuple[str, int | None]
 """A topic and one of its partitions; None stands for all its partitions."""
 
@@ -32,21 +34,19 @@ def topics_or_partitions(
     return found
 
 
-any_partitions = click.argument(
-    "named",
-    metavar="[TOPIC[:PARTITION]]...",
-    nargs=-1,
-    callback=topics_or_partitions,
-    shell_complete=topics,
-)
-some_partitions = click.argument(
-    "named",
-    metavar="TOPIC[:PARTITION]...",
-    nargs=-1,
-    required=True,
-    callback=topics_or_partitions,
-    shell_complete=topics,
-)
+def _partitions(metavar: str, *, required: bool) -> Decorator:
+    return click.argument(
+        "named",
+        metavar=metavar,
+        nargs=-1,
+        required=required,
+        callback=topics_or_partitions,
+        shell_complete=topics,
+    )
+
+
+any_partitions = _partitions("[TOPIC[:PARTITION]]...", required=False)
+some_partitions = _partitions("TOPIC[:PARTITION]...", required=True)
 
 
 def one_partition(

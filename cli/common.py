@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import functools
-import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,7 +76,7 @@ class Target:
         """Print rows as JSON, as a table or cards on a terminal, or as tab-separated lines."""
         rows = list(rows)
         if self.as_json:
-            click.echo(json.dumps(rows, indent=2))
+            self.answer(rows)
         elif sys.stdout.isatty():
             print_rows(columns, rows, title)
         else:
@@ -89,7 +88,7 @@ class Target:
     def show_one(self, row: Mapping[str, Any], *, title: str = "") -> None:
         """Print one thing: a JSON object, or a line for each field, or for each item of a list."""
         if self.as_json:
-            click.echo(json.dumps(row, indent=2))
+            self.answer(row)
         elif sys.stdout.isatty():
             print_rows(list(row), [row], title)
         else:
@@ -99,9 +98,24 @@ class Target:
     def done(self, text: str, **facts: Any) -> None:
         """Report a change that was made: `text` for people, `facts` as the JSON answer."""
         if self.as_json:
-            click.echo(json.dumps(facts))
+            self.answer(facts, indent=None)
         else:
             tell(text)
+
+    def answer(self, answer: Any, *, indent: int | None = 2) -> None:
+        """Print the answer of the command that runs as JSON."""
+        from barnabas.cli import answers
+
+        click.echo(answers.to_json(_command(click.get_current_context()), answer, indent=indent))
+
+
+def _command(context: click.Context) -> str:
+    """Return the name of a command without `barnabas`, such as `topics list`."""
+    names = []
+    while context.parent is not None:
+        names.append(context.info_name or "")
+        context = context.parent
+    return " ".join(reversed(names))
 
 
 @contextmanager

@@ -122,5 +122,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "profile use": ("barnabas profile use shop",),
     "profile list": ("barnabas profile list",),
     "profile delete": ("barnabas profile delete shop",),
+    "schema": ("barnabas schema groups describe",),
     "completion": ('eval "$(barnabas completion bash)"',),
 }

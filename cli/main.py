@@ -86,6 +86,10 @@ _COMMANDS = {
         "Keep clusters under names, and choose one.",
         "barnabas.cli.commands.profile:profile",
     ),
+    "schema": (
+        "Print the JSON Schema of a command's --json.",
+        "barnabas.cli.commands.schema:schema",
+    ),
     "completion": (
         "Print the completion script of a shell.",
         "barnabas.cli.commands.completion:completion",

@@ -1,0 +1,13 @@
+"""What the models of the JSON answers share."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Answer(BaseModel):
+    """A JSON object that a command prints.
+
+    The docstring of a field is its description in the schema; a field with a unit has the unit in
+    its name.
+    """
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)

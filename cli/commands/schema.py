@@ -1,0 +1,36 @@
+"""`barnabas schema`: the JSON Schema of what a command prints with --json."""
+
+import json
+
+import click
+from click.shell_completion import CompletionItem
+
+
+def _words(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    from barnabas.cli.answers import ANSWERS
+
+    before = list(context.params.get("command") or ())
+    names = [name.split(" ") for name in ANSWERS]
+    size = len(before)
+    words = dict.fromkeys(each[size] for each in names if each[:size] == before and each[size:])
+    return [CompletionItem(word) for word in words if word.startswith(begin)]
+
+
+@click.command()
+@click.argument("command", nargs=-1, shell_complete=_words)
+def schema(command: tuple[str, ...]) -> None:
+    """Print the JSON Schema of what COMMAND prints with --json; without COMMAND, the commands.
+
+    The schema of a command that prints one object a line is that of a line.
+    """
+    from barnabas.cli import answers
+
+    name = " ".join(command)
+    if not name:
+        for each in answers.ANSWERS:
+            click.echo(each)
+    elif name in answers.ANSWERS:
+        click.echo(json.dumps(answers.schema_of(name), indent=2))
+    else:
+        text = f"no command {name!r} prints JSON; `barnabas schema` lists those that do"
+        raise click.UsageError(text)

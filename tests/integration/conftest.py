@@ -11,6 +11,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.testing import Broker
 from tests.support.command_line import Cli
 from tests.support.kafka.node import Kafka
+from tests.support.topic_names import topic_name
 
 DEADLINE = 30.0
 
@@ -49,9 +50,9 @@ async def cluster(servers: str) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    name = request.function.__name__
+    name = topic_name(request)
     await Admin(cluster).create_topic(name, partitions=2)
-    return str(name)
+    return name
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
+from tests.support.topic_names import topic_name
 from tests.support.waiting import eventually
 
 PARTITIONS = 4
@@ -42,9 +43,9 @@ async def cluster(servers: str) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.replace("[", ".").replace("]", "")
+    name = topic_name(request)
     await Admin(cluster).create_topic(name, partitions=PARTITIONS)
-    return str(name)
+    return name
 
 
 class Owners:

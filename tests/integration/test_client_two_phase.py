@@ -28,6 +28,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.testing import Broker
 from tests.integration.reading import values
 from tests.support.lost_answers import lose_answers
+from tests.support.topic_names import topic_name
 
 ENABLED = {"transaction.two.phase.commit.enable": "true"}
 LEVEL = "transaction.version"
@@ -48,9 +49,9 @@ async def cluster(servers: str) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.replace("[", "-").replace("]", "")
+    name = topic_name(request)
     await Admin(cluster).create_topic(name, partitions=2)
-    return str(name)
+    return name
 
 
 async def set_level(cluster: Cluster, level: int) -> None:

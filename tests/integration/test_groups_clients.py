@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.testing import Broker
+from tests.support.topic_names import topic_name
 
 DEADLINE = 20.0
 PARTITIONS = 4
@@ -30,7 +31,7 @@ def servers() -> Iterator[str]:
 @pytest.fixture
 def topic(servers: str, request: pytest.FixtureRequest) -> str:
     """Create a topic for this test, with messages in every partition."""
-    return fill(servers, request.node.name.replace("[", ".").replace("]", ""))
+    return fill(servers, topic_name(request))
 
 
 def fill(servers: str, name: str) -> str:

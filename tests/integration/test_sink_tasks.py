@@ -22,6 +22,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.schema import Api
 from barnabas.testing import Broker
 from tests.integration.reading import values
+from tests.support.topic_names import topic_name
 
 LABEL = TaskLabel("query", 7, 3, 0)
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true", "transaction.max.timeout.ms": "120000"}
@@ -43,9 +44,9 @@ async def cluster(servers: str) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.translate({ord(c): "." for c in "[]"}).rstrip(".")
+    name = topic_name(request)
     await Admin(cluster).create_topic(name, partitions=2, configs={"max.message.bytes": "2000"})
-    return str(name)
+    return name
 
 
 def options_of(servers: str, **options: str) -> SinkOptions:
@@ -261,7 +262,7 @@ async def test_tasks_on_kafka_that_serves_two_phase_without_keep_never_time_out(
     kafka_for_clients: str, request: pytest.FixtureRequest
 ) -> None:
     async with Cluster(kafka_for_clients) as cluster, asyncio.timeout(30):
-        topic = request.node.name
+        topic = topic_name(request)
         await Admin(cluster).create_topic(topic, partitions=2)
         exactly = options_of(kafka_for_clients, topic=topic)
         with pytest.raises(SinkError, match="Apache Kafka keeps no transactions"):

@@ -1,6 +1,5 @@
 """The sink on a broker, through Spark: what it writes, and what bad input gets."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from pyspark.sql import functions as f
 
 from barnabas.testing import Broker
 from tests.support.spark import spark_session
+from tests.support.topic_names import topic_name
 from tests.support.topics import Seen, Topics
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def topics(servers: str) -> Topics:
 
 @pytest.fixture
 def topic(topics: Topics, request: pytest.FixtureRequest) -> str:
-    name = re.sub(r"[^a-z_]+", "-", request.node.name)[:80]
+    name = topic_name(request)
     topics.create(name, 2)
     return name
 

@@ -27,6 +27,7 @@ from barnabas.protocol.messages.metadata import MetadataResponse
 from barnabas.protocol.records.record import iter_records
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
+from tests.support.topic_names import topic_name
 from tests.support.topics import Topics
 
 PATIENCE_S = 0.5
@@ -51,7 +52,7 @@ def topics(broker: Broker) -> Topics:
 @pytest.fixture
 def topic(topics: Topics, request: pytest.FixtureRequest) -> str:
     """A topic of two partitions, named after the test."""
-    name = request.node.name.replace("[", "-").replace("]", "")[:200]
+    name = topic_name(request)
     topics.create(name, 2)
     return name
 

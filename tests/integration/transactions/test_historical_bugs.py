@@ -14,6 +14,7 @@ from barnabas.testing import Broker
 from tests.integration.transactions.metered import Figures
 from tests.integration.transactions.on_disk import UNMARKED
 from tests.support.brokers.process import BrokerProcess
+from tests.support.topic_names import topic_name
 from tests.support.transactor import (
     TV1,
     TV2,
@@ -46,7 +47,7 @@ def wire(servers: str) -> Iterator[Wire]:
 
 @pytest.fixture
 def topic(wire: Wire, request: pytest.FixtureRequest) -> str:
-    name = f"t-{abs(hash(request.node.name))}"
+    name = topic_name(request)
     wire.create(name)
     return name
 

@@ -147,7 +147,9 @@ class Features:
         for feature, level in finalized.items():
             reason = _unsupported(level, "This broker", self.supported.get(feature, _NONE))
             if reason is not None:
-                raise FeatureNotSupported(f"{feature} is finalized at {level}. {reason}")
+                raise FeatureNotSupported(
+                    f"{feature} is finalized at {level}. {reason} Start a newer version."
+                )
         if epoch > self._epoch:
             self._finalized, self._epoch = finalized, epoch
             _log.info("finalized features", epoch=epoch, levels=dict(finalized))

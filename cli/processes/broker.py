@@ -74,12 +74,17 @@ async def _serve(
     watch: Callable[[Stop], Awaitable[None]],
 ) -> None:
     from barnabas.broker.app import Broker
+    from barnabas.broker.cluster.features import FeatureNotSupported
     from barnabas.broker.cluster.registration import BrokerIdInUse
     from barnabas.broker.store.journal_format import JournalError
     from barnabas.broker.store.metadata_store import StoreError
     from barnabas.config.key import ConfigError
     from barnabas.storage.opening.meta_properties import MetaPropertiesError
 
+    refusals = (
+        *(BrokerIdInUse, ConfigError, FeatureNotSupported),
+        *(JournalError, MetaPropertiesError, StoreError),
+    )
     broker = Broker(config, cluster_id=cluster_id)
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -88,7 +93,7 @@ async def _serve(
     try:
         if not await _start(broker, stop):
             return
-    except (BrokerIdInUse, ConfigError, JournalError, MetaPropertiesError, StoreError) as error:
+    except refusals as error:
         raise click.ClickException(str(error)) from error
     broker.rule_collector()
     try:

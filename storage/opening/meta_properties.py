@@ -1,6 +1,7 @@
 """The identity files: `meta.properties` of a log directory, `partition.metadata` of a partition."""
 
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas.protocol.types import ZERO_UUID, uuid_from_text, uuid_text
@@ -10,10 +11,13 @@ META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 
 _VERSION = "1"
+_READABLE = ("0", "1")
+"""0 is that of Kafka's brokers on ZooKeeper, 1 of those on KRaft; the entries read are the same."""
+_PARTITION_VERSION = "0"
 
 
 class MetaPropertiesError(Exception):
-    """The directory belongs to another broker or cluster, or its `meta.properties` is damaged."""
+    """The directory is of another broker, cluster or release, or its `meta.properties` damaged."""
 
 
 class MetaProperties(NamedTuple):
@@ -30,6 +34,7 @@ def read_meta(files: Files, log_dir: str) -> MetaProperties | None:
     if not files.exists(path):
         return None
     entries = _read_properties(files, path, "=")
+    _check_version(path, entries, *_READABLE)
     try:
         return MetaProperties(
             broker_id=int(entries.get("broker.id") or entries["node.id"]),
@@ -68,20 +73,35 @@ def write_meta(files: Files, log_dir: str, meta: MetaProperties) -> None:
 
 
 def read_topic_id(files: Files, directory: str) -> bytes:
-    """Return the topic id of a partition's directory; ZERO_UUID if a crash left none."""
+    """Return the topic id of a partition's directory; ZERO_UUID if a crash left none.
+
+    Raises MetaPropertiesError if a newer release wrote it.
+    """
     path = os.path.join(directory, PARTITION_METADATA)
     if not files.exists(path):
         return ZERO_UUID
+    entries = _read_properties(files, path, ":")
     try:
-        return uuid_from_text(_read_properties(files, path, ":")["topic_id"])
+        topic_id = uuid_from_text(entries["topic_id"])
     except (KeyError, ValueError):
         return ZERO_UUID
+    _check_version(path, entries, _PARTITION_VERSION)
+    return topic_id
 
 
 def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
     """Write `partition.metadata`, not durably: the first flush of the log syncs it."""
     file = files.open(os.path.join(directory, PARTITION_METADATA), create=True)
     file.append(f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
+
+
+def _check_version(path: str, entries: Mapping[str, str], *readable: str) -> None:
+    found = entries.get("version")
+    if found not in readable:
+        raise MetaPropertiesError(
+            f"{path} has format {found}, this version of Barnabas reads {' and '.join(readable)}: "
+            "start the version that wrote it"
+        )
 
 
 def _read_properties(files: Files, path: str, separator: str) -> dict[str, str]:

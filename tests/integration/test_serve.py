@@ -5,12 +5,18 @@ import json
 import re
 import resource
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.features import TRANSACTION_VERSION
+from barnabas.broker.offload import InlineOffload
+from barnabas.broker.store.embedded import open_store
 from barnabas.client.connection import Connection
+from barnabas.storage.files.files import OsFiles
 from tests.support.command_line import ROOT, Cli, Served, run
 from tests.support.data_path import Client, batch
 from tests.support.ports import free_port
@@ -172,6 +178,59 @@ def test_a_cluster_has_the_id_that_its_image_gives_it(tmp_path: Path) -> None:
         "Expected another, but read mine"
     )
     assert run("serve", *place, CLUSTER_ID="two words").returncode == 1
+
+
+def _newer_directory(data: Path) -> None:
+    text = (data / "meta.properties").read_text()
+    (data / "meta.properties").write_text(text.replace("version=1", "version=2"))
+
+
+def _newer_partition(data: Path) -> None:
+    path = data / "t-0" / "partition.metadata"
+    path.write_text(path.read_text().replace("version: 0", "version: 1"))
+
+
+def _newer_journal(data: Path) -> None:
+    path = data / "metadata" / "metadata.journal"
+    stored = path.read_bytes()
+    path.write_bytes(stored[:8] + (2).to_bytes(2, "big") + stored[10:])
+
+
+def _newer_feature(data: Path) -> None:
+    async def raise_level() -> None:
+        store = await open_store(OsFiles(), str(data / "metadata"), InlineOffload())
+        levels = {TRANSACTION_VERSION: 3}
+        await store.session().set(znodes.FEATURE, znodes.encode_features(levels))
+        await store.close()
+
+    asyncio.run(raise_level())
+
+
+@pytest.mark.parametrize(
+    ("write", "told"),
+    [
+        (_newer_directory, "meta.properties has format 2,"),
+        (_newer_partition, "t-0/partition.metadata has format 1,"),
+        (_newer_journal, "the metadata journal has format 2,"),
+        (_newer_feature, "transaction.version is finalized at 3."),
+    ],
+)
+def test_data_of_a_newer_release_is_refused_in_a_line_and_left_alone(
+    cli: Cli, tmp_path: Path, write: Callable[[Path], None], told: str
+) -> None:
+    place = ("-l", "127.0.0.1:0", "-d", str(tmp_path))
+    served = Served(*place)
+    cli.at(served.servers)("produce", "t", stdin=b"hello\n")
+    assert served.stop()[0] == 0
+    write(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.glob("t-*/*[ga]")}
+    assert len(before) == 2
+    refused = run("serve", *place)
+    [line] = [each for each in refused.stderr.decode().splitlines() if told in each]
+    assert refused.returncode == 1
+    assert line.startswith("barnabas: ")
+    assert re.search("[Ss]tart (the|a) .*version", line)
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_serve_answers_probes_and_scrapes_until_ctrl_c(cli: Cli, tmp_path: Path) -> None:

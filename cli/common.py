@@ -106,16 +106,8 @@ class Target:
         """Print the answer of the command that runs as JSON."""
         from barnabas.cli import answers
 
-        click.echo(answers.to_json(_command(click.get_current_context()), answer, indent=indent))
-
-
-def _command(context: click.Context) -> str:
-    """Return the name of a command without `barnabas`, such as `topics list`."""
-    names = []
-    while context.parent is not None:
-        names.append(context.info_name or "")
-        context = context.parent
-    return " ".join(reversed(names))
+        command = click.get_current_context().command_path.partition(" ")[2]
+        click.echo(answers.to_json(command, answer, indent=indent))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the models of the JSON answers share."""
+"""The base of the models of the JSON answers."""
 
 from pydantic import BaseModel, ConfigDict
 

@@ -5,6 +5,8 @@ import json
 import click
 from click.shell_completion import CompletionItem
 
+from barnabas.cli.help import Command
+
 
 def _words(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
     from barnabas.cli.answers import ANSWERS
@@ -16,7 +18,7 @@ def _words(context: click.Context, _parameter: click.Parameter, begin: str) -> l
     return [CompletionItem(word) for word in words if word.startswith(begin)]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("command", nargs=-1, shell_complete=_words)
 def schema(command: tuple[str, ...]) -> None:
     """Print the JSON Schema of what COMMAND prints with --json; without COMMAND, the commands.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from barnabas import __version__
 from docs.package_index import prepare
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +43,13 @@ def test_every_python_of_the_package_is_tested() -> None:
     found = re.findall(r":: (3\.\d+)$", "\n".join(PROJECT["classifiers"]), re.M)
     assert unit["strategy"]["matrix"]["python"] == found
     assert PROJECT["requires-python"] == f">={found[0]}"
+
+
+def test_release_has_one_version_everywhere() -> None:
+    chart = yaml.safe_load((ROOT / "deploy/helm/barnabas/Chart.yaml").read_text())
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest is not None
+    assert newest[1] == chart["version"] == chart.get("appVersion", __version__) == __version__
 
 
 def test_folders_of_updated_dependencies_have_some() -> None:

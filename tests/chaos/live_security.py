@@ -43,10 +43,10 @@ from barnabas.security.sasl.credentials import MIN_ITERATIONS, ScramMechanism
 from barnabas.testing import allow, deny
 from tests.chaos.cluster import password_of
 from tests.chaos.judging import HOLDS_S, Judge, Timeline
-from tests.chaos.load import Checker
 from tests.chaos.security_changes import WITHIN_S, SecuredCluster, running_zookeeper
 from tests.support.brokers.cluster import BROKER_IDS
 from tests.support.brokers.process import ROOT
+from tests.support.checker import Checker
 from tests.support.zookeeper import ZooKeeperServer
 
 ADMIN, LOAD, READER = "admin", "load", "alice"

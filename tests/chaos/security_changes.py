@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.verify.disk.compare import compare
-from tests.chaos.load import Checker
 from tests.support.brokers.cluster import BROKER_IDS, ProcessCluster
 from tests.support.brokers.process import BrokerProcess
 from tests.support.certificates import Authority, Stores
+from tests.support.checker import Checker
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
 

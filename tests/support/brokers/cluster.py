@@ -61,7 +61,7 @@ class ProcessCluster:
         """The ports for clients and for other brokers."""
         self.brokers: dict[int, BrokerProcess] = {}
         self._keys = {**REPLICATED, **keys}
-        self._root = root
+        self.root = root
 
     @property
     def bootstrap_servers(self) -> str:
@@ -111,7 +111,7 @@ class ProcessCluster:
     def make_broker(self, broker: int) -> BrokerProcess:
         """Return the process of a broker, which is not started."""
         directory, keys = self.directory / f"broker-{broker}", self.properties(broker)
-        return BrokerProcess(directory, defaults={}, root=self._root, **keys)
+        return BrokerProcess(directory, defaults={}, root=self.root, **keys)
 
     def properties(self, broker: int) -> dict[str, str]:
         """Return Kafka's keys of one broker."""

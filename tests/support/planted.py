@@ -1,16 +1,21 @@
 """Batches that cost more than their bytes suggest: bombs, and headers and records that lie."""
 
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from functools import cache
 
 import cramjam
-from backports import zstd
 from lz4 import frame
 
 from barnabas.protocol.records.batch import HEADER_SIZE, MAGIC, BatchHeader, pack_batch
 from barnabas.protocol.records.compression import Compression, compressor
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 NOW = 1_700_000_000_000
 SHORTEST = b"\x0c\0\0\0\0\0\0"

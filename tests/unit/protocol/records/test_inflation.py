@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 from lz4 import frame
@@ -26,7 +25,7 @@ from barnabas.protocol.records.compression import (
     joined,
 )
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from tests.support.planted import CODECS, packed, raw_snappy
+from tests.support.planted import CODECS, packed, raw_snappy, zstd
 
 MIXED = random.Random(1).randbytes(200_000) + bytes(500_000)
 XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)

@@ -203,6 +203,7 @@ class Broker:
             await listener.bind(self._platform.network)
             self._exits.callback(listener.stop_accepting)
         if self._config.in_cluster:
+            self._announce()
             # The controller sends leaderships over one of these; clients may connect after that.
             for name in self._config.broker_listeners():
                 await self._listeners[name].serve()
@@ -216,6 +217,16 @@ class Broker:
         self._coordination.producer_ids.have_spare()
         self._exits.push_async_callback(self._stop_serving)
         self._exits.push_async_callback(self._hand_over)
+
+    def _announce(self) -> None:
+        """Listen at a Unix socket for brokers of this host, unless they must show who they are."""
+        between = self._config.inter_broker_listener()
+        if between.has_tls or between.has_sasl or self._core.acls is not None:
+            return
+        at = advertised_endpoints(self._config, self._platform.hostname, self.ports)
+        for each in at:
+            if each.listener == between.name:
+                self._listeners[each.listener].announce(each.host, each.port)
 
     def _warn_of(self, exposure: Exposure) -> None:
         _log.warning(exposure.text)

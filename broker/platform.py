@@ -74,6 +74,7 @@ def system_platform(config: BrokerConfig) -> Platform:
             backlog=config.socket_listen_backlog_size,
             send_buffer=config.socket_send_buffer_bytes,
             receive_buffer=config.socket_receive_buffer_bytes,
+            local=None if (path := config.metadata_socket) is None else os.path.dirname(path),
         ),
         offload=ThreadOffload(),
         cleaner=CleanerProcess(),

@@ -174,7 +174,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self.host = peer[0] if isinstance(peer, tuple) else str(peer)
+        # The name of a Unix socket is empty.
+        self.host = peer[0] if isinstance(peer, tuple) else str(peer) or "127.0.0.1"
         self._out.open(transport)
         self._owner.opened(self)
 

@@ -96,6 +96,11 @@ class Listener:
             raise
         self.port = self._server.port
 
+    def announce(self, host: str, port: int) -> None:
+        """Take the connections of brokers of this host that look for an advertised address."""
+        assert self._server is not None
+        self._server.announce(host, port)
+
     async def serve(self) -> None:
         """Accept connections."""
         assert self._server is not None

@@ -3,13 +3,16 @@
 import asyncio
 import errno
 import math
+import os
 import resource
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.socket_path import bind, socket_address
 
 ACCEPTED_PER_TURN = 16
 """The most connections that are accepted in one iteration of the event loop."""
@@ -40,6 +43,10 @@ class Server(Protocol):
         ...
 
     async def serve(self) -> None: ...
+
+    def announce(self, host: str, port: int) -> None:
+        """Take the connections of brokers of this host that look for an advertised address."""
+        ...
 
     def pause(self) -> None:
         """Leave new connections in the system's queue; a few accepted ones may still follow."""
@@ -83,16 +90,25 @@ def descriptor_behind(transport: asyncio.BaseTransport) -> int | None:
 
 
 class TcpServer:
-    """The sockets of one listener: one for each address of its host name.
+    """The sockets of one listener: one for each address of its host name, and that of `announce`.
 
     It accepts connections itself, because an asyncio server cannot pause, and closing one would
     lose the connections in the system's queue.
     """
 
-    def __init__(self, factory: Factory, sockets: list[socket.socket], backlog: int) -> None:
+    def __init__(
+        self,
+        factory: Factory,
+        sockets: list[socket.socket],
+        backlog: int,
+        local: str | None = None,
+    ) -> None:
         self._factory = factory
         self._sockets = sockets
         self._backlog = backlog
+        self._local = local
+        self._path: str | None = None
+        """The path of the socket of `announce`."""
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[Any]] = set()
         self._listening = self._reading = self._paused = False
@@ -108,6 +124,20 @@ class TcpServer:
         self._listening = True
         self._watch()
 
+    def announce(self, host: str, port: int) -> None:
+        """Listen at the Unix socket of an advertised address too, before `serve`."""
+        if self._local is None:
+            return
+        path = _local_path(self._local, host, port)
+        try:
+            bound = bind(path)
+        except OSError as error:
+            _log.warning("no unix socket for brokers of this host", path=path, reason=str(error))
+            return
+        bound.setblocking(False)
+        self._sockets.append(bound)
+        self._path = path
+
     def pause(self) -> None:
         self._paused = True
         self._watch()
@@ -118,6 +148,11 @@ class TcpServer:
 
     def close(self) -> None:
         self.pause()
+        if self._path is not None:
+            # While it still listens: afterwards the path may be another process's.
+            with suppress(OSError):
+                os.unlink(self._path)
+            self._path = None
         for bound in self._sockets:
             bound.close()
         self._sockets = []
@@ -194,10 +229,17 @@ class TcpServer:
 
 
 class TcpNetwork:
-    """The network of the operating system. Buffer sizes in bytes; -1 is the system's default."""
+    """The network of the operating system. Buffer sizes in bytes; -1 is the system's default.
 
-    def __init__(self, *, backlog: int, send_buffer: int, receive_buffer: int) -> None:
+    `local` is a directory that all brokers of a host share: there they have Unix sockets, named
+    after the addresses that they advertise, and try those first. Each can be missing.
+    """
+
+    def __init__(
+        self, *, backlog: int, send_buffer: int, receive_buffer: int, local: str | None = None
+    ) -> None:
         self._backlog = backlog
+        self._local = local
         self._send_buffer = send_buffer
         self._receive_buffer = receive_buffer
 
@@ -205,11 +247,21 @@ class TcpNetwork:
         sockets = await bind_addresses(
             host, port, send_buffer=self._send_buffer, receive_buffer=self._receive_buffer
         )
-        return TcpServer(factory, sockets, self._backlog)
+        return TcpServer(factory, sockets, self._backlog, self._local)
 
     async def connect(self, factory: Factory, host: str, port: int) -> object:
-        transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
+        loop = asyncio.get_running_loop()
+        if self._local is not None:
+            path = _local_path(self._local, host, port)
+            with suppress(OSError), socket_address(path) as address:
+                transport, _ = await loop.create_unix_connection(factory, address)
+                return transport
+        transport, _ = await loop.create_connection(factory, host, port)
         return transport
+
+
+def _local_path(directory: str, host: str, port: int) -> str:
+    return os.path.join(directory, f"{host}:{port}.socket")
 
 
 async def bind_addresses(

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any, Final, cast
 
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.socket_path import socket_address
 from barnabas.broker.store import socket_protocol
 from barnabas.broker.store.metadata_store import (
     Op,
@@ -17,7 +18,6 @@ from barnabas.broker.store.metadata_store import (
     StoreUnavailable,
     Watch,
 )
-from barnabas.broker.store.socket_path import socket_address
 from barnabas.broker.store.socket_protocol import FormatError
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import FrameReader

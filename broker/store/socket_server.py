@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.socket_path import bind
 from barnabas.broker.store import socket_protocol
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore
 from barnabas.broker.store.metadata_store import (
@@ -22,7 +23,6 @@ from barnabas.broker.store.metadata_store import (
     StoreUnavailable,
     WatchHandle,
 )
-from barnabas.broker.store.socket_path import bind
 from barnabas.broker.store.socket_protocol import FormatError
 from barnabas.broker.store.tree import Tree
 from barnabas.protocol.errors import ProtocolError

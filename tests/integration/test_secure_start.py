@@ -197,6 +197,8 @@ def test_brokers_of_a_cluster_trust_each_other_alone(cli: Cli, tmp_path: Path) -
         (row,) = cli.at(f"localhost:{port}").json("topics", "describe", "orders", *admin)
         assert sorted(row["isr"]) == [1, 2, 3]
         shown = dict(texts_of(process.pid))
+        # A Unix socket knows no certificates.
+        assert [each.name for each in tmp_path.glob("*.socket")] == ["metadata.socket"]
     finally:
         process.terminate()
         _, errors = process.communicate(timeout=DEADLINE)

@@ -134,6 +134,12 @@ def consume(servers: str, topic: str, count: int) -> list[bytes]:
     return values
 
 
+def unix_connections(directory: Path) -> int:
+    """Return the accepted connections at the Unix sockets of brokers."""
+    name = rf" 0001 03 +\d+ {re.escape(str(directory))}/127\.0\.0\.1:\d+\.socket$"
+    return len(re.findall(name, Path("/proc/net/unix").read_text(), re.M))
+
+
 def test_cluster_up_keeps_its_data_over_a_restart(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     with running(*UP, *data) as parent:
@@ -141,12 +147,14 @@ def test_cluster_up_keeps_its_data_over_a_restart(tmp_path: Path) -> None:
         metadata = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=DEADLINE)
         assert sorted(metadata.brokers) == [1, 2, 3]
         produce(servers, "kept", b"1")
+        # Of the controller to the others, at least.
+        assert unix_connections(tmp_path) >= 2
         children = parent.children()
         assert len(children) == 3
         parent.process.send_signal(signal.SIGINT)
         assert parent.ends() == 0
         assert not any(map(alive, children))
-        assert not (tmp_path / "metadata.socket").exists()
+        assert list(tmp_path.glob("*.socket")) == []
     with running(*UP, *data) as parent:
         assert consume(parent.serves(), "kept", 1) == [b"1"]
         parent.process.terminate()

@@ -129,6 +129,9 @@ class MemoryServer:
     async def serve(self) -> None:
         self.serving = True
 
+    def announce(self, host: str, port: int) -> None:
+        """Do nothing: there are no sockets here."""
+
     def pause(self) -> None:
         """Do nothing: there is no backlog here, the broker holds all connections."""
 

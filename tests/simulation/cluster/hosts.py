@@ -194,6 +194,9 @@ class HostServer:
     async def serve(self) -> None:
         self.serving = True
 
+    def announce(self, host: str, port: int) -> None:
+        """Do nothing: brokers of one host talk over the network too."""
+
     def pause(self) -> None:
         """Do nothing: there is no backlog here, the broker holds all connections."""
 

@@ -4,11 +4,13 @@ import asyncio
 import errno
 import os
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from barnabas.broker.server.network import TcpNetwork, TcpServer
+from barnabas.broker.socket_path import socket_address
 
 LOOPBACK = (socket.AF_INET, "127.0.0.1")
 WITHOUT_ADDRESS = (socket.AF_INET, "192.0.2.1")
@@ -58,3 +60,64 @@ async def test_listener_fails_if_another_process_has_one_of_its_addresses(
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
             await listen(monkeypatch, LOOPBACK, (socket.AF_INET, "127.0.0.2"), port=port)
+
+
+class Peer(asyncio.BufferedProtocol):
+    """A side of a connection, which tells the family of its socket."""
+
+    def __init__(self, families: "asyncio.Queue[int]") -> None:
+        self._families = families
+
+    def connection_made(self, transport: Any) -> None:
+        self._families.put_nowait(transport.get_extra_info("socket").family)
+        transport.close()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return bytearray(max(sizehint, 1))
+
+
+async def met(network: TcpNetwork, port: int, families: "asyncio.Queue[int]") -> list[int]:
+    """Connect as another broker does; return the families of both sockets."""
+    await network.connect(lambda: Peer(families), "127.0.0.1", port)
+    async with asyncio.timeout(10):
+        return [await families.get(), await families.get()]
+
+
+@pytest.mark.parametrize("depth", [1, 40], ids=["short", "longer than an address"])
+async def test_brokers_of_a_host_meet_at_unix_sockets_and_over_tcp_without_them(
+    tmp_path: Path, depth: int
+) -> None:
+    directory = tmp_path.joinpath(*["deep"] * depth)
+    directory.mkdir(parents=True)
+    network = TcpNetwork(backlog=5, send_buffer=-1, receive_buffer=-1, local=str(directory))
+    families: asyncio.Queue[int] = asyncio.Queue()
+    server = await network.listen(lambda: Peer(families), "127.0.0.1", 0)
+    server.announce("127.0.0.1", server.port)
+    await server.serve()
+    path = directory / f"127.0.0.1:{server.port}.socket"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert await met(network, server.port, families) == [socket.AF_UNIX] * 2
+    # A file of a broker that was killed, and no file.
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as dead, socket_address(str(path)) as address:
+        dead.bind(address)
+    assert await met(network, server.port, families) == [socket.AF_INET] * 2
+    path.unlink()
+    assert await met(network, server.port, families) == [socket.AF_INET] * 2
+    server.close()
+    again = await network.listen(lambda: Peer(families), "127.0.0.1", 0)
+    again.announce("127.0.0.1", again.port)
+    again.close()
+    assert list(directory.iterdir()) == []
+
+
+async def test_listener_without_room_for_its_unix_socket_serves_over_tcp(tmp_path: Path) -> None:
+    network = TcpNetwork(backlog=5, send_buffer=-1, receive_buffer=-1, local=str(tmp_path))
+    families: asyncio.Queue[int] = asyncio.Queue()
+    server = await network.listen(lambda: Peer(families), "127.0.0.1", 0)
+    (tmp_path / f"127.0.0.1:{server.port}.socket").write_text("a file")
+    server.announce("127.0.0.1", server.port)
+    await server.serve()
+    assert await met(network, server.port, families) == [socket.AF_INET] * 2
+    server.close()
+    assert (tmp_path / f"127.0.0.1:{server.port}.socket").read_text()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barnabas.pipeline.jobs.reading import JobFile
     from barnabas.pipeline.monitor.progress import Monitor, Progress
 
-_EXTRA: Final = ("pyspark", "pyarrow", "numpy", "pydantic", "yaml")
+_EXTRA: Final = ("pyspark", "pyarrow", "numpy", "yaml")
 _CONNECT_TIMEOUT: Final = 30.0
 _LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
 

@@ -90,45 +90,29 @@ def _most_dispensable(
     )
 
 
-def parse_plan(text: str) -> Plan:
+def parse_plan(text: str | bytes) -> Plan:
     """Parse a plan; raises ValueError with a message of one line."""
+    from pydantic import ValidationError
+
+    from barnabas.client.plan_file import PlanFile
+    from barnabas.config.faults import first_fault
+
     try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"the plan is not JSON: {error}") from None
-    if not isinstance(value, dict) or not isinstance(value.get("partitions"), list):
-        raise ValueError('the plan has no list of "partitions"')
-    if value.get("version", 1) != 1:
-        raise ValueError(f"the plan has version {value['version']!r}; only 1 is known")
+        found = PlanFile.model_validate_json(text)
+    except ValidationError as error:
+        raise ValueError(f"not a plan: {first_fault(error)}") from None
     plan: Plan = {}
-    for row in value["partitions"]:
-        partition, replicas = _row(row)
+    for index, row in enumerate(found.partitions):
+        partition = TopicPartition(row.topic, row.partition)
         if partition in plan:
-            raise ValueError(f"the plan names {partition[0]}-{partition[1]} more than once")
-        plan[partition] = replicas
-    if not plan:
-        raise ValueError("the plan names no partition")
+            name = f"partition {row.partition} of {row.topic!r}"
+            raise ValueError(f"not a plan: partitions[{index}]: {name} comes more than once")
+        plan[partition] = tuple(row.replicas)
     return plan
 
 
-def _row(row: Any) -> tuple[TopicPartition, tuple[int, ...]]:
-    fields = row if isinstance(row, dict) else {}
-    topic, index, replicas = fields.get("topic"), fields.get("partition"), fields.get("replicas")
-    if not (isinstance(topic, str) and type(index) is int and isinstance(replicas, list)):
-        raise ValueError(f"not a topic, a partition and its replicas: {json.dumps(row)}")
-    if index < 0 or not replicas or len(set(map(str, replicas))) != len(replicas):
-        raise ValueError(f"{topic}-{index} needs different broker ids: {json.dumps(replicas)}")
-    if not all(type(each) is int and 0 <= each < 1 << 31 for each in replicas):
-        raise ValueError(
-            f"{topic}-{index} needs broker ids that are numbers: {json.dumps(replicas)}"
-        )
-    if any(each != "any" for each in fields.get("log_dirs") or ()):
-        raise ValueError(f'{topic}-{index}: log_dirs other than "any" cannot be chosen here')
-    return TopicPartition(topic, index), tuple(replicas)
-
-
-def plan_text(plan: Mapping[TopicPartition, Iterable[int]]) -> str:
-    """Return a plan as one line of JSON, in the format of Kafka's tool."""
+def plan_rows(plan: Mapping[TopicPartition, Iterable[int]]) -> dict[str, Any]:
+    """Return a plan as JSON values, in the format of Kafka's tool."""
     rows = [
         {
             "topic": topic,
@@ -138,7 +122,12 @@ def plan_text(plan: Mapping[TopicPartition, Iterable[int]]) -> str:
         }
         for (topic, index), replicas in sorted(plan.items())
     ]
-    return json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))
+    return {"version": 1, "partitions": rows}
+
+
+def plan_text(plan: Mapping[TopicPartition, Iterable[int]]) -> str:
+    """Return a plan as one line of JSON, in the format of Kafka's tool."""
+    return json.dumps(plan_rows(plan), separators=(",", ":"))
 
 
 class Throttle(NamedTuple):

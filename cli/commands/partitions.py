@@ -17,7 +17,7 @@ from barnabas.cli.partition_arguments import (
 )
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
-from barnabas.client.reassignment_plan import Plan, parse_plan, plan_text
+from barnabas.client.reassignment_plan import Plan, parse_plan, plan_rows, plan_text
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -34,7 +34,7 @@ def _read(_context: click.Context, _parameter: click.Parameter, path: Path | Non
     if path is None:
         return None
     try:
-        return parse_plan(path.read_text(encoding="utf-8"))
+        return parse_plan(path.read_bytes())
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -101,7 +101,10 @@ def plan(
     found = target.run(work)
     if not found:
         raise click.ClickException(f"all these partitions have {factor} replicas already")
-    click.echo(plan_text(found))
+    if target.as_json:
+        target.answer(plan_rows(found), indent=None)
+    else:
+        click.echo(plan_text(found))
 
 
 @partitions.command()

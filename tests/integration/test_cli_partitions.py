@@ -190,7 +190,7 @@ def test_partitions_reports_an_impossible_request_in_one_line(cli: Cli, tmp_path
     assert b"UNKNOWN_TOPIC_OR_PARTITION" in refused("partitions", "reassign", unknown)
     assert b"no such broker: 9" in refused("partitions", "plan", "still", "--brokers", "9")
     (tmp_path / "bad").write_text("{")
-    assert b"not JSON" in refused("partitions", "verify", str(tmp_path / "bad"))
+    assert b"not a plan: Invalid JSON" in refused("partitions", "verify", str(tmp_path / "bad"))
     assert b"--all" in refused("partitions", "cancel")
     assert b"--all" in refused("partitions", "elect")
     assert cli.json("partitions", "cancel", "--all") == []

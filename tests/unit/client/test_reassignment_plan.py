@@ -1,6 +1,7 @@
 """Reassignment plans in the JSON format of Kafka's tool, and their throttles."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -36,26 +37,81 @@ def test_plan_of_kafkas_tool_is_parsed() -> None:
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
-        ("{", "not JSON"),
-        ("[]", 'no list of "partitions"'),
-        (text(row(), version=2), "version 2"),
-        (text(), "names no partition"),
-        (text(row(), row(replicas=[3])), "t-0 more than once"),
-        (text({"topic": "t"}), "not a topic, a partition and its replicas"),
-        (text(row(partition="0")), "not a topic, a partition and its replicas"),
-        (text(row(partition=True)), "not a topic, a partition and its replicas"),
-        (text(row(replicas=[])), "t-0 needs different broker ids"),
-        (text(row(replicas=[1, 1])), "t-0 needs different broker ids"),
-        (text(row(partition=-1)), "t--1 needs different broker ids"),
-        (text(row(replicas=[1, "2"])), "t-0 needs broker ids that are numbers"),
-        (text(row(replicas=[1 << 31])), "t-0 needs broker ids that are numbers"),
-        (text(row(replicas=[-1])), "t-0 needs broker ids that are numbers"),
-        (text(row(log_dirs=["/data", "any"])), "log_dirs"),
+        ("{", "Invalid JSON: EOF while parsing an object at line 1 column 1"),
+        ("[" * 100_000, "Invalid JSON: recursion limit exceeded at line 1 column 202"),
+        ("[]", "Input should be an object"),
+        ("{}", "partitions: Field required"),
+        (text(row(), version=2), "version: Input should be 1, not 2"),
+        (text(), "partitions: List should have at least 1 item after validation, not 0"),
+        (
+            text(row(), row(replicas=[3])),
+            "partitions[1]: partition 0 of 't' comes more than once",
+        ),
+        (text({"topic": "t"}), "partitions[0].partition: Field required"),
+        (
+            text(row(partition="0")),
+            "partitions[0].partition: Input should be a valid integer, not '0'",
+        ),
+        (
+            text(row(), row(partition=True)),
+            "partitions[1].partition: Input should be a valid integer, not True",
+        ),
+        (
+            text(row(partition=-1)),
+            "partitions[0].partition: Input should be greater than or equal to 0, not -1",
+        ),
+        (
+            text(row(replicas=[])),
+            "partitions[0].replicas: List should have at least 1 item after validation, not 0",
+        ),
+        (
+            text(row(replicas=[1, 1])),
+            "partitions[0].replicas: a broker cannot have two replicas, not [1, 1]",
+        ),
+        (
+            text(row(replicas=[1, "2"])),
+            "partitions[0].replicas[1]: Input should be a valid integer, not '2'",
+        ),
+        (
+            text(row(replicas=[1 << 31])),
+            "partitions[0].replicas[0]: Input should be less than 2147483648, not 2147483648",
+        ),
+        (
+            text(row(log_dirs=["/data", "any"])),
+            "partitions[0].log_dirs[0]: only \"any\" is possible here, not '/data'",
+        ),
     ],
 )
-def test_invalid_plan_is_refused_with_a_reason(plan: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+def test_invalid_plan_is_refused_with_a_place_and_a_reason(plan: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^not a plan: {re.escape(reason)}$"):
         parse_plan(plan)
+
+
+KEYS = ("version", "partitions", "topic", "partition", "replicas", "log_dirs")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner),
+)
+ROWS = st.fixed_dictionaries(
+    {"topic": st.text() | VALUES, "partition": st.integers(-1, 9) | VALUES},
+    optional={"replicas": st.lists(st.integers(-1, 9)) | VALUES, "log_dirs": VALUES},
+)
+FILES = st.fixed_dictionaries(
+    {"partitions": st.lists(ROWS | VALUES)}, optional={"version": st.just(1) | VALUES}
+)
+
+
+@given((FILES | VALUES).map(json.dumps) | st.text() | st.binary())
+def test_any_file_is_a_plan_or_refused_in_one_line(file: str | bytes) -> None:
+    try:
+        plan = parse_plan(file)
+    except ValueError as error:
+        told = str(error)
+    else:
+        assert parse_plan(plan_text(plan)) == plan
+        return
+    assert told.startswith("not a plan: ")
+    assert told.splitlines() == [told]
 
 
 PLANS = st.dictionaries(

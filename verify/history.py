@@ -35,8 +35,9 @@ purpose, as a network may. `id` is the transactional id, null for a producer wit
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, Literal, NamedTuple
 
+EventType = Literal["invoke", "ok", "fail", "info"]
 INVOKE: Final = "invoke"
 OK: Final = "ok"
 FAIL: Final = "fail"
@@ -58,7 +59,7 @@ class Event(NamedTuple):
     op: int
     proc: str
     f: str
-    type: str
+    type: EventType
     value: dict[str, Any]
     err: str | None = None
 
@@ -98,7 +99,7 @@ class History:
         """Write that the result of an operation is unknown."""
         self._write(op, *self._open.pop(op), INFO, {}, err)
 
-    def note(self, proc: str, f: str, type_: str, value: dict[str, Any]) -> None:
+    def note(self, proc: str, f: str, type_: EventType, value: dict[str, Any]) -> None:
         """Write an observation, which changed nothing."""
         self._write(self._number(), proc, f, type_, value, None)
 
@@ -111,7 +112,7 @@ class History:
         return self._next_op
 
     def _write(
-        self, op: int, proc: str, f: str, type_: str, value: dict[str, Any], err: str | None
+        self, op: int, proc: str, f: str, type_: EventType, value: dict[str, Any], err: str | None
     ) -> None:
         self.counts[f, type_] += 1
         line = Event(self.now(), op, proc, f, type_, value, err)._asdict()
@@ -122,10 +123,15 @@ class History:
 
 def read_history(lines: IO[str]) -> Iterator[Event]:
     """Yield the events of a file without an incomplete last line; raises CorruptHistory."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from barnabas.config.faults import first_fault
+
+    event = TypeAdapter(Event).validate_json
     for number, line in enumerate(lines, 1):
         if not line.endswith("\n"):
             return
         try:
-            yield Event(**json.loads(line))
-        except (TypeError, ValueError) as error:
-            raise CorruptHistory(f"line {number} is not an event: {error}") from error
+            yield event(line)
+        except ValidationError as error:
+            raise CorruptHistory(f"line {number} is not an event: {first_fault(error)}") from error

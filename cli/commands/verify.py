@@ -186,7 +186,8 @@ async def _run(
 @click.option("-J", "--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 def check(file: Path, as_json_: bool) -> None:
     """Check a history that was written with --history."""
-    with file.open() as lines:
+    # A byte that is not UTF-8 is told with the number of its line, not by the file.
+    with file.open(encoding="utf-8", errors="surrogateescape") as lines:
         verdict = judge(read_history(lines))
     _finish(Target("", 0.0, as_json_), verdict, {})
 

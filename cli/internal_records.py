@@ -1,10 +1,10 @@
 """The records of `__consumer_offsets` and `__transaction_state` as JSON objects."""
 
-import json
 from typing import Any, Final
 
 import click
 
+from barnabas.cli import answers
 from barnabas.cli.json_records import place_of
 from barnabas.client.consumer import Message
 from barnabas.client.groups.protocol import read_assignment, read_subscription
@@ -39,7 +39,7 @@ def to_json(message: Message) -> bytes:
         row["error"] = str(error)
     else:
         row |= {"kind": "unknown"} if record is None else _fields(record)
-    return json.dumps(row).encode() + b"\n"
+    return answers.to_json("consume", row, indent=None).encode() + b"\n"
 
 
 def _fields(record: OffsetRecord | GroupRecord | TransactionRecord) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _member(member: MemberMetadata, protocol_type: str) -> dict[str, Any]:
         "session_timeout_ms": member.session_timeout,
     }
     if protocol_type != "consumer":
-        return fields
+        return {**fields, "topics": None, "assigned": None}
     assigned = read_assignment(member.assignment)
     return {
         **fields,

@@ -2,14 +2,22 @@
 
 Bytes that are not UTF-8 are in base64: in `key_base64` or `value_base64` in place of `key` or
 `value`, and in an object {"base64": ...} in place of the text of a header.
+
+Imported only for these lines, because pydantic takes a tenth of a second.
 """
 
 import base64
-import json
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pydantic import ValidationError
+from pydantic_core import to_json as dump
+
+from barnabas.cli.answers.records import Encoded, GivenRecord
 from barnabas.client.consumer import Message
+from barnabas.config.faults import first_fault
 from barnabas.protocol.records.record import Headers
+
+_read: Final = GivenRecord.model_validate_json
 
 
 class JsonRecord(NamedTuple):
@@ -28,12 +36,12 @@ def place_of(message: Message) -> dict[str, Any]:
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
-        "timestamp": message.timestamp,
+        "timestamp_ms": message.timestamp,
     }
 
 
 def to_json(message: Message) -> bytes:
-    """Return a record as a line."""
+    """Return a record as a line, as the model Record has it, but in a fraction of its time."""
     row = place_of(message)
     for name, data in (("key", message.key), ("value", message.value)):
         try:
@@ -42,7 +50,7 @@ def to_json(message: Message) -> bytes:
             row[f"{name}_base64"] = base64.b64encode(data or b"").decode()
     if message.headers:
         row["headers"] = [[name, _header_text(data)] for name, data in message.headers]
-    return json.dumps(row).encode() + b"\n"
+    return dump(row) + b"\n"
 
 
 def _header_text(data: bytes | None) -> Any:
@@ -53,52 +61,30 @@ def _header_text(data: bytes | None) -> Any:
 
 
 def from_json(line: bytes) -> JsonRecord:
-    """Parse a line; fields that are not about the record's content are ignored. Raises
-    ValueError."""
-    row = json.loads(line)
-    if not isinstance(row, dict):
-        raise ValueError("it is not an object")
-    headers = row.get("headers", [])
-    if not isinstance(headers, list) or not all(map(_is_header, headers)):
-        raise ValueError("headers are a list of [name, value]")
-    partition, timestamp = row.get("partition"), row.get("timestamp")
-    for name, number in (("partition", partition), ("timestamp", timestamp)):
-        if number is not None and type(number) is not int:
-            raise ValueError(f"{name} is not a number")
+    """Parse a line; raises ValueError with a text of one line."""
+    try:
+        given = _read(line)
+    except ValidationError as error:
+        raise ValueError(first_fault(error)) from None
     return JsonRecord(
-        _field(row, "key"),
-        _field(row, "value"),
-        tuple((name, _header_bytes(value)) for name, value in headers),
-        partition,
-        timestamp,
+        _bytes("key_base64", given.key, given.key_base64),
+        _bytes("value_base64", given.value, given.value_base64),
+        tuple((name, _header_bytes(value)) for name, value in given.headers),
+        given.partition,
+        given.timestamp_ms,
     )
 
 
-def _field(row: dict[str, Any], name: str) -> bytes | None:
-    text, encoded = row.get(name), row.get(f"{name}_base64")
-    if encoded is not None:
-        return _decoded(f"{name}_base64", encoded)
-    if text is not None and not isinstance(text, str):
-        raise ValueError(f"{name} is no text")
-    return None if text is None else text.encode()
-
-
-def _is_header(item: Any) -> bool:
-    return isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)
-
-
-def _header_bytes(value: Any) -> bytes | None:
-    if isinstance(value, dict) and value.keys() == {"base64"}:
-        return _decoded("base64", value["base64"])
-    if value is not None and not isinstance(value, str):
-        raise ValueError("the value of a header is no text")
+def _header_bytes(value: str | Encoded | None) -> bytes | None:
+    if isinstance(value, Encoded):
+        return _bytes("base64", None, value.base64)
     return None if value is None else value.encode()
 
 
-def _decoded(name: str, text: Any) -> bytes:
-    if not isinstance(text, str):
-        raise ValueError(f"{name} is no text")
+def _bytes(name: str, text: str | None, encoded: str | None) -> bytes | None:
+    if encoded is None:
+        return None if text is None else text.encode()
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(encoded, validate=True)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

@@ -3,13 +3,15 @@
 Pydantic costs a tenth of a second: this package is imported only for `--json` and `schema`.
 """
 
+from functools import cache
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from barnabas.cli.answers import topics
+from barnabas.cli.answers import records, topics
+from barnabas.config.faults import first_fault
 
-ANSWERS: Final[dict[str, Any]] = {**topics.ANSWERS}
+ANSWERS: Final[dict[str, Any]] = {**topics.ANSWERS, **records.ANSWERS}
 """The type of each command's answer, by the command's name without `barnabas`.
 
 A command that prints one object a line has the type of a line.
@@ -17,15 +19,25 @@ A command that prints one object a line has the type of a line.
 
 
 def to_json(command: str, answer: Any, *, indent: int | None = 2) -> str:
-    """Return the answer of a command as JSON; raises ValidationError if it is not of its type."""
+    """Return the answer of a command as JSON; raises TypeError if it is not of its type."""
     if command not in ANSWERS:  # TODO: goes once every command has a type
         import json
 
         return json.dumps(answer, indent=indent)
-    adapter: TypeAdapter[Any] = TypeAdapter(ANSWERS[command])
-    return adapter.dump_json(adapter.validate_python(answer), indent=indent).decode()
+    adapter = _adapter(command)
+    try:
+        valid = adapter.validate_python(answer)
+    except ValidationError as error:
+        text = f"the answer of {command} is not as its schema says: {first_fault(error)}"
+        raise TypeError(text) from error
+    return adapter.dump_json(valid, indent=indent).decode()
 
 
 def schema_of(command: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a command's answer."""
-    return TypeAdapter(ANSWERS[command]).json_schema(mode="serialization")
+    return _adapter(command).json_schema(mode="serialization")
+
+
+@cache
+def _adapter(command: str) -> TypeAdapter[Any]:
+    return TypeAdapter(ANSWERS[command])

@@ -12,7 +12,6 @@ from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
 from barnabas.cli.help import Command
-from barnabas.cli.json_records import to_json
 from barnabas.cli.quantities import TIMES, parse_time
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
@@ -133,7 +132,11 @@ def _renderer(
     render = compile_format(
         template, null=b"NULL" if null else b"", for_terminal=sys.stdout.isatty()
     )
-    return to_json if as_json else render
+    if not as_json:
+        return render
+    from barnabas.cli.json_records import to_json
+
+    return to_json
 
 
 async def _print(

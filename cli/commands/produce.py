@@ -16,7 +16,6 @@ from barnabas.cli import arguments, names
 from barnabas.cli.arguments import parse_pairs, unescape
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.cli.help import Command
-from barnabas.cli.json_records import from_json
 from barnabas.cli.source import read_chunks, split_records
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -199,6 +198,8 @@ def _by_record(producer: Producer, lines: _Lines, tally: "_Tally") -> Send:
 
 
 def _by_object(producer: Producer, lines: _Lines, tally: "_Tally", same_partitions: bool) -> Send:
+    from barnabas.cli.json_records import from_json
+
     number = 0
 
     async def send(some: Sequence[bytes]) -> None:

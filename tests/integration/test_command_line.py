@@ -178,7 +178,7 @@ def test_lines_with_keys_headers_and_nulls_come_back(cli: Cli, tmp_path: Path) -
         "topic": "kcat",
         "partition": 0,
         "offset": 3,
-        "timestamp": 42,
+        "timestamp_ms": 42,
         "key": "null",
         "value": None,
         "headers": [["a", "1"], ["b", ""]],

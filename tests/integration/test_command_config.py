@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from barnabas.cli.main import cli
+from tests.support.command_tree import COMMANDS, options
 
 TLS_HANDSHAKE = 0x16
 ASKS_NO_BROKER: Final = {
@@ -42,29 +43,16 @@ MORE: Final = {
 PLAN: Final = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}'
 
 
-def leaves(command: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            assert child is not None
-            yield from leaves(child, *path, name)
-    if not isinstance(command, click.Group) or command.invoke_without_command:
-        yield " ".join(path), command
-
-
-def options(command: click.Command) -> set[str]:
-    return {option for parameter in command.params for option in parameter.opts}
-
-
-COMMANDS = {
-    path: command for path, command in leaves(cli) if "--bootstrap-server" in options(command)
+CLIENTS = {
+    words: command
+    for words, (command, _) in COMMANDS.items()
+    if "--bootstrap-server" in options(command)
 }
 
 
 def test_every_command_takes_the_option() -> None:
-    assert len(COMMANDS) > 40
-    lacking = {path for path, each in COMMANDS.items() if "--command-config" not in options(each)}
+    assert len(CLIENTS) > 40
+    lacking = {path for path, each in CLIENTS.items() if "--command-config" not in options(each)}
     assert lacking == set()
 
 
@@ -124,9 +112,9 @@ def arguments(path: str, command: click.Command, directory: Path) -> Sequence[st
     return [*found, *MORE.get(path, "").split(), *yes]
 
 
-@pytest.mark.parametrize("path", sorted(COMMANDS.keys() - ASKS_NO_BROKER.keys()))
+@pytest.mark.parametrize("path", sorted(CLIENTS.keys() - ASKS_NO_BROKER.keys()))
 def test_a_command_connects_as_its_file_says(path: str, peer: Peer, tmp_path: Path) -> None:
-    command = COMMANDS[path]
+    command = CLIENTS[path]
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\n")
     given = arguments(path, command, tmp_path)

@@ -8,10 +8,30 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from barnabas.cli.answers import records, topics
+from barnabas.cli.answers import (
+    benchmark,
+    cluster,
+    configs,
+    dump_log,
+    groups,
+    log_dirs,
+    profile,
+    records,
+    topics,
+)
 from barnabas.config.faults import first_fault
 
-ANSWERS: Final[dict[str, Any]] = {**topics.ANSWERS, **records.ANSWERS}
+ANSWERS: Final[dict[str, Any]] = {
+    **topics.ANSWERS,
+    **groups.ANSWERS,
+    **cluster.ANSWERS,
+    **configs.ANSWERS,
+    **log_dirs.ANSWERS,
+    **profile.ANSWERS,
+    **records.ANSWERS,
+    **dump_log.ANSWERS,
+    **benchmark.ANSWERS,
+}
 """The type of each command's answer, by the command's name without `barnabas`.
 
 A command that prints one object a line has the type of a line.

@@ -122,10 +122,7 @@ async def _info(cluster: "Cluster") -> dict[str, Any]:
     return {
         "cluster_id": described.cluster_id,
         "controller": described.controller_id if described.controller_id >= 0 else None,
-        "brokers": [
-            {key: row[key] for key in ("broker", "address", "rack") if row[key] is not None}
-            for row in rows
-        ],
+        "brokers": [{key: row[key] for key in ("broker", "address", "rack")} for row in rows],
         "features": dict(sorted(features.items())),
         "topics": len(topics),
         "partitions": sum(len(topic.leaders) for topic in topics),

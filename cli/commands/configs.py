@@ -81,12 +81,12 @@ def describe(
             for key, value in sorted(stored.read(kind, name).items())
         ]
     else:
-        columns += ["read-only", *(["type", "meaning"] if verbose else [])]
+        columns += ["read_only", *(["type", "meaning"] if verbose else [])]
         found = target.administer(
             lambda admin: admin.describe_configs(_KINDS[kind], name, documented=verbose)
         )
         rows = [
-            {column: value for column, value in _row(entry).items() if column in columns}
+            _row(entry)
             for entry in sorted(found, key=lambda entry: entry.name)
             if everything or entry.config_source != _DEFAULT
         ]
@@ -103,7 +103,7 @@ def _row(entry: DescribeConfigsResourceResult) -> dict[str, Any]:
         "key": entry.name,
         "value": "(hidden)" if entry.is_sensitive else entry.value,
         "source": _SOURCES.get(entry.config_source, "unknown"),
-        "read-only": entry.read_only,
+        "read_only": entry.read_only,
         "type": _TYPES.get(entry.config_type),
         "meaning": entry.documentation,
     }

@@ -1,6 +1,5 @@
 """`barnabas dump-log`: the contents of log files, read without a broker."""
 
-import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,14 +33,12 @@ def dump_log(paths: tuple[Path, ...], records: bool, as_json: bool) -> None:
 
     If a file is damaged, shows its readable part; the exit code is 1.
     """
+    tell_row = _json_teller() if as_json else _tell
     damaged = False
     for path in _files(paths):
         try:
             for row in _READERS[path.suffix](path, records):
-                if as_json:
-                    click.echo(json.dumps({"file": path.name, **row}))
-                else:
-                    tell(_line(row))
+                tell_row(path, row)
         except (ProtocolError, CorruptSnapshotError, CorruptTxnIndexError) as error:
             click.echo(f"{path}: {error}", err=True)
             damaged = True
@@ -60,8 +57,17 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
             raise click.UsageError(f"{path.name}: only files ending in {kinds} can be shown")
 
 
-def _line(row: Row) -> str:
-    return " ".join(f"{key}={value}" for key, value in row.items())
+def _tell(_: Path, row: Row) -> None:
+    tell(" ".join(f"{key}={value}" for key, value in row.items()))
+
+
+def _json_teller() -> Callable[[Path, Row], None]:
+    """Return the function that prints a row of a file as JSON."""
+    from barnabas.cli.answers import to_json
+
+    return lambda path, row: click.echo(
+        to_json("dump-log", {"file": path.name, **row}, indent=None)
+    )
 
 
 def _base_offset(path: Path) -> int:
@@ -81,9 +87,9 @@ def _batches(path: Path, records: bool) -> Iterator[Row]:
             "last_offset": header.last_offset,
             "count": header.record_count,
             "position": pos,
-            "size": header.size,
+            "size_bytes": header.size,
             "leader_epoch": header.partition_leader_epoch,
-            "timestamp": header.max_timestamp,
+            "timestamp_ms": header.max_timestamp,
             "timestamp_type": ("create", "append")[header.timestamp_type],
             "compression": Compression(header.compression).name.lower(),
             "producer_id": header.producer_id,
@@ -108,7 +114,7 @@ def _batches(path: Path, records: bool) -> Iterator[Row]:
             for record in iter_records(data, pos, header):
                 yield {
                     "offset": record.offset,
-                    "timestamp": record.timestamp,
+                    "timestamp_ms": record.timestamp,
                     "key": _text(record.key),
                     "value": _text(record.value),
                     "headers": [[name, _text(value)] for name, value in record.headers],
@@ -139,7 +145,7 @@ def _offset_index(path: Path, _: bool) -> Iterator[Row]:
 def _time_index(path: Path, _: bool) -> Iterator[Row]:
     base = _base_offset(path)
     for timestamp, relative in _entries(_TIME_ENTRY, path):
-        yield {"timestamp": timestamp, "offset": base + relative}
+        yield {"timestamp_ms": timestamp, "offset": base + relative}
 
 
 def _txn_index(path: Path, _: bool) -> Iterator[Row]:
@@ -155,7 +161,7 @@ def _snapshot(path: Path, _: bool) -> Iterator[Row]:
             "last_sequence": entry.last_sequence,
             "last_offset": entry.last_offset,
             "coordinator_epoch": entry.coordinator_epoch,
-            "last_timestamp": entry.last_timestamp,
+            "last_timestamp_ms": entry.last_timestamp,
             "current_txn_first_offset": entry.current_txn_first_offset,
         }
 

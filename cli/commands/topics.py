@@ -87,12 +87,12 @@ def describe(target: Target, name: str | None, **wanted: bool) -> None:
 
 
 def _describe(target: Target, name: str) -> None:
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+    async def work(cluster: Cluster) -> dict[str, Any]:
         topic = await cluster.topic(name)
         wanted = [TopicPartition(name, p) for p, leader in topic.leaders.items() if leader >= 0]
         first = await find_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
         last = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
-        return [
+        rows = [
             {
                 "partition": p.partition_index,
                 "leader": p.leader_id,
@@ -105,9 +105,14 @@ def _describe(target: Target, name: str) -> None:
             for p in sorted(topic.description.partitions, key=lambda p: p.partition_index)
             if (key := (name, p.partition_index))
         ]
+        return {"topic": name, "id": uuid_text(topic.topic_id), "partitions": rows}
 
-    columns = ["partition", "leader", "epoch", "replicas", "isr", "start", "end"]
-    target.show(columns, target.run(work), title=name)
+    described = target.run(work)
+    if target.as_json:
+        target.show_one(described)
+    else:
+        columns = ["partition", "leader", "epoch", "replicas", "isr", "start", "end"]
+        target.show(columns, described["partitions"], title=name)
 
 
 async def _find_unhealthy(
@@ -185,7 +190,8 @@ def create(
             except KafkaError as error:
                 if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise
-                target.done(f"{name} exists already.", topic=name, created=False)
+                text = f"{name} exists already."
+                target.done(text, topic=name, created=False, id=None, partitions=None)
                 continue
             target.done(
                 f"Created {name} with {row.num_partitions} partition(s).",

@@ -283,7 +283,7 @@ def test_secure_brokers_let_users_in_with_their_rights_alone(
     assert outcome(alice | {"sasl.password": "wrong"}, "orders") == "_AUTHENTICATION"
     assert outcome(alice | {"security.protocol": "SSL"}, "orders") != ""
     described = barnabas("topics", "describe", "orders", "--json")
-    assert all(sorted(row["isr"]) == [1, 2, 3] for row in json.loads(described))
+    assert all(sorted(row["isr"]) == [1, 2, 3] for row in json.loads(described)["partitions"])
     # Nothing is open, the nodes in ZooKeeper included.
     read = "import urllib.request as r; print(r.urlopen('http://localhost:9404/metrics').read().decode())"
     for service in SECURE:

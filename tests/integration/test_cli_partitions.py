@@ -43,6 +43,11 @@ def topic_with(cli: Cli, name: str, tmp_path: Path, *replicas: list[int]) -> Non
     cli("produce", name, "-p", "0", stdin=RECORDS)
 
 
+def described(cli: Cli, topic: str) -> list[dict[str, Any]]:
+    partitions: list[dict[str, Any]] = cli.json("topics", "describe", topic)["partitions"]
+    return partitions
+
+
 def throttles(cli: Cli, kind: str, name: str) -> dict[str, str]:
     rows = cli.json("configs", "describe", kind, name)
     return {
@@ -58,14 +63,14 @@ def test_replicas_move_and_come_back_with_every_record(cli: Cli, tmp_path: Path)
     there = plan(tmp_path / "there", "moved", [3], [3, 1])
     rows = cli.json("partitions", "reassign", there, "--wait", "--rollback", back)
     assert [(row["state"], row["replicas"]) for row in rows] == [("done", [3]), ("done", [3, 1])]
-    shown = cli.json("topics", "describe", "moved")
+    shown = described(cli, "moved")
     assert [(row["leader"], set(row["isr"]), row["end"]) for row in shown] == [
         (3, {3}, 2000),
         (3, {3, 1}, 0),
     ]
     assert cli("consume", "moved", "-p", "0", "-o", "beginning", "-e") == RECORDS
     cli("partitions", "reassign", back, "--wait")
-    assert [row["replicas"] for row in cli.json("topics", "describe", "moved")] == [[1], [2]]
+    assert [row["replicas"] for row in described(cli, "moved")] == [[1], [2]]
     assert cli("consume", "moved", "-p", "0", "-o", "beginning", "-e") == RECORDS
     assert cli.json("partitions", "list") == []
 
@@ -97,20 +102,20 @@ def test_throttled_move_is_delayed_and_removes_its_throttle(cli: Cli, tmp_path: 
     assert throttles(cli, "topic", "slow") != {}
     cli("partitions", "reassign", there, "--throttle", "100MB", "--wait")
     assert throttles(cli, "topic", "slow") == throttles(cli, "broker", "1") == {}
-    assert cli.json("topics", "describe", "slow")[0]["replicas"] == [2]
+    assert described(cli, "slow")[0]["replicas"] == [2]
 
 
 def test_leaders_go_back_to_the_first_replica(cluster: Cluster, cli: Cli, tmp_path: Path) -> None:
     topic_with(cli, "led", tmp_path, [1, 2], [2, 1])
     cli("partitions", "reassign", plan(tmp_path / "turned", "led", [2, 1], [2, 1]), "--wait")
-    assert [row["leader"] for row in cli.json("topics", "describe", "led")] == [1, 2]
+    assert [row["leader"] for row in described(cli, "led")] == [1, 2]
     cluster.wait_until_in_sync()
     rows = cli.json("partitions", "elect", "led")
     assert [row["result"] for row in rows] == [
         "elected",
         "the partition has the wanted leader already",
     ]
-    assert [row["leader"] for row in cli.json("topics", "describe", "led")] == [2, 2]
+    assert [row["leader"] for row in described(cli, "led")] == [2, 2]
     cli("partitions", "elect", "--all")
 
 
@@ -120,7 +125,7 @@ def test_a_plan_for_other_brokers_keeps_the_number_of_replicas(cli: Cli) -> None
     assert {tuple(sorted(row["replicas"])) for row in planned["partitions"]} == {(2, 3)}
     assert len(planned["partitions"]) == 4
     current = json.loads(cli("partitions", "plan", "planned", "--current"))
-    shown = cli.json("topics", "describe", "planned")
+    shown = described(cli, "planned")
     assert [row["replicas"] for row in current["partitions"]] == [row["replicas"] for row in shown]
 
 
@@ -131,7 +136,7 @@ def test_replication_factor_is_raised_and_lowered(cli: Cli, tmp_path: Path) -> N
     def changed(factor: str) -> list[dict[str, Any]]:
         file.write_bytes(cli("partitions", "plan", "grown", "--replication-factor", factor))
         cli("partitions", "reassign", str(file), "--wait")
-        rows: list[dict[str, Any]] = cli.json("topics", "describe", "grown")
+        rows = described(cli, "grown")
         assert [row["leader"] for row in rows] == [2, 3]
         return rows
 

@@ -90,7 +90,7 @@ def test_no_screen_cuts_a_name(cli: Cli, names: None, tmp_path: Path) -> None:  
         (("brokers", "describe", "0"), [cli.servers]),
         (("cluster", "info"), [cli.servers, "transaction.version"]),
         (("cluster", "health"), ["The cluster is healthy."]),
-        (("benchmark", "produce", "b" * 70, "-n", "100"), ["records/s"]),
+        (("benchmark", "produce", "b" * 70, "-n", "100"), ["records_per_s"]),
     ):
         screen = on_a_terminal(cli.servers, *command)
         for name in shown:

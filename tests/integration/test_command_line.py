@@ -40,7 +40,7 @@ def test_topics(cli: Cli) -> None:
         b"2\t0\t0\t0\t0\t0\t0",
     ]
     cli("topics", "delete-records", "books", "-p", "1", "-o", "2")
-    assert cli.json("topics", "describe", "books")[1]["start"] == 2
+    assert cli.json("topics", "describe", "books")["partitions"][1]["start"] == 2
     assert b"retention.ms\t2000\ttopic" in cli("configs", "describe", "topic", "books")
     cli("topics", "delete", "books", "--yes")
     assert b"books" not in cli("topics", "list")
@@ -88,7 +88,7 @@ def test_ranges_and_times(cli: Cli) -> None:
     code, _, errors = cli.run("consume", "ranges", "-o", "yesterday")
     assert (code, b"2026-11-22" in errors) == (2, True)
     cli("topics", "delete-records", "ranges", "--before", f"@{between}")
-    starts = [row["start"] for row in cli.json("topics", "describe", "ranges")]
+    starts = [row["start"] for row in cli.json("topics", "describe", "ranges")["partitions"]]
     assert starts == [4, 0]
 
 
@@ -140,7 +140,7 @@ def test_configs_with_their_meaning_and_without_overrides(cli: Cli) -> None:
     }
     assert types["ssl.keystore.password"] == "password"
     assert types["listeners"] == "list"
-    assert "meaning" not in cli.json("configs", "describe", "topic", "explained")[0]
+    assert cli.json("configs", "describe", "topic", "explained")[0]["meaning"] is None
     told = cli("configs", "describe", "group", "plain")
     assert told == b"Nothing is overridden for group plain; --all shows the defaults.\n"
     assert cli.json("configs", "describe", "group", "plain") == []
@@ -227,7 +227,7 @@ def test_groups(cli: Cli) -> None:
 def test_benchmark_measures_and_cleans_up(cli: Cli) -> None:
     produced, consumed = cli.json("benchmark", "produce", "speed", "-n", "2000", "-s", "100")
     assert (produced["records"], consumed["records"]) == (2000, 2000)
-    assert produced["p50 ms"] <= produced["p99 ms"]
+    assert produced["p50_ms"] <= produced["p99_ms"]
     assert b"speed" not in cli("topics", "list")
 
 
@@ -238,8 +238,8 @@ def test_benchmark_eos_copies_each_record_once(cli: Cli, registered: bool) -> No
     how += ["--pre-registration"] * registered
     produced, _ = cli.json("benchmark", "produce", source, "-n", "900", "-s", "100", "--keep", *how)
     assert produced["transactions"] > 0
-    assert produced["commit p50 ms"] <= produced["commit p99 ms"]
-    (row,) = cli.json(
+    assert produced["commit_p50_ms"] <= produced["commit_p99_ms"]
+    row = cli.json(
         "benchmark",
         "eos",
         *("--input-topic", source, "--output-topic", sink, "-n", "900"),

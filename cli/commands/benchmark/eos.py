@@ -17,20 +17,6 @@ from barnabas.client.group import GroupMember
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.protocol.topic_partition import TopicPartition
 
-_COLUMNS = [
-    "phase",
-    "records",
-    "seconds",
-    "records/s",
-    "MB/s",
-    "transactions",
-    "transactions/s",
-    "p50 ms",
-    "p99 ms",
-    "requests/transaction",
-    "retries",
-]
-
 
 @click.command(cls=Command)
 @click.option("--input-topic", required=True, help="Consume from this topic.")
@@ -81,7 +67,7 @@ def eos(
     read = ConsumerProperties.parse(consumer_config, consumer_props)
     write = ProducerProperties.parse(producer_config, producer_props)
 
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+    async def work(cluster: Cluster) -> dict[str, Any]:
         consumer = Consumer(cluster, read.settings(poll_timeout / 1000))
         producer = TransactionalProducer(
             cluster,
@@ -109,9 +95,9 @@ def eos(
                         await copy.transaction(part)
                         advance(copy.records)
                         await copy.pace(throughput)
-            return [copy.figures()]
+            return copy.figures()
 
-    target.show(_COLUMNS, target.run(work))
+    target.show_one(target.run(work))
 
 
 class _Copy:
@@ -179,7 +165,7 @@ class _Copy:
             await asyncio.sleep(max(0.0, ahead))
 
     def figures(self) -> dict[str, Any]:
-        """Return the row of figures."""
+        """Return the figures by name."""
         seconds = max(self._last - self._began, 1e-9)
         count = len(self._commits)
         requests = self._cluster.requests - self._requests - self._polls
@@ -187,8 +173,8 @@ class _Copy:
             **rates("eos", self.records, self._size, seconds),
             **percentiles(self._commits),
             "transactions": count,
-            "transactions/s": round(count / seconds, 1),
-            "requests/transaction": round(requests / count, 2) if count else None,
+            "transactions_per_s": round(count / seconds, 1),
+            "requests_per_transaction": round(requests / count, 2) if count else None,
             "retries": self._producer.retries,
         }
 

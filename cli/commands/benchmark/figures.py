@@ -9,8 +9,8 @@ def rates(phase: str, records: int, size: int, seconds: float) -> dict[str, Any]
         "phase": phase,
         "records": records,
         "seconds": round(seconds, 3),
-        "records/s": round(records / seconds),
-        "MB/s": round(size / seconds / 1e6, 1),
+        "records_per_s": round(records / seconds),
+        "mb_per_s": round(size / seconds / 1e6, 1),
     }
 
 
@@ -18,7 +18,7 @@ def percentiles(latencies: list[float]) -> dict[str, float]:
     """Return p50 and p99 in ms of latencies in s."""
     ordered = sorted(latencies)
     return {
-        f"p{percent} ms": round(ordered[len(ordered) * percent // 100] * 1000, 2)
+        f"p{percent}_ms": round(ordered[len(ordered) * percent // 100] * 1000, 2)
         for percent in (50, 99)
         if ordered
     }

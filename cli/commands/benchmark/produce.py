@@ -21,7 +21,7 @@ from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.topic_partition import TopicPartition
 
 _CODECS = {codec.name.lower(): codec for codec in Compression}
-_COLUMNS = ["phase", "records", "seconds", "records/s", "MB/s", "p50 ms", "p99 ms"]
+_COLUMNS = ["phase", "records", "seconds", "records_per_s", "mb_per_s", "p50_ms", "p99_ms"]
 
 
 @click.command(cls=Command)
@@ -98,7 +98,7 @@ def produce(
 
     columns = _COLUMNS
     if transactional_id is not None:
-        columns = [*columns, "transactions", "commit p50 ms", "commit p99 ms"]
+        columns = [*columns, "transactions", "commit_p50_ms", "commit_p99_ms"]
     target.show(columns, target.run(work))
 
 
@@ -139,7 +139,7 @@ class _Commits:
     def figures(self) -> dict[str, Any]:
         """Return the number of transactions and the percentiles of the commit latency."""
         latencies = {
-            f"commit {name}": value for name, value in percentiles(self._latencies).items()
+            f"commit_{name}": value for name, value in percentiles(self._latencies).items()
         }
         return {"transactions": len(self._latencies), **latencies}
 

@@ -1,0 +1,66 @@
+"""The JSON answers of `barnabas cluster` and `barnabas brokers`."""
+
+from typing import Any, Final, Literal
+
+from barnabas.cli.answers.model import Answer
+
+
+class BrokerAddress(Answer):
+    """The address of a live broker."""
+
+    broker: int
+    address: str
+    """HOST:PORT."""
+    rack: str | None
+
+
+class Broker(BrokerAddress):
+    """A live broker."""
+
+    controller: bool
+    """Whether it is the active controller."""
+    leaders: int
+    """The number of partitions that it leads."""
+    replicas: int
+    """The number of replicas that are assigned to it."""
+
+
+class DescribedBroker(Broker):
+    """A live broker with its log directories."""
+
+    log_dirs: list[str]
+    offline_log_dirs: list[str]
+    bytes: int
+    """The size of all replicas on it."""
+
+
+class ClusterInfo(Answer):
+    """A cluster; the numbers do not count internal topics."""
+
+    cluster_id: str
+    controller: int | None
+    """The broker id of the active controller."""
+    brokers: list[BrokerAddress]
+    features: dict[str, int]
+    """The finalized level of each feature by its name, such as transaction.version (KIP-584)."""
+    topics: int
+    partitions: int
+    groups: int
+
+
+class Problem(Answer):
+    """A problem of a cluster."""
+
+    check: Literal["controller", "leaders", "isr", "brokers", "directories", "transactions"]
+    """The check that has found it."""
+    where: str
+    """TOPIC-PARTITION, `broker ID` or `cluster`."""
+    problem: str
+
+
+ANSWERS: Final[dict[str, Any]] = {
+    "cluster info": ClusterInfo,
+    "cluster health": list[Problem],
+    "brokers list": list[Broker],
+    "brokers describe": DescribedBroker,
+}

@@ -1,0 +1,116 @@
+"""The JSON answers of `barnabas groups`."""
+
+from typing import Any, Final, Literal
+
+from barnabas.cli.answers.model import Answer
+
+
+class Group(Answer):
+    """A group of the cluster."""
+
+    group: str
+    state: str
+    """Kafka's name of the state, such as Stable."""
+    type: str
+    """Kafka's name of the protocol of groups, such as classic; empty if the broker is too old."""
+    protocol: str
+    """The protocol type, such as consumer; empty for offsets without members."""
+
+
+class Coordinator(Answer):
+    """The broker that coordinates a group."""
+
+    broker: int
+    address: str
+    """HOST:PORT."""
+
+
+class Member(Answer):
+    """A member of a group."""
+
+    member: str
+    """Its group.instance.id, or its member id."""
+    client_id: str
+    host: str
+    assigned: list[str]
+    """TOPIC:PARTITION of each partition that it reads."""
+
+
+class GroupPartition(Answer):
+    """A partition that has a committed offset or a reader; what is null is unknown."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    """The committed offset."""
+    end: int | None
+    """The offset of the next record."""
+    lag: int | None
+    """The difference of `end` and `offset`, as Kafka's tools show it."""
+    to_read: int | None
+    """Records that a read_committed consumer of the group will still be given."""
+    held_back: int | None
+    """Records behind the last stable offset."""
+    exact: bool | None
+    """Whether `to_read` and `held_back` are exact, and no lower bounds."""
+    held_back_by: str | None
+    """The transactional id of the oldest transaction that holds records back."""
+    producer_id: int | None
+    """The producer id of that transaction."""
+    member: str | None
+    """The member that reads the partition."""
+    host: str | None
+
+
+class DescribedGroup(Answer):
+    """A group with its members and its partitions; the counts are sums over the partitions."""
+
+    group: str
+    state: str
+    """Kafka's name of the state, such as Stable."""
+    coordinator: Coordinator
+    assignor: str | None
+    lag: int
+    """The sum of the differences of offsets, as Kafka's tools show it."""
+    to_read: int | None
+    """Records that read_committed consumers of the group will still be given."""
+    held_back: int | None
+    """Records behind last stable offsets."""
+    exact: bool
+    """Whether `to_read` and `held_back` are exact, and no lower bounds."""
+    members: list[Member]
+    partitions: list[GroupPartition]
+
+
+class ResetOffset(Answer):
+    """A committed offset that was reset, or would be without --dry-run."""
+
+    topic: str
+    partition: int
+    was: int | None
+    """The offset before; null if there was none."""
+    offset: int
+
+
+class DeletedGroup(Answer):
+    """A group that was deleted."""
+
+    group: str
+    deleted: Literal[True]
+
+
+class DeletedOffsets(Answer):
+    """A group whose committed offsets for a topic were deleted."""
+
+    group: str
+    deleted: int
+    """The number of offsets."""
+
+
+ANSWERS: Final[dict[str, Any]] = {
+    "groups list": list[Group],
+    "groups describe": DescribedGroup | list[DescribedGroup],
+    "groups reset-offsets": list[ResetOffset],
+    "groups delete": DeletedGroup,
+    "groups delete-offsets": DeletedOffsets,
+}

@@ -1,0 +1,43 @@
+"""The JSON answers of `barnabas profile`."""
+
+from typing import Any, Final, Literal
+
+from barnabas.cli.answers.model import Answer
+
+
+class Profile(Answer):
+    """A profile of the user."""
+
+    profile: str
+    bootstrap_servers: list[str]
+    """HOST:PORT of each."""
+    security_protocol: str
+    """Kafka's security.protocol, such as SASL_SSL."""
+    in_use: bool
+
+
+class NamedProfile(Answer):
+    """A profile that was created."""
+
+    profile: str
+
+
+class UsedProfile(Answer):
+    """The profile that is in use from now on."""
+
+    profile: str | None
+    """Null with --none."""
+
+
+class DeletedProfile(NamedProfile):
+    """A profile that was deleted."""
+
+    deleted: Literal[True]
+
+
+ANSWERS: Final[dict[str, Any]] = {
+    "profile create": NamedProfile,
+    "profile use": UsedProfile,
+    "profile list": list[Profile],
+    "profile delete": DeletedProfile,
+}

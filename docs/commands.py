@@ -20,6 +20,17 @@ The exit code is 0 after success, 1 after a failure that is told in one line, 2 
 {UNHEALTHY} if a check has found a problem, 130 after Ctrl-C, and 141 if the reader of the output
 has closed the pipe. `BARNABAS_TRACEBACK=1` shows the traceback of a failure.
 """
+_JSON = """
+## JSON answers
+
+With `--json` a command prints its answer for programs: an object for one thing, a list for several.
+A command that goes on, and one that changes several things, prints an object a line.
+
+`barnabas schema` lists these commands. `barnabas schema groups describe` prints the JSON Schema of
+an answer, with the meaning of its fields; an answer that differs from its schema is not printed.
+Names of fields have small letters, digits and `_`. A number that has a unit has it in its name,
+such as `age_ms`; a time is in milliseconds since 1970.
+"""
 
 
 def commands() -> str:
@@ -33,7 +44,7 @@ def commands() -> str:
                 for path, command, _ in tree
                 if path.count(" ") == 1
             ),
-            "",
+            _JSON,
             "## Options for a cluster",
             "",
             "The commands that ask a cluster take these options.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from barnabas.cli.tables import cell, lines_of, print_rows, tell
+from barnabas.cli.tables import cell, for_people, lines_of, print_rows, tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
@@ -74,10 +74,11 @@ class Target:
         self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, title: str = ""
     ) -> None:
         """Print rows as JSON, as a table or cards on a terminal, or as tab-separated lines."""
-        rows = list(rows)
         if self.as_json:
-            self.answer(rows)
-        elif sys.stdout.isatty():
+            self.answer(list(rows))
+            return
+        columns, rows = for_people(columns, list(rows))
+        if sys.stdout.isatty():
             print_rows(columns, rows, title)
         else:
             click.echo("\t".join(columns))
@@ -89,7 +90,9 @@ class Target:
         """Print one thing: a JSON object, or a line for each field, or for each item of a list."""
         if self.as_json:
             self.answer(row)
-        elif sys.stdout.isatty():
+            return
+        _, (row,) = for_people(row, [row])
+        if sys.stdout.isatty():
             print_rows(list(row), [row], title)
         else:
             for name, text in lines_of(row):

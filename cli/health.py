@@ -106,6 +106,6 @@ async def _held_back(cluster: Cluster) -> list[Problem]:
             f"back; see `barnabas transactions why {each.topic}:{each.partition}`",
         )
         for each in await TransactionAdmin(cluster).open_in(held)
-        if now_ms - each.last_timestamp > HELD_BACK_MS
+        if now_ms - each.last_timestamp_ms > HELD_BACK_MS
         and each.start_offset <= held[each.topic_partition][0]
     ]

@@ -2,7 +2,7 @@
 
 import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _DURATIONS: Final = {
@@ -65,6 +65,18 @@ def parse_duration(text: str) -> int:
 def parse_size(text: str) -> int:
     """Return the bytes of a size such as `512MB`, `512MiB` or `1.5G`. Raises ValueError."""
     return _scaled(text, _SIZES, "a size such as 512MB or 1GiB")
+
+
+def time_text(at_ms: int) -> str:
+    """Return milliseconds since 1970 as a date and a time in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+
+
+def duration_text(duration_ms: int) -> str:
+    """Return a duration in seconds, from two minutes on in hours, minutes and seconds."""
+    if abs(duration_ms) < 2 * _DURATIONS["m"]:
+        return f"{duration_ms / 1000:.1f} s"
+    return str(timedelta(seconds=duration_ms // 1000))
 
 
 def kafka_value(key: str, value: str) -> str:

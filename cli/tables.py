@@ -11,11 +11,15 @@ from typing import Any, Final
 
 import click
 
+from barnabas.cli.quantities import duration_text, time_text
+
 _CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Control characters of ASCII and Latin-1, ends of lines, and changes of the writing direction."""
 _SENTENCES: Final = frozenset({"event", "meaning", "problem", "result", "why"})
 """The columns with sentences; those with names are never folded."""
 _GAP: Final = 2
+_TIMES: Final = ("at_ms", "timestamp_ms")
+"""The ends of names of times in ms since 1970; other names that end with `_ms` are durations."""
 
 
 def escape(text: str) -> str:
@@ -47,6 +51,31 @@ def lines_of(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield from ((name, cell(item)) for item in value)
         else:
             yield name, cell(value)
+
+
+def for_people(
+    columns: Iterable[str], rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return columns and rows of a JSON answer with times as dates and with units of durations.
+
+    The names lose the unit then: `expires_at_ms` is `expires`. A fraction of ms stays as it is.
+    """
+    shown: dict[str, list[Any]] = {}
+    for column in columns:
+        values = [row.get(column) for row in rows]
+        if column.endswith("_ms") and all(isinstance(each, int | None) for each in values):
+            text = _time if column.endswith(_TIMES) else duration_text
+            values = [None if each is None else text(each) for each in values]
+            column = column.removesuffix("_ms").removesuffix("_at")
+        shown[column] = values
+    return list(shown), [
+        dict(zip(shown, row, strict=True)) for row in zip(*shown.values(), strict=True)
+    ]
+
+
+def _time(at_ms: int) -> str | None:
+    # Kafka's timestamp of a record without one is -1.
+    return time_text(at_ms) if at_ms >= 0 else None
 
 
 def print_card(row: Mapping[str, Any]) -> None:

@@ -48,7 +48,7 @@ class TransactionListing(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition; the timestamp in ms is that of its last record."""
+    """A transaction that is open in a partition; the timestamp is that of its last record."""
 
     topic: str
     partition: int
@@ -56,7 +56,7 @@ class OpenTransaction(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int
     start_offset: int
-    last_timestamp: int
+    last_timestamp_ms: int
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -373,7 +373,7 @@ class TransactionAdmin:
         old = [
             each
             for each in await self.open_in(partitions)
-            if now_ms - each.last_timestamp > older_than_ms
+            if now_ms - each.last_timestamp_ms > older_than_ms
         ]
         ids = await self.transactional_ids({each.producer_id for each in old})
         inside = {id: await self._partitions_of(id) for id in set(ids.values())}

@@ -9,15 +9,21 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from barnabas.cli.answers import (
+    acls,
     benchmark,
     cluster,
     configs,
     dump_log,
     groups,
     log_dirs,
+    partitions,
     profile,
+    quotas,
     records,
+    tokens,
     topics,
+    transactions,
+    users,
 )
 from barnabas.config.faults import first_fault
 
@@ -31,6 +37,12 @@ ANSWERS: Final[dict[str, Any]] = {
     **records.ANSWERS,
     **dump_log.ANSWERS,
     **benchmark.ANSWERS,
+    **partitions.ANSWERS,
+    **transactions.ANSWERS,
+    **acls.ANSWERS,
+    **quotas.ANSWERS,
+    **users.ANSWERS,
+    **tokens.ANSWERS,
 }
 """The type of each command's answer, by the command's name without `barnabas`.
 

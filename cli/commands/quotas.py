@@ -16,7 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _TYPES: Final = {"user": "user", "client": "client-id", "ip": "ip"}
 """The types of entities, by the options that name them."""
 _DEFAULT: Final = "<default>"
-_COLUMNS: Final = [*_TYPES.values(), "quota", "value"]
+_COLUMNS: Final = ["user", "client_id", "ip", "quota", "value"]
 _QUOTAS: Final = {
     "producer_byte_rate": "bytes a second of Produce requests",
     "consumer_byte_rate": "bytes a second of Fetch responses",
@@ -70,10 +70,17 @@ def _rows(found: Iterable[tuple[Entity, dict[str, float]]]) -> list[dict[str, An
     """Return a row for each quota; numbers without a fraction are integers."""
     rows: list[dict[str, Any]] = []
     for entity, values in found:
-        names = {kind: _DEFAULT if name is None else name for kind, name in entity.items()}
         for key, value in values.items():
-            rows.append(names | {"quota": key, "value": int(value) if value % 1 == 0 else value})
+            number = int(value) if value % 1 == 0 else value
+            rows.append(_fields(entity) | {"quota": key, "value": number})
     return sorted(rows, key=lambda row: [row.get(column, "") for column in _COLUMNS[:-1]])
+
+
+def _fields(entity: Entity) -> dict[str, str]:
+    """Return an entity as fields of JSON, whose names have no dashes."""
+    return {
+        kind.replace("-", "_"): _DEFAULT if name is None else name for kind, name in entity.items()
+    }
 
 
 def _name(entity: Entity) -> str:
@@ -116,7 +123,7 @@ def set_quotas(target: Target, entity: Entity, pairs: tuple[str, ...]) -> None:
     _named(entity)
     changes = {key: _number(key, value) for key, value in parse_configs(pairs).items()}
     target.administer(lambda admin: admin.alter_client_quotas(entity, changes))
-    target.done(f"Set quotas of {_name(entity)}.", entity=entity, set=changes)
+    target.done(f"Set quotas of {_name(entity)}.", entity=_fields(entity), set=changes)
 
 
 def _number(key: str, text: str) -> float:
@@ -153,4 +160,4 @@ def remove(target: Target, entity: Entity, keys: tuple[str, ...], yes: bool) -> 
         changes = dict.fromkeys(removed, None)
         target.administer(lambda admin: admin.alter_client_quotas(entity, changes))
     text = f"Removed {', '.join(removed)} of {_name(entity)}." if removed else "Nothing to remove."
-    target.done(text, entity=entity, removed=removed)
+    target.done(text, entity=_fields(entity), removed=removed)

@@ -3,7 +3,6 @@
 import os
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +10,21 @@ import click
 
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
+from barnabas.cli.quantities import time_text
 from barnabas.client.cluster import Cluster
 from barnabas.client.user_admin import UserAdmin
 from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl.credentials import DelegationToken
 
-_COLUMNS: Final = ["id", "owner", "requester", "renewers", "issued", "expires", "max"]
+_COLUMNS: Final = [
+    "id",
+    "owner",
+    "requester",
+    "renewers",
+    "issued_at_ms",
+    "expires_at_ms",
+    "latest_end_at_ms",
+]
 _HOUR_MS: Final = 3_600_000
 _id = click.argument("token_id", metavar="ID")
 
@@ -36,19 +44,15 @@ def _principal(text: str) -> Principal:
     return Principal.parse(text)
 
 
-def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
 def _row(token: DelegationToken) -> dict[str, Any]:
     return {
         "id": token.id,
         "owner": str(token.owner),
         "requester": str(token.requester),
         "renewers": [str(each) for each in token.renewers],
-        "issued": _time(token.issued_ms),
-        "expires": _time(token.expires_ms),
-        "max": _time(token.max_ms),
+        "issued_at_ms": token.issued_ms,
+        "expires_at_ms": token.expires_ms,
+        "latest_end_at_ms": token.max_ms,
     }
 
 
@@ -95,9 +99,9 @@ def create(
     )
     if output is not None:
         _write(output, _properties(token))
-        target.show(_COLUMNS, [_row(token)])
+        target.show_one(_row(token))
         return
-    target.show([*_COLUMNS, "hmac"], [_row(token) | {"hmac": b64encode(token.hmac).decode()}])
+    target.show_one(_row(token) | {"hmac": b64encode(token.hmac).decode()})
 
 
 def _write(path: Path, text: str) -> None:
@@ -115,7 +119,8 @@ def describe(target: Target, owners: Sequence[str]) -> None:
     """List the tokens that the user may see, without their HMACs."""
     of = [_principal(each) for each in owners] or None
     found = target.run(lambda cluster: UserAdmin(cluster).describe_tokens(of))
-    target.show(_COLUMNS, [_row(each) for each in sorted(found, key=lambda t: t.issued_ms)])
+    rows = [_row(each) for each in sorted(found, key=lambda token: token.issued_ms)]
+    target.show(_COLUMNS, rows)
 
 
 @tokens.command()
@@ -153,8 +158,9 @@ def _change_end(
         admin = UserAdmin(cluster)
         return await change(admin, await _hmac(admin, token_id), period_ms)
 
-    end = _time(target.run(work))
-    target.done(f"Token {token_id} expires at {end}.", id=token_id, expires=end)
+    end_ms = target.run(work)
+    text = f"Token {token_id} expires at {time_text(end_ms)}."
+    target.done(text, id=token_id, expires_at_ms=end_ms)
 
 
 async def _hmac(admin: UserAdmin, token_id: str) -> bytes:

@@ -1,9 +1,6 @@
 """`barnabas transactions`: list and explain open transactions; end, abort and repair them."""
 
-import json
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -18,7 +15,7 @@ from barnabas.cli.partition_arguments import (
     partitions_of,
     topic_or_partition,
 )
-from barnabas.cli.tables import tell
+from barnabas.cli.tables import for_people, tell
 from barnabas.cli.transactions.hanging import UndecidedTransaction, abort_one, repair_all
 from barnabas.cli.transactions.kept import (
     COLUMNS,
@@ -59,7 +56,7 @@ def transactions() -> None:
 @click.option(
     "--two-phase",
     is_flag=True,
-    help="Only open ones of two-phase commit, with the client that may end each; age in ms.",
+    help="Only open ones of two-phase commit, with the client that may end each.",
 )
 @cluster_options
 def list_transactions(
@@ -91,7 +88,7 @@ def list_transactions(
 @click.argument("transactional_id", shell_complete=names.transactional_ids)
 @cluster_options
 def describe(target: Target, transactional_id: str) -> None:
-    """Show a transactional id; times are in ms."""
+    """Show a transactional id."""
 
     async def work(cluster: Cluster) -> dict[str, Any]:
         admin = TransactionAdmin(cluster)
@@ -103,15 +100,14 @@ def describe(target: Target, transactional_id: str) -> None:
             "producer_id": row.producer_id,
             "epoch": row.producer_epoch,
             "state": row.transaction_state,
-            "timeout": row.transaction_timeout_ms,
-            "start": start if start >= 0 else None,
-            "age": max(_now_ms() - start, 0) if start >= 0 else None,
+            "timeout_ms": row.transaction_timeout_ms,
+            "started_at_ms": start if start >= 0 else None,
+            "age_ms": max(_now_ms() - start, 0) if start >= 0 else None,
             "partitions": [f"{t.topic}:{each}" for t in row.topics for each in t.partitions],
             "kept_by": "{}:{}".format(*client_of(row)) if row.is_kept else None,
         }
 
-    row = target.run(work)
-    target.show(list(row), [row])
+    target.show_one(target.run(work))
 
 
 @transactions.command()
@@ -128,11 +124,12 @@ def why(target: Target, named: PartitionArgument) -> None:
 
     found = target.run(work)
     if target.as_json:
-        rows = [
-            {**each._asdict(), "timeline": [event._asdict() for event in each.timeline]}
-            for each in found
-        ]
-        click.echo(json.dumps(rows, indent=2))
+        target.answer(
+            [
+                {**each._asdict(), "timeline": [event._asdict() for event in each.timeline]}
+                for each in found
+            ]
+        )
         return
     if not found:
         topic, partition = named
@@ -141,29 +138,18 @@ def why(target: Target, named: PartitionArgument) -> None:
     for each in found:
         target.show_one(_facts(each), title=f"{each.topic}:{each.partition}")
         if each.timeline:
-            target.show(["time", "event"], _timeline(each.timeline))
+            target.show(Event._fields, (event._asdict() for event in each.timeline))
         tell(f"{each.topic}:{each.partition}: {each.because}")
         if each.advice:
             tell(f"try: {each.advice}")
 
 
 def _facts(found: StuckPartition) -> dict[str, Any]:
-    units = {"age_ms": "age", "time_left_ms": "time_left"}
-    facts = {}
-    for name, value in found._asdict().items():
-        if name in ("topic", "partition", "timeline", "because", "advice"):
-            continue
-        shown = f"{value / 1000:.1f} s" if name in units and value is not None else value
-        facts[units.get(name, name).replace("_", " ")] = shown
-    return facts
-
-
-def _timeline(events: Sequence[Event]) -> list[dict[str, Any]]:
-    return [{"time": _utc(each.at_ms), "event": each.event} for each in events]
-
-
-def _utc(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    """Return what is in the card of a partition, with names as people read them."""
+    elsewhere = {"topic", "partition", "timeline", "because", "advice"}
+    shown = [name for name in found._fields if name not in elsewhere]
+    _, (facts,) = for_people(shown, [found._asdict()])
+    return {name.replace("_", " "): value for name, value in facts.items()}
 
 
 @transactions.command("find-hanging")
@@ -202,10 +188,9 @@ def find_hanging(
 
     now_ms = _now_ms()
     rows = [
-        {**each._asdict(), "minutes": (now_ms - each.last_timestamp) // _MINUTE_MS}
-        for each in target.run(work)
+        {**each._asdict(), "idle_ms": now_ms - each.last_timestamp_ms} for each in target.run(work)
     ]
-    target.show([*OpenTransaction._fields, "minutes"], rows)
+    target.show([*OpenTransaction._fields, "idle_ms"], rows)
 
 
 @transactions.command()

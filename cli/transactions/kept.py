@@ -26,7 +26,7 @@ COLUMNS: Final = (
     "client_producer_id",
     "client_epoch",
     "kept",
-    "age",
+    "age_ms",
 )
 
 

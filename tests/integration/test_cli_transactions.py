@@ -94,12 +94,13 @@ def test_pattern_without_re2_on_the_broker_names_the_extra(
 
 def test_describe(cli: Cli, servers: str, topic: str) -> None:
     transactional_id, producer = opened(servers, topic, 0, 1)
-    (row,) = cli.json("transactions", "describe", transactional_id)
+    row = cli.json("transactions", "describe", transactional_id)
     assert row["partitions"] == [f"{topic}:0", f"{topic}:1"]
     assert (row["producer_id"], row["epoch"]) == (producer.producer_id, producer.epoch)
-    assert (row["state"], row["timeout"]) == ("Ongoing", 60_000)
-    assert 0 <= row["age"] < DEADLINE * 1000
-    assert b"\tOngoing\t60000\t" in cli("transactions", "describe", transactional_id)
+    assert (row["state"], row["timeout_ms"]) == ("Ongoing", 60_000)
+    assert 0 <= row["age_ms"] < DEADLINE * 1000
+    shown = cli("transactions", "describe", transactional_id)
+    assert b"\nstate\tOngoing\ntimeout\t60.0 s\nstarted\t20" in shown
     said = refused(cli, "describe", "absent")
     assert said == "barnabas: TRANSACTIONAL_ID_NOT_FOUND: transactional id absent"
     producer.end(committed=False)

@@ -104,7 +104,7 @@ async def test_token_is_created_renewed_shown_and_expired(tmp_path: Path) -> Non
             assert code == 0, errors
             return json.loads(text)
 
-        (made,) = await rows(
+        made = await rows(
             *("create", "--renewer", "User:bob", "--max-hours", "5", *alice),
             *("--output", str(output)),
         )
@@ -116,10 +116,11 @@ async def test_token_is_created_renewed_shown_and_expired(tmp_path: Path) -> Non
             pass
         token = made["id"]
         renewed = await rows("renew", token, "--hours", "2", *bob)
-        assert renewed["expires"] < made["expires"] == made["max"]
+        assert renewed["expires_at_ms"] < made["expires_at_ms"] == made["latest_end_at_ms"]
         (shown,) = await rows("describe", "--owner", "User:alice", *bob)
-        assert shown == made | {"expires": renewed["expires"]}
-        (other,) = await rows("create", *alice)
+        assert made.pop("hmac") is None
+        assert shown == made | {"expires_at_ms": renewed["expires_at_ms"]}
+        other = await rows("create", *alice)
         assert len(other["hmac"]) == 88
         await rows("expire", token, *bob)
         assert [each["id"] for each in await rows("describe", *alice)] == [other["id"]]

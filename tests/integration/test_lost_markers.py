@@ -113,7 +113,7 @@ def test_repair_writes_the_decision_again(
             "why": f"the transaction log says {decision} for this epoch",
         }
         (planned,) = cli.json("transactions", "repair", "--dry-run")
-        row["last_timestamp"] = planned["last_timestamp"]
+        row["last_timestamp_ms"] = planned["last_timestamp_ms"]
         assert planned == {**row, "written": False}
         assert cli.json("transactions", "repair", "t:1") == []
         assert cli.json("transactions", "repair", "t") == [{**row, "written": True}]

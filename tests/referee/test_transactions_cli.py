@@ -59,7 +59,7 @@ def test_an_open_transaction_is_listed_described_and_explained(cli: Cli, topic: 
     producer.flush(DEADLINE)
     (listed,) = cli.json("transactions", "list", "-s", "Ongoing", "--pattern", transactional_id)
     assert (listed["transactional_id"], listed["coordinator"]) == (transactional_id, 1)
-    (described,) = cli.json("transactions", "describe", transactional_id)
+    described = cli.json("transactions", "describe", transactional_id)
     assert (described["state"], described["partitions"]) == ("Ongoing", [f"{topic}:1"])
     assert cli.json("transactions", "find-hanging", topic, "--max-transaction-timeout", "0") == []
     (found,) = cli.json("transactions", "why", topic)

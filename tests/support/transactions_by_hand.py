@@ -101,7 +101,7 @@ def lose_marker(data: Path, partition: str = "t-0") -> None:
 
 def wait_until_over(cli: Cli) -> None:
     def over() -> bool:
-        (row,) = cli.json("transactions", "describe", "x")
+        row = cli.json("transactions", "describe", "x")
         return str(row["state"]).startswith("Complete")
 
     until(over)

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cli.quantities import kafka_value, parse_duration, parse_size, parse_time
+from barnabas.cli.quantities import (
+    duration_text,
+    kafka_value,
+    parse_duration,
+    parse_size,
+    parse_time,
+    time_text,
+)
 
 NOW_MS = 1_764_313_200_000
 
@@ -79,3 +86,22 @@ def test_value_of_a_key_is_sent_in_its_unit(key: str, value: str, sent: str) -> 
 def test_unit_that_does_not_fit_the_key_is_refused(key: str, value: str) -> None:
     with pytest.raises(ValueError, match="is not a"):
         kafka_value(key, value)
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0.0 s"),
+        (1250, "1.2 s"),
+        (119_900, "119.9 s"),
+        (120_000, "0:02:00"),
+        (90_061_500, "1 day, 1:01:01"),
+    ],
+)
+def test_duration_is_shown_with_its_unit(duration_ms: int, text: str) -> None:
+    assert duration_text(duration_ms) == text
+
+
+def test_time_is_shown_as_it_can_be_given() -> None:
+    assert time_text(1_767_225_600_250) == "2026-01-01 00:00:00.250+00:00"
+    assert parse_time(time_text(1_767_225_600_250)) == 1_767_225_600_250

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from barnabas.cli.tables import cell, escape, print_card, print_rows
+from barnabas.cli.tables import cell, escape, for_people, print_card, print_rows
 
 NAMES = st.text("ab -_.[]/:é漢\x1b\n", min_size=1, max_size=60).map(lambda name: f"<{name}>")
 SENTENCES = st.lists(st.text("abc[]é", min_size=1, max_size=12), min_size=1, max_size=20).map(
@@ -95,3 +95,24 @@ def test_row_alone_is_a_card() -> None:
     with redirect_stdout(io.StringIO()) as out:
         print_card({"name": "a\nb"})
     assert out.getvalue() == "name  a\\nb\n"
+
+
+def test_times_and_durations_of_an_answer_are_for_people() -> None:
+    answers = [
+        {"expires_at_ms": 0, "last_timestamp_ms": 1, "age_ms": 1500, "p50_ms": 0.5, "n": 7},
+        {"expires_at_ms": None, "last_timestamp_ms": -1, "age_ms": 0, "n": 8},
+    ]
+    assert for_people(answers[0], answers) == (
+        ["expires", "last_timestamp", "age", "p50_ms", "n"],
+        [
+            {
+                "expires": "1970-01-01 00:00:00.000+00:00",
+                "last_timestamp": "1970-01-01 00:00:00.001+00:00",
+                "age": "1.5 s",
+                "p50_ms": 0.5,
+                "n": 7,
+            },
+            {"expires": None, "last_timestamp": None, "age": "0.0 s", "p50_ms": None, "n": 8},
+        ],
+    )
+    assert for_people(["age_ms", "n"], []) == (["age", "n"], [])

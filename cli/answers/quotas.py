@@ -1,0 +1,43 @@
+"""The JSON answers of `barnabas quotas`."""
+
+from typing import Any, Final
+
+from barnabas.cli.answers.model import Answer
+
+
+class Entity(Answer):
+    """The clients that a quota is for; `<default>` is all others of a kind."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+
+class Quota(Entity):
+    """A quota of an entity."""
+
+    quota: str
+    value: int | float
+    """Bytes a second, percent, or a number a second, as `barnabas quotas set --help` tells."""
+
+
+class SetQuotas(Answer):
+    """The quotas of an entity that were set."""
+
+    entity: Entity
+    set: dict[str, float]
+    """The new values, by quota."""
+
+
+class RemovedQuotas(Answer):
+    """The quotas of an entity that were removed."""
+
+    entity: Entity
+    removed: list[str]
+
+
+ANSWERS: Final[dict[str, Any]] = {
+    "quotas list": list[Quota],
+    "quotas set": SetQuotas,
+    "quotas remove": RemovedQuotas,
+}

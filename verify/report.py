@@ -32,7 +32,7 @@ def as_json(verdict: Verdict, problems: Mapping[str, int]) -> dict[str, Any]:
     """Return the verdict as JSON values."""
     return {
         "verdict": _word(verdict),
-        "run": verdict.run.about,
+        "run": _run(verdict.run.about),
         "figures": verdict.figures,
         "problems": dict(problems),
         "checks": [
@@ -45,6 +45,17 @@ def as_json(verdict: Verdict, problems: Mapping[str, int]) -> dict[str, Any]:
             for each in verdict.found
         ],
     }
+
+
+def _run(about: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the run of a history, with units in the names."""
+    if not about:
+        return None
+    units = {"timeout": "timeout_seconds", "ids_kept": "ids_kept_seconds"}
+    ends = {"from": "source", "to": "target", "group": "group"}
+    stages = [{ends[end]: name for end, name in each.items()} for each in about.get("stages", ())]
+    named = {units.get(name, name): value for name, value in about.items()}
+    return {**named, "stages": stages}
 
 
 def show(verdict: Verdict, problems: Mapping[str, int]) -> None:

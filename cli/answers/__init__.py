@@ -24,6 +24,7 @@ from barnabas.cli.answers import (
     topics,
     transactions,
     users,
+    verify,
 )
 from barnabas.config.faults import first_fault
 
@@ -43,6 +44,7 @@ ANSWERS: Final[dict[str, Any]] = {
     **quotas.ANSWERS,
     **users.ANSWERS,
     **tokens.ANSWERS,
+    **verify.ANSWERS,
 }
 """The type of each command's answer, by the command's name without `barnabas`.
 

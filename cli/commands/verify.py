@@ -1,7 +1,6 @@
 """`barnabas verify`: test the guarantees of a cluster."""
 
 import asyncio
-import json
 import signal
 import sys
 import tempfile
@@ -199,7 +198,7 @@ def _history_file(path: Path | None) -> IO[str]:
 
 def _finish(target: Target, verdict: Verdict, problems: Mapping[str, int]) -> None:
     if target.as_json:
-        click.echo(json.dumps(as_json(verdict, problems), indent=2))
+        target.answer(as_json(verdict, problems))
     else:
         show(verdict, problems)
     if verdict.is_unusable:
@@ -228,7 +227,7 @@ def replicas(directories: tuple[Path, ...], as_json_: bool) -> None:
     except (FileNotFoundError, UnreadableFile) as error:
         raise click.ClickException(str(error)) from error
     if as_json_:
-        click.echo(json.dumps(comparison_as_json(found), indent=2))
+        Target("", 0.0, as_json_).answer(comparison_as_json(found))
     else:
         show_comparison(found)
     raise click.exceptions.Exit(comparison_exit_code(found))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from barnabas.cli.commands.verify import verify
 from barnabas.cli.failures import explain
+from barnabas.cli.main import cli
 from barnabas.testing import Broker, Cluster
 from tests.support.command_line import on_a_terminal
 from tests.support.newer_producer import NewerProducer
@@ -25,7 +25,7 @@ KEYS = {
 
 
 def eos(*words: str) -> Result:
-    return CliRunner().invoke(verify, ["eos", *words])
+    return CliRunner().invoke(cli, ["verify", "eos", *words])
 
 
 @pytest.mark.parametrize("workload", ["queue", "pipeline", "hijack"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from barnabas.cli.commands.verify import verify
+from barnabas.cli.main import cli
 from barnabas.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("verify-replicas")
@@ -28,7 +28,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Cluster(KEYS, data_dir=directory) as cluster:
         for words in (["-w", "queue", "--churn"], ["-w", "compacted"]):
             where = ["-b", cluster.bootstrap_servers, "--keep", "-d", "2", "-p", "2"]
-            done = CliRunner().invoke(verify, ["eos", *where, *words])
+            done = CliRunner().invoke(cli, ["verify", "eos", *where, *words])
             assert done.exit_code == 0, done.output
     return directory
 
@@ -40,7 +40,7 @@ def brokers(stopped: Path, tmp_path: Path) -> list[Path]:
 
 
 def replicas(*directories: Path) -> Result:
-    return CliRunner().invoke(verify, ["replicas", *map(str, directories), "--json"])
+    return CliRunner().invoke(cli, ["verify", "replicas", *map(str, directories), "--json"])
 
 
 def names(directories: list[Path]) -> set[str]:

@@ -4,13 +4,13 @@ import json
 
 from click.testing import CliRunner
 
-from barnabas.cli.commands.verify import verify
+from barnabas.cli.main import cli
 from tests.referee.brokers import Address
 
 
 def judged(kafka: Address, *words: str) -> tuple[int, set[str]]:
     servers = f"{kafka.host}:{kafka.port}"
-    done = CliRunner().invoke(verify, ["eos", "-b", servers, "-d", "2", "--json", *words])
+    done = CliRunner().invoke(cli, ["verify", "eos", "-b", servers, "-d", "2", "--json", *words])
     verdict = json.loads(done.stdout)
     names = {each["name"] for check in verdict["checks"] for each in check["anomalies"]}
     assert verdict["figures"]["committed"] > 20

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cli.commands.verify import verify
+from barnabas.cli.main import cli
 from barnabas.verify.history import INVOKE, OK, CorruptHistory, Event, History, read_history
 
 WHOLE: Final = b'{"t":0.5,"op":1,"proc":"w","f":"admin","type":"info","value":{},"err":null}\n'
@@ -58,7 +58,7 @@ def test_damaged_line_is_told_with_its_number_in_one_line(
 ) -> None:
     file = tmp_path / "history"
     file.write_bytes(WHOLE + damaged + WHOLE)
-    done = CliRunner().invoke(verify, ["eos", "check", str(file)])
+    done = CliRunner().invoke(cli, ["verify", "eos", "check", str(file)])
     assert isinstance(done.exception, CorruptHistory)
     (line,) = str(done.exception).splitlines()
     assert line.startswith(f"line 2 is not an event: {reason}")

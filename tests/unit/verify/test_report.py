@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from barnabas.cli.commands.verify import verify
+from barnabas.cli.main import cli
 from barnabas.verify.judge import judge
 from barnabas.verify.report import as_json, exit_code, show
 from tests.unit.verify.histories import Cluster
@@ -39,7 +39,7 @@ def test_unusable_cluster_has_no_anomaly(
 def test_check_of_its_history_has_the_same_verdict(tmp_path: Path) -> None:
     file = tmp_path / "history"
     unused().save(file)
-    done = CliRunner().invoke(verify, ["eos", "check", str(file), "--json"])
+    done = CliRunner().invoke(cli, ["verify", "eos", "check", str(file), "--json"])
     assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (1, "unusable")
     assert "the cluster could not be used" in done.stderr
 

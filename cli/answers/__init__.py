@@ -17,6 +17,7 @@ from barnabas.cli.answers import (
     groups,
     log_dirs,
     partitions,
+    pipeline,
     profile,
     quotas,
     records,
@@ -45,6 +46,7 @@ ANSWERS: Final[dict[str, Any]] = {
     **users.ANSWERS,
     **tokens.ANSWERS,
     **verify.ANSWERS,
+    **pipeline.ANSWERS,
 }
 """The type of each command's answer, by the command's name without `barnabas`.
 

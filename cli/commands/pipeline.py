@@ -1,7 +1,6 @@
 """`barnabas pipeline`: run, check and watch jobs on Spark."""
 
 import importlib.util
-import json
 import signal
 import sys
 import threading
@@ -107,7 +106,7 @@ def run(
 
     job = file.job
     # Spark takes long to start, and would tell the same then.
-    target = Target(job.bootstrap, _CONNECT_TIMEOUT, properties=job.security)
+    target = Target(job.bootstrap, _CONNECT_TIMEOUT, as_json, job.security)
     if problems := target.run(lambda cluster: missing_topics(cluster, job)):
         raise file.failure(problems)
     monitor = Monitor(job.name, job.sink_id, time.time())
@@ -115,7 +114,7 @@ def run(
     with ExitStack() as stack:
         if http is not None:
             stack.enter_context(_page(http, monitor))
-        tell = stack.enter_context(_teller(as_json))
+        tell = stack.enter_context(_teller(target))
         stack.enter_context(_stopping(stop))
         watch = stack.enter_context(SinkWatch(job.bootstrap, job.sink_id, target.connect()))
         run_job(file, monitor, tell, stop, log_level=log_level, read_sink=watch.read)
@@ -161,11 +160,11 @@ def _page(address: str, monitor: "Monitor") -> Iterator[None]:
 
 
 @contextmanager
-def _teller(as_json: bool) -> Iterator[Callable[["Progress"], None]]:
+def _teller(target: Target) -> Iterator[Callable[["Progress"], None]]:
     """Yield the function that shows progress: in place, or as a line for each batch."""
     from barnabas.pipeline.monitor import view
 
-    if not as_json and sys.stdout.isatty():
+    if not target.as_json and sys.stdout.isatty():
         from rich.live import Live
 
         with Live(auto_refresh=False) as live:
@@ -177,7 +176,10 @@ def _teller(as_json: bool) -> Iterator[Callable[["Progress"], None]]:
         now = (progress.state, progress.batches)
         if not told or told[-1] != now:
             told[:] = [now]
-            click.echo(progress.as_json() if as_json else view.line(progress))
+            if target.as_json:
+                target.answer(progress.as_json(), indent=None)
+            else:
+                click.echo(view.line(progress))
             sys.stdout.flush()
 
     yield tell
@@ -239,7 +241,7 @@ def status(
     target = Target(job.bootstrap, timeout, as_json, job.security)
     found = target.run(lambda cluster: read_status(cluster, job, checkpoint))
     if as_json:
-        click.echo(json.dumps(found.as_json(), indent=2))
+        target.answer(found.as_json())
         return
     for name, text in show(found):
         click.echo(f"{name + ':':<14}{text}")
@@ -280,8 +282,10 @@ def recover(target: Target, sink: str, dry_run: bool, accept: bool, rewrite: boo
         )
     except SinkError as error:
         raise click.ClickException(str(error)) from error
-    as_text = "\n".join(found.lines)
-    click.echo(json.dumps(found.as_json(), indent=2) if target.as_json else as_text)
+    if target.as_json:
+        target.answer(found.as_json())
+    else:
+        click.echo("\n".join(found.lines))
     if not found.is_whole:
         raise click.exceptions.Exit(3)
 
@@ -319,7 +323,7 @@ def verify(
     target = Target(job.bootstrap, timeout, as_json, job.security)
     verdict = target.run(lambda cluster: compare(cluster, job, checkpoint, allowed))
     if as_json:
-        click.echo(json.dumps(verdict.as_json(), indent=2))
+        target.answer(verdict.as_json())
     else:
         for line in verdict.lines:
             click.echo(line)

@@ -46,7 +46,7 @@ class State(NamedTuple):
             **self._asdict(),
             "brokers": [each._asdict() for each in self.brokers],
             "driver": self.driver._asdict(),
-            "progress": json.loads(progress.as_json()),
+            "progress": progress.as_json(),
         }
         return json.dumps(data).encode() + b"\n"
 

@@ -120,7 +120,7 @@ class Verdict(NamedTuple):
         ranges = ("repeated", "missing", "foreign")
         return {
             **self._asdict(),
-            **{name: [str(each) for each in getattr(self, name)] for name in ranges},
+            **{name: [each._asdict() for each in getattr(self, name)] for name in ranges},
             "missing_records": sum(each.records for each in self.missing),
             "mismatches": [each._asdict() for each in self.mismatches],
             "problems": self.problems,

@@ -22,10 +22,11 @@ STATES: Final = (STARTING, RUNNING, STOPPED, FAILED)
 
 
 class BatchFigures(NamedTuple):
-    """The figures of a batch; times in ms, and in seconds since the epoch. None: unknown."""
+    """The figures of a batch; None: unknown."""
 
     number: int
-    ended: float
+    ended_at_seconds: float
+    """End in seconds since the epoch."""
     rows_in: int
     rows_out: int | None
     bad_rows: int
@@ -60,7 +61,7 @@ class KeptTransaction(NamedTuple):
     transactional_id: str
     producer_id: int
     epoch: int
-    seconds: float
+    age_seconds: float
     is_kept: bool
 
 
@@ -72,9 +73,17 @@ class SinkState(NamedTuple):
     problem: str | None = None
     """The reason why the cluster could not be asked."""
 
+    def as_json(self) -> dict[str, object]:
+        """Return the state for programs."""
+        return {
+            "decision": self.decision and self.decision._asdict(),
+            "open": None if self.open is None else [row._asdict() for row in self.open],
+            "problem": self.problem,
+        }
+
 
 class Progress(NamedTuple):
-    """The progress of a job at a moment."""
+    """The progress of a job at a moment, in seconds since the epoch."""
 
     job: str
     sink: str
@@ -82,7 +91,7 @@ class Progress(NamedTuple):
     error: str | None
     query: str | None
     run: str | None
-    at: float
+    at_seconds: float
     rows_in_per_s: float
     rows_out_per_s: float
     rows_in: int
@@ -93,21 +102,14 @@ class Progress(NamedTuple):
     last: BatchFigures | None
     cluster: SinkState
 
-    def as_json(self) -> str:
-        """Return the progress as one line of JSON, which `from_json` reads back."""
-        data = self._asdict()
-        data["last"] = self.last and self.last._asdict()
-        rows = self.cluster.open
-        data["cluster"] = {
-            "decision": self.cluster.decision and self.cluster.decision._asdict(),
-            "open": None if rows is None else [row._asdict() for row in rows],
-            "problem": self.cluster.problem,
-        }
-        return json.dumps(data)
+    def as_json(self) -> dict[str, object]:
+        """Return the progress for programs; `from_json` reads it back."""
+        last = self.last and self.last._asdict()
+        return {**self._asdict(), "last": last, "cluster": self.cluster.as_json()}
 
     @classmethod
     def from_json(cls, text: str) -> "Progress":
-        """Return the progress that `as_json` wrote; raises ValueError."""
+        """Return the progress in a text of JSON; raises ValueError."""
         try:
             data = json.loads(text)
             last, cluster = data["last"], data["cluster"]
@@ -158,7 +160,7 @@ class Monitor:
     def progress(self, now: float) -> Progress:
         """Return the progress at `now`, in seconds since the epoch."""
         since = now - WINDOW_SECONDS
-        recent = [each for each in self._recent if each.ended > since]
+        recent = [each for each in self._recent if each.ended_at_seconds > since]
         seconds = max(1.0, min(WINDOW_SECONDS, now - self._started))
         rows_in, rows_out, bad_rows, late_rows = self._totals
         return Progress(
@@ -207,7 +209,7 @@ def read_event(text: str, metrics: str, tasks_ended: float | None = None) -> Bat
     has_data = event.get("numInputRows", 0) > 0
     return BatchFigures(
         number=event["batchId"],
-        ended=began + total_ms / 1000,
+        ended_at_seconds=began + total_ms / 1000,
         rows_in=observed.get("rows", event.get("numInputRows", 0)) if has_data else 0,
         rows_out=None if rows_out < 0 else rows_out,
         bad_rows=observed.get("bad", 0) if has_data else 0,

@@ -30,14 +30,7 @@ class Status(NamedTuple):
 
     def as_json(self) -> dict[str, object]:
         """Return the status for programs."""
-        decision, rows = self.cluster.decision, self.cluster.open or ()
-        return {
-            **self._asdict(),
-            "cluster": {
-                "decision": decision and decision._asdict(),
-                "open": [each._asdict() for each in rows],
-            },
-        }
+        return {**self._asdict(), "cluster": self.cluster.as_json()}
 
 
 async def read_status(cluster: Cluster, job: Job, checkpoint: Checkpoint | None) -> Status:

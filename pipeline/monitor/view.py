@@ -73,7 +73,7 @@ def cluster_rows(state: SinkState) -> list[tuple[str, str]]:
     kept = [each for each in state.open if each.is_kept]
     shown.append(("open", f"{len(state.open)} transactions, {len(kept)} kept"))
     shown += [
-        ("", f"{each.transactional_id} {each.producer_id}:{each.epoch}, {each.seconds:,.0f} s")
+        ("", f"{each.transactional_id} {each.producer_id}:{each.epoch}, {each.age_seconds:,.0f} s")
         for each in kept[:_SHOWN_TRANSACTIONS]
     ]
     if len(kept) > _SHOWN_TRANSACTIONS:
@@ -83,7 +83,7 @@ def cluster_rows(state: SinkState) -> list[tuple[str, str]]:
 
 def line(progress: Progress) -> str:
     """Return the progress as one line of text, for output that is no terminal."""
-    clock = time.strftime("%H:%M:%S", time.localtime(progress.at))
+    clock = time.strftime("%H:%M:%S", time.localtime(progress.at_seconds))
     text = f"{clock} {progress.job} {progress.state}"
     if last := progress.last:
         text += (

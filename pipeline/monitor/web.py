@@ -3,6 +3,7 @@
 A job runs in threads, not on an event loop, so the page is served from a thread as well.
 """
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -37,7 +38,7 @@ def routes(read: Callable[[], Progress]) -> dict[str, Route]:
     return {
         "/": lambda: Answer(HTTPStatus.OK, "text/html; charset=utf-8", PAGE.encode()),
         "/progress": lambda: Answer(
-            HTTPStatus.OK, "application/json", read().as_json().encode() + b"\n"
+            HTTPStatus.OK, "application/json", json.dumps(read().as_json()).encode() + b"\n"
         ),
         "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, metrics_text(read())),
     }
@@ -182,7 +183,9 @@ def families(progress: Progress) -> Iterator[FamilySnapshot]:
     yield counter("batches", "Batches since the start", progress.batches)
     if last := progress.last:
         yield gauge("batch", "Number of the last batch", last.number)
-        yield gauge("batch_end_seconds", "End of the last batch, since the epoch", last.ended)
+        yield gauge(
+            "batch_end_seconds", "End of the last batch, since the epoch", last.ended_at_seconds
+        )
         yield gauge("state_rows", "Rows in the state of the query", last.state_rows)
         if last.lag is not None:
             yield gauge("lag", "Offsets that are not read yet", last.lag)
@@ -203,7 +206,7 @@ def families(progress: Progress) -> Iterator[FamilySnapshot]:
     if decision := progress.cluster.decision:
         yield gauge("decided_batch", "Batch of the sink's last decision", decision.batch)
     if (rows := progress.cluster.open) is not None:
-        kept = [each.seconds for each in rows if each.is_kept]
+        kept = [each.age_seconds for each in rows if each.is_kept]
         yield gauge("open_transactions", "Open transactions under the sink's id", len(rows))
         yield gauge("kept_transactions", "Those that are kept (KIP-939)", len(kept))
         yield gauge("kept_seconds", "Age of the oldest of these", max(kept, default=0.0))
@@ -260,7 +263,7 @@ function show(p){const last=p.last||{},d=p.cluster.decision,open=p.cluster.open|
   .forEach(([s,c])=>{const e=cell($("bar"),"span",s+" "+n(last[s+"_ms"])+" ms");
   e.style.background=c;e.style.flex=Math.max(1,last[s+"_ms"]||0)+" 1 4rem"});
   $("open").replaceChildren();open.filter(t=>t.is_kept).slice(0,20).forEach(t=>{
-  const r=$("open").insertRow();[t.transactional_id,t.producer_id+":"+t.epoch,n(t.seconds)+" s"]
+  const r=$("open").insertRow();[t.transactional_id,t.producer_id+":"+t.epoch,n(t.age_seconds)+" s"]
   .forEach(x=>cell(r,"td",x))})}
 async function tick(){try{show(await(await fetch("progress")).json())}
   catch(e){$("state").textContent=$("state").className="gone"}setTimeout(tick,1000)}

@@ -53,8 +53,8 @@ class Recovery(NamedTuple):
             "batch": None if decision is None else decision.number,
             "committed": [each.transactional_id for each in self.to_commit],
             "aborted": [each.transactional_id for each in self.to_abort],
-            "lost": [each._asdict() for each in self.lost],
-            "unknown": [each._asdict() for each in self.unknown],
+            "lost": [_row(each) for each in self.lost],
+            "unknown": [_row(each) for each in self.unknown],
             "is_whole": self.is_whole,
         }
 
@@ -92,6 +92,11 @@ class Recovery(NamedTuple):
                 "go on without these rows by --accept, or write the batch again by --rewrite"
             )
         return found
+
+
+def _row(winner: DecidedWinner) -> dict[str, object]:
+    fields = {name: getattr(winner, name)._asdict() for name in ("ongoing", "client", "first")}
+    return {**winner._asdict(), **fields}
 
 
 async def recover(

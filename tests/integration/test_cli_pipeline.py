@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ from barnabas.pipeline.monitor.sink_state import SinkWatch
 from barnabas.pipeline.sink.decisions import DecidedWinner, Decision, encode, key_of
 from barnabas.pipeline.sink.port import Identity, Place
 from barnabas.testing import Broker
-from tests.support.command_line import Cli, run
+from tests.support.answers import holds
+from tests.support.command_line import Cli
 from tests.support.waiting import until
 
 
@@ -112,6 +114,9 @@ def test_status_of_a_job_that_never_ran(cli: Cli, job: Job) -> None:
         "decision:     none",
         "open:         0 transactions, 0 kept",
     ]
+    status = holds(cli.servers, "pipeline", "status", str(job.path))
+    assert (status["batch"], status["lag"]) == (None, None)
+    assert status["cluster"] == {"decision": None, "open": [], "problem": None}
 
 
 def test_status_has_checkpoint_lag_decision_and_kept_transactions(cli: Cli, job: Job) -> None:
@@ -119,7 +124,7 @@ def test_status_has_checkpoint_lag_decision_and_kept_transactions(cli: Cli, job:
     job.write_out(0, [0, 1, 2])
     cli("produce", f"{job.name}-in", stdin=b"one\ntwo\n")
 
-    async def look() -> dict[str, object]:
+    async def look() -> Any:
         async with Cluster(cli.servers) as cluster:
             task = TransactionalProducer(cluster, f"{job.name}.b.0", two_phase=True)
             async with task as producer:
@@ -127,21 +132,19 @@ def test_status_has_checkpoint_lag_decision_and_kept_transactions(cli: Cli, job:
                 await producer.begin_transaction()
                 await producer.send(f"{job.name}-out", b"open")
                 await producer.prepare_transaction()
-                done = await asyncio.to_thread(run, *command, servers=cli.servers)
+                command = (cli.servers, "pipeline", "status", str(job.path))
+                shown = await asyncio.to_thread(holds, *command)
                 await producer.abort_transaction()
-        assert (done.returncode, done.stderr) == (0, b"")
-        shown: dict[str, object] = json.loads(done.stdout)
         return shown
 
-    command = ("pipeline", "status", str(job.path), "--json")
     status = asyncio.run(look())
     assert (status["query"], status["batch"], status["begun"]) == ("query-1", 0, 0)
     assert status["lag"] == 2
     sink = status["cluster"]
-    assert isinstance(sink, dict)
     assert (sink["decision"]["batch"], sink["decision"]["rows"]) == (0, 3)
     [kept] = sink["open"]
-    assert kept["transactional_id"] == f"{job.name}.b.0"
+    assert (kept["transactional_id"], kept["is_kept"]) == (f"{job.name}.b.0", False)
+    assert 0 <= kept["age_seconds"] < 60
 
 
 def test_the_watch_of_a_sink_follows_its_decisions(cli: Cli, job: Job) -> None:
@@ -163,7 +166,7 @@ def test_verify_finds_no_fault_in_an_output_of_each_input_record_once(cli: Cli, 
     job.read_in(5)
     job.write_out(0, [0, 1, 2])
     job.write_out(1, [3, 4])
-    verdict = cli.json("pipeline", "verify", str(job.path))
+    verdict = holds(cli.servers, "pipeline", "verify", str(job.path))
     assert (verdict["rows"], verdict["inputs"], verdict["decisions"]) == (5, 5, 2)
     assert verdict["problems"] == []
     assert b"no fault found" in cli("pipeline", "verify", str(job.path))
@@ -182,7 +185,15 @@ def test_verify_finds_gaps_repetitions_and_rows_that_differ_from_decisions(
     assert repeated == f"1 input records came more than once: {place}@1"
     assert missing == f"3 input records came never, 0 may be missing: {place}@2..3, {place}@5"
     assert transaction.endswith(f"({job.name}.a.0, batch 1) has 1 rows, 2 were decided")
-    assert cli.run("pipeline", "verify", str(job.path), "--missing", "3")[0] == 3
+    verdict = holds(cli.servers, "pipeline", "verify", str(job.path), "--missing", "3", code=3)
+    offsets = {
+        name: [(each["first"], each["last"], each["records"]) for each in verdict[name]]
+        for name in ("repeated", "missing", "foreign")
+    }
+    assert offsets == {"repeated": [(1, 1, 1)], "missing": [(2, 3, 2), (5, 5, 1)], "foreign": []}
+    (mismatch,) = verdict["mismatches"]
+    assert (mismatch["batch"], mismatch["decided"], mismatch["found"]) == (1, 2, 1)
+    assert (verdict["missing_records"], verdict["allowed_missing"]) == (3, 3)
 
 
 def test_verify_of_no_output_has_an_exit_code_of_its_own(cli: Cli, job: Job) -> None:

@@ -1,7 +1,6 @@
 """Drivers of a sink on a broker: commit, abort, recovery by command, last epochs, many tasks."""
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 
@@ -33,6 +32,7 @@ from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
 from barnabas.testing import Cluster as Brokers
+from tests.support.answers import holds
 from tests.support.command_line import Cli
 from tests.support.waiting import eventually
 
@@ -410,12 +410,12 @@ def test_recovery_by_command_carries_out_the_last_decision(servers: str, cli: Cl
             return sink.name
 
     name = asyncio.run(die())
-    dry = json.loads(cli("pipeline", "recover", name, "-b", servers, "--dry-run", "-J"))
+    dry = holds(servers, "pipeline", "recover", name, "--dry-run")
     assert [len(dry["committed"]), len(dry["aborted"])] == [2, 1]
     told = cli("pipeline", "recover", name, "-b", servers).decode()
     assert "2 of its transactions were committed" in told
     assert "1 other transactions were aborted" in told
-    again = json.loads(cli("pipeline", "recover", name, "-b", servers, "-J"))
+    again = holds(servers, "pipeline", "recover", name)
     assert [again["committed"], again["aborted"], again["is_whole"]] == [[], [], True]
 
 
@@ -449,8 +449,11 @@ def test_loss_is_answered_by_command(
     command = ("pipeline", "recover", name, "-b", servers)
     code, text, _ = cli.run(*command)
     assert (code, b"lost: " in text, b"--accept, or write" in text) == (3, True, True)
+    found = holds(servers, "pipeline", "recover", name, "--dry-run", code=3)
+    (lost,) = found["lost"]
+    assert (lost["rows"], lost["transactional_id"] in text.decode()) == (1, True)
     assert told in cli(*command, way).decode().splitlines()
-    assert json.loads(cli(*command, "-J"))["is_whole"]
+    assert holds(servers, "pipeline", "recover", name)["is_whole"]
     assert asyncio.run(repeat(name)) == rows
 
 

@@ -1,6 +1,7 @@
 """The driver of a job as a child process: restart, stop, and jobs that cannot run."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def progress_line() -> str:
     monitor = Monitor("job", "sink", 0.0)
     monitor.state = RUNNING
     monitor.add(read_event(EVENT, "metrics"))
-    return monitor.progress(1.0).as_json()
+    return json.dumps(monitor.progress(1.0).as_json())
 
 
 @pytest.fixture

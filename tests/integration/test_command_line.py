@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas import __version__
 from barnabas.broker.observability.interpreter import is_profile_guided
 from barnabas.config.topic import TopicConfig
 from barnabas.testing import Broker
@@ -394,7 +395,7 @@ def test_completion_and_version() -> None:
         assert b"_BARNABAS_COMPLETE" in run("completion", shell).stdout
     completed = run(_BARNABAS_COMPLETE="bash_complete", COMP_WORDS="barnabas top", COMP_CWORD="1")
     assert completed.stdout == b"plain,topics\n"
-    assert run("--version").stdout.startswith(b"barnabas, version 0.1")
+    assert run("--version").stdout.startswith(f"barnabas, version {__version__}\n".encode())
 
 
 def test_dump_log_reports_a_damaged_file(cli: Cli, tmp_path: Path) -> None:

@@ -84,30 +84,35 @@ def test_key_is_read_from_its_partition(cli: Cli) -> None:
 
 
 def test_internal_topics_are_decoded(cli: Cli) -> None:
-    def decoded(topic: str, kind: str) -> list[dict[str, Any]]:
+    def decoded(topic: str, kind: str, **key: str) -> list[dict[str, Any]]:
+        """Return the records of this kind and key; other tests have others on the same Kafka."""
         lines = cli("consume", topic, "--decode", "-o", "beginning", "-e").splitlines()
-        return [row for row in map(json.loads, lines) if row["kind"] == kind]
+        found = [row for row in map(json.loads, lines) if row["kind"] == kind]
+        return [row for row in found if key.items() <= row["key"].items()]
+
+    def decoded_of_group(kind: str) -> list[dict[str, Any]]:
+        return decoded("__consumer_offsets", kind, group="copies-readers")
 
     cli("topics", "create", "copies-read")
     cli("produce", "copies-read", stdin=b"a\nb\n")
     cli("consume", "copies-read", "-g", "copies-readers", "-o", "beginning", "-c", "1")
-    offset = decoded("__consumer_offsets", "offset")[-1]
+    offset = decoded_of_group("offset")[-1]
     assert offset["key"] == {"group": "copies-readers", "topic": "copies-read", "partition": 0}
     assert offset["value"]["offset"] == 1
-    groups = decoded("__consumer_offsets", "group")
+    groups = decoded_of_group("group")
     full = next(row for row in groups if row["value"] and row["value"]["members"])
     assert full["key"] == {"group": "copies-readers"}
     (member,) = full["value"]["members"]
     assert (member["topics"], member["assigned"]) == (["copies-read"], ["copies-read:0"])
     producer = NewerProducer(cli.servers, "copies-writes").init()
     producer.send("copies-read", 0, b"v")
-    rows = decoded("__transaction_state", "transaction")
+    rows = decoded("__transaction_state", "transaction", transactional_id="copies-writes")
     assert rows[-1]["key"] == {"transactional_id": "copies-writes"}
     assert rows[-1]["value"]["state"] == "Ongoing"
     assert rows[-1]["value"]["partitions"] == ["copies-read:0"]
     assert rows[-1]["value"]["producer_id"] == producer.producer_id
     producer.end(committed=False)
     cli("groups", "delete", "copies-readers", "--yes")
-    assert decoded("__consumer_offsets", "group")[-1]["value"] is None
+    assert decoded_of_group("group")[-1]["value"] is None
     code, _, errors = cli.run("consume", "copies-read", "--decode")
     assert (code, b"--decode is for __consumer_offsets" in errors) == (2, True)

@@ -82,6 +82,12 @@ class Child:
         texts = self._command.properties["listeners"].split(",")
         return [text.strip().partition("://")[2] for text in texts]
 
+    def __str__(self) -> str:
+        directories = ", ".join(log_directories(self._command.properties))
+        return (
+            f"broker {self.broker_id}:  {self.address}, process {self.pid}, data in {directories}"
+        )
+
     @property
     def pid(self) -> int | None:
         """The id of the process while it runs."""
@@ -227,7 +233,9 @@ class Supervisor:
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF)
             if await child.start():
-                self._tell(f"broker {child.broker_id} serves {child.address} again")
+                self._tell(
+                    f"broker {child.broker_id} serves {child.address} again, process {child.pid}"
+                )
 
 
 def count_cores() -> int:
@@ -336,7 +344,7 @@ async def _run(
         supervisor = Supervisor(children)
         supervisor.handle_signals()
         if await supervisor.start():
-            click.echo(_greeting([child.address for child in children], secured, notes))
+            click.echo(_greeting(children, secured, notes))
         await supervisor.run(failed)
         if failed.is_set():
             raise click.ClickException(
@@ -409,12 +417,13 @@ def _replication(replicas: int) -> dict[str, str]:
     }
 
 
-def _greeting(addresses: list[str], secured: "Secured | None", notes: Iterable[str]) -> str:
-    servers = ",".join(addresses)
+def _greeting(children: list[Child], secured: "Secured | None", notes: Iterable[str]) -> str:
+    servers = ",".join(child.address for child in children)
     option = "" if secured is None else secured.option
     return "\n".join(
         (
-            f"Barnabas serves {servers} with {len(addresses)} brokers.",
+            f"Barnabas serves {servers} with {len(children)} brokers.",
+            *(f"  {child}" for child in children),
             *notes,
             *(() if secured is None else (secured.greeting(servers),)),
             f"  produce:  echo hello | barnabas produce greetings -b {servers}{option}",

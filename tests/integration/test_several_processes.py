@@ -164,9 +164,19 @@ def test_cluster_up_keeps_its_data_over_a_restart(tmp_path: Path) -> None:
 def test_a_broker_that_dies_is_reported_and_started_again(tmp_path: Path) -> None:
     with running(*UP, "--data", str(tmp_path)) as parent:
         servers = parent.serves()
-        os.kill(parent.children()[1], signal.SIGKILL)
+        told = [
+            parent.says(rf"^  broker {each}:  (\S+), process (\d+), data in (.+)$")
+            for each in (1, 2, 3)
+        ]
+        assert [each[1] for each in told] == servers.split(",")
+        assert [int(each[2]) for each in told] == parent.children()
+        directories = [Path(each[3]) for each in told]
+        assert directories == [tmp_path, tmp_path / "broker.2", tmp_path / "broker.3"]
+        assert all((each / "meta.properties").exists() for each in directories)
+        os.kill(int(told[1][2]), signal.SIGKILL)
         assert parent.says(r"broker (\d) ended \(SIGKILL\); restart in")[1] == "2"
-        again = parent.says(r"broker 2 serves (\S+) again")[1]
+        _, again, pid = parent.says(r"broker 2 serves (\S+) again, process (\d+)").group(0, 1, 2)
+        assert int(pid) in parent.children()
         admin = AdminClient({"bootstrap.servers": again})
         until(lambda: len(admin.list_topics(timeout=DEADLINE).brokers) == 3)
         produce(servers, "after", b"1")

@@ -19,6 +19,7 @@ from barnabas.cli.settings import (
     secure_options,
     secured,
 )
+from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from barnabas.cli.health import Problem
@@ -149,7 +150,7 @@ def health(target: Target, watch: bool, wait: float | None) -> None:
     while watch:
         _show(target, problems)
         time.sleep(1)
-        problems = check()
+        problems = _or_unreachable(check)
     _show(target, problems)
     if problems:
         raise click.exceptions.Exit(UNHEALTHY)
@@ -168,6 +169,17 @@ def _patiently(check: "Callable[[], list[Problem]]", deadline: float) -> "list[P
             if late or not problems:
                 return problems
         time.sleep(_POLL_S)
+
+
+def _or_unreachable(check: "Callable[[], list[Problem]]") -> "list[Problem]":
+    """Check; a cluster that does not answer is a problem too."""
+    from barnabas.cli.failures import explain
+    from barnabas.cli.health import Problem
+
+    try:
+        return check()
+    except (KafkaError, OSError) as error:
+        return [Problem("brokers", "cluster", explain(error))]
 
 
 def _show(target: Target, problems: "list[Problem]") -> None:

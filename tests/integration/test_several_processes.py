@@ -184,6 +184,20 @@ def test_a_broker_that_dies_is_reported_and_started_again(tmp_path: Path) -> Non
         assert parent.ends() == 0
 
 
+def test_watch_of_the_health_goes_on_while_no_broker_answers(tmp_path: Path) -> None:
+    listen = ("--listen", f"127.0.0.1:{ports_in_a_row(6)}")
+    with running("cluster", "up", *listen, "--data", str(tmp_path)) as parent:
+        address, pid = parent.says(r"broker 1:  (\S+), process (\d+)").group(1, 2)
+        with running("cluster", "health", "--watch", "-b", address) as watch:
+            watch.says("The cluster is healthy")
+            os.kill(int(pid), signal.SIGKILL)
+            watch.says(f"brokers\tcluster\tcannot reach {address}")
+            watch.says("The cluster is healthy")
+            watch.process.kill()
+        parent.process.terminate()
+        assert parent.ends() == 0
+
+
 def test_brokers_end_with_their_supervisor_and_the_next_one_starts_on_their_data(
     tmp_path: Path,
 ) -> None:

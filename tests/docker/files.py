@@ -4,11 +4,13 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 
 from barnabas.cli.processes.secure import make_secure
@@ -101,6 +103,11 @@ def manifests() -> Iterator[dict[str, Any]]:
 EXTERNAL, ENSEMBLE = "external", "zookeeper-ensemble"
 """The components of the manifests."""
 CHART = ROOT / "deploy" / "helm" / "barnabas"
+needs_helm = pytest.mark.skipif(
+    # Its build takes three minutes: too much for a plain test run.
+    shutil.which("helm") is None,
+    reason="helm is not installed: go install helm.sh/helm/v3/cmd/helm@latest",
+)
 
 
 def kustomized(directory: Path, base: Path, *components: str) -> list[dict[str, Any]]:

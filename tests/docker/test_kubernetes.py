@@ -1,10 +1,22 @@
-"""The manifests against Kubernetes' own schemas, from `pip install kubernetes-validate`."""
+"""The manifests against Kubernetes' own schemas, from `pip install kubernetes-validate`.
+
+The schemas are 100 MB: too much to fetch in a plain test run.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.docker.files import ENSEMBLE, EXTERNAL, MANIFESTS, SECURE_MANIFESTS, kustomized
+from tests.docker.files import (
+    ENSEMBLE,
+    EXTERNAL,
+    MANIFESTS,
+    SECURE_MANIFESTS,
+    charted,
+    kustomized,
+    needs_helm,
+)
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
 
@@ -13,15 +25,34 @@ OLDEST = "1.28"
 NEWEST = "1.35"
 
 
+def validate(rendered: list[dict[str, Any]], version: str) -> None:
+    kubernetes = pytest.importorskip("kubernetes_validate")
+    for manifest in rendered:
+        kubernetes.validate(manifest, version, strict=True)
+
+
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("components", [(), (EXTERNAL, ENSEMBLE)], ids=["plain", "components"])
 @pytest.mark.parametrize("base", [MANIFESTS, SECURE_MANIFESTS], ids=lambda base: base.name)
 def test_manifests_match_kubernetes_schemas(
     base: Path, components: tuple[str, ...], version: str, tmp_path: Path
 ):
-    # Its schemas are 100 MB: too much to fetch in a plain test run.
-    kubernetes = pytest.importorskip("kubernetes_validate")
     rendered = kustomized(tmp_path, base, *components)
     assert len(rendered) >= 8
-    for manifest in rendered:
-        kubernetes.validate(manifest, version, strict=True)
+    validate(rendered, version)
+
+
+@needs_helm
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("external.enabled=true", "zookeeper.servers=3", "secure.secretName=files"),
+        ("networkPolicies=false", "zookeeper.connect=zk:2181", r"config.num\.partitions=3"),
+    ],
+    ids=["everything", "brokers alone"],
+)
+def test_chart_matches_kubernetes_schemas(settings: tuple[str, ...], version: str):
+    rendered = charted(*settings, release="orders")
+    assert len(rendered) >= 4
+    validate(rendered, version)

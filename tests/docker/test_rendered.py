@@ -18,15 +18,12 @@ from tests.docker.files import (
     expanded,
     find,
     kustomized,
+    needs_helm,
     secure_config,
 )
 
 needs_kubectl = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl is not installed"
-)
-needs_helm = pytest.mark.skipif(
-    shutil.which("helm") is None,
-    reason="helm is not installed: go install helm.sh/helm/v3/cmd/helm@latest",
 )
 Rendered = list[dict[str, Any]]
 

@@ -52,7 +52,13 @@ def cluster() -> None:
     metavar="HOST:PORT",
     help="Address of the first broker; the others get the next ports. Port 0: any free ports.",
 )
-@click.option("-d", "--data", type=click.Path(path_type=Path), help="Log directory (log.dirs).")
+@click.option(
+    "-d",
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Log directory (log.dirs) [$XDG_STATE_HOME/barnabas/cluster, or "
+    "~/.local/state/barnabas/cluster].",
+)
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
 @secure_options
 @click.option(

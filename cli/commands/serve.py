@@ -44,7 +44,12 @@ class _Processes(click.IntRange):
     metavar="HOST:PORT",
     help=f"Address of the listener for clients [{DEFAULT_LISTENER}].",
 )
-@click.option("-d", "--data", type=click.Path(path_type=Path), help="Log directory (log.dirs).")
+@click.option(
+    "-d",
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Log directory (log.dirs) [$XDG_STATE_HOME/barnabas, or ~/.local/state/barnabas].",
+)
 @click.option(
     "--config",
     "file",

@@ -1,7 +1,7 @@
 """The commands and programs of the pages run, in the order of each page, and print what it says.
 
 A block of `python` begins with the name of its file. A block of `sh` runs; each line of a block of
-`text` behind it is a line of its output. A block of `console` is not run.
+`text` behind it is a line of its output. A block of `console` is run by a test of its own, or not.
 """
 
 import re
@@ -12,6 +12,8 @@ import pytest
 
 from barnabas.testing import Broker, Cluster
 from tests.support.command_line import ROOT, run_in_shell
+from tests.support.ports import ports_in_a_row
+from tests.support.supervised import running
 
 PAGES = ("tutorial", "exactly-once", "migrate", "operate")
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -46,6 +48,36 @@ def test_page_runs_as_it_is_written(
             name = NAME.match(block)
             assert name is not None, f"a program without the name of its file: {block[:60]}"
             (tmp_path / name[1]).write_text(block)
+
+
+def test_killed_broker_of_the_tutorial_is_seen_and_comes_back(tmp_path: Path) -> None:
+    """The brokers have other ports than on the page, and other processes."""
+    section = (ROOT / "docs" / "tutorial.md").read_text().partition("## 7. ")[2]
+    up, create, watch, kill, produce = re.findall(r"^\$ (.+)$", section, re.MULTILINE)
+    port = ports_in_a_row(6)
+    server = f"localhost:{port}"
+    own = ("--listen", server)
+    with running(*up.split()[1:], *own, XDG_STATE_HOME=str(tmp_path)) as cluster:
+        cluster.says("broker 3:")
+        told = "".join(cluster.said).replace(str(tmp_path), "/home/you/.local/state")
+        for number in range(3):
+            told = told.replace(f":{port + number}", f":{9092 + number}")
+            pid = re.search(rf"broker {number + 1}:.* process (\d+)", told)
+            assert pid is not None
+            told = told.replace(f" {pid[1]},", f" {4711 + number},")
+            kill = kill.replace(str(4711 + number), pid[1])
+        assert told in section
+        run_in_shell(create, server, tmp_path)
+        with running(*watch.split()[1:], BARNABAS_BOOTSTRAP_SERVER=server) as watched:
+            watched.says("The cluster is healthy")
+            run_in_shell(kill, server, tmp_path)
+            watched.says("broker 2\tnot reached|not in sync: broker 2")
+            run_in_shell(produce, server, tmp_path)
+            cluster.says("broker 2 serves .* again")
+            watched.says("The cluster is healthy")
+            watched.process.kill()
+        cluster.process.terminate()
+        assert cluster.ends() == 0
 
 
 def test_each_job_is_one_command(addresses: Mapping[str, str], tmp_path: Path) -> None:

@@ -213,6 +213,7 @@ def _greet(made: "Secured | None", broker: "Broker", config: "BrokerConfig") -> 
     click.echo(f"Barnabas serves {servers}; its data is in {directories}.")
     option = "" if servers == DEFAULT_LISTENER else f" -b {servers}"
     if made is not None:
+        made.name_servers(servers)
         option += made.option
         click.echo(made.greeting(servers))
     click.echo(f"  produce:  echo hello | barnabas produce greetings{option}")

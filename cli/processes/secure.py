@@ -6,7 +6,8 @@ The directory has these files. Those with a secret are readable by their owner a
     ca.key             its key; without it, the other files are used as they are
     broker-<id>.pem    key and certificate of a broker; or broker.pem, for all brokers
     admin.password     password of the user `admin`
-    admin.properties   the same as settings of Kafka's tools, and of --command-config
+    admin.properties   the same as settings of Kafka's tools, and of --command-config, with the
+                       address of the broker that was started last
     zookeeper.digest   account of the brokers at ZooKeeper, if they use it
 """
 
@@ -27,6 +28,7 @@ from barnabas.cli.processes.broker_properties import INTER_BROKER_LISTENER
 from barnabas.config.broker import AUTHORIZERS, BrokerConfig, resolve_aliases
 from barnabas.config.key import ConfigError
 from barnabas.config.listeners import parse_address
+from barnabas.config.properties import parse_properties
 from barnabas.security.certificates import certificates_of, parse_certificate
 
 if TYPE_CHECKING:
@@ -87,6 +89,15 @@ class Secured(NamedTuple):
             asyncio.run(add(config, os.path.abspath(config.data_directories[0])))
         except (ConfigError, JournalError, StoreError) as error:
             raise click.ClickException(str(error)) from error
+
+    def name_servers(self, servers: str) -> None:
+        """Write the addresses of brokers that serve into the administrator's properties.
+
+        Files that were made elsewhere stay as they are.
+        """
+        if (self.directory / _CA_KEY).exists() and os.access(self.directory, os.W_OK):
+            with _locked(self.directory):
+                _write_properties(self.directory, servers)
 
     @property
     def option(self) -> str:
@@ -286,17 +297,23 @@ def _authority(directory: Path) -> "Authority":
         raise click.ClickException(f"{ca} and {key} cannot be used: {error}") from None
 
 
-def _write_properties(directory: Path) -> None:
+def _write_properties(directory: Path, servers: str = "") -> None:
+    """Write the administrator's properties; without `servers` with those that the file has."""
     from barnabas.client.settings import ClientSettings
 
+    file = directory / _PROPERTIES
+    if not servers and file.exists():
+        servers = parse_properties(file.read_text("iso-8859-1")).get("bootstrap.servers", "")
     password = (directory / _PASSWORD).read_text()
     if not password or not password.isprintable():
         raise click.ClickException(f"{directory / _PASSWORD} has no password in one line")
-    keys = ClientSettings("", "inline", MECHANISM, ADMIN, password).java()
-    del keys["bootstrap.servers"], keys["ssl.truststore.location"]
+    keys = ClientSettings(servers, "inline", MECHANISM, ADMIN, password).java()
+    del keys["ssl.truststore.location"]
+    if not servers:
+        del keys["bootstrap.servers"]
     keys["ssl.truststore.certificates"] = (directory / _CA).read_text().strip()
     lines = [f"{key}={_escaped(text)}\n" for key, text in keys.items()]
-    content, file = "".join(lines).encode("iso-8859-1", "backslashreplace"), directory / _PROPERTIES
+    content = "".join(lines).encode("iso-8859-1", "backslashreplace")
     if not file.exists() or file.read_bytes() != content:
         _write(file, content)
 

@@ -344,6 +344,8 @@ async def _run(
         supervisor = Supervisor(children)
         supervisor.handle_signals()
         if await supervisor.start():
+            if secured is not None:
+                secured.name_servers(",".join(child.address for child in children))
             click.echo(_greeting(children, secured, notes))
         await supervisor.run(failed)
         if failed.is_set():

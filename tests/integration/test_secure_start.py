@@ -115,20 +115,41 @@ async def _use_aiokafka(served: Secure) -> None:
 
 
 def test_a_second_start_reuses_everything(cli: Cli, tmp_path: Path) -> None:
-    secure = tmp_path / "secure"
-    first = Secure("-d", str(tmp_path))
+    secure, listen = tmp_path / "secure", f"localhost:{free_port()}"
+    first = Secure("-d", str(tmp_path), listen=listen)
     assert produce(first.settings("confluent-kafka")) is None
     first.stop()
     made = files(secure)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in secure.iterdir()}
     assert modes == dict.fromkeys(made, 0o600) | {"ca.pem": 0o644}
-    second = Secure("-d", str(tmp_path))
+    second = Secure("-d", str(tmp_path), listen=listen)
     assert files(secure) == made
     assert produce(second.settings("confluent-kafka")) is None
     assert cli.at(second.servers)(
         "consume", "orders", "--from", "beginning", "-c", "2", *second.admin
     )
     second.stop()
+
+
+def topics(admin: Path) -> str:
+    """Return what `topics list` prints with nothing but the administrator's properties."""
+    done = subprocess.run(
+        [sys.executable, "-m", "barnabas", "topics", "list", "--command-config", str(admin)],
+        capture_output=True,
+        env=environment(),
+        timeout=DEADLINE,
+        check=True,
+        text=True,
+    )
+    return done.stdout
+
+
+def test_properties_of_the_administrator_name_the_broker(tmp_path: Path) -> None:
+    for _ in range(2):
+        served = Secure("-d", str(tmp_path))
+        assert produce(served.settings("confluent-kafka")) is None
+        assert "orders" in topics(tmp_path / "secure" / "admin.properties")
+        served.stop()
 
 
 def test_users_without_a_rule_and_wrong_passwords_are_refused(tmp_path: Path) -> None:
@@ -160,7 +181,9 @@ def test_another_host_gets_another_certificate(tmp_path: Path) -> None:
     )
     served.stop()
     now = files(tmp_path / "secure")
-    assert {name for name in now if now[name] != made[name]} == {"broker-0.pem"}
+    changed = {name for name in now if now[name] != made[name]}
+    assert changed == {"broker-0.pem", "admin.properties"}
+    assert b"bootstrap.servers=kafka.example:9092\n" in now["admin.properties"]
     (certificate,) = certificates_of(now["broker-0.pem"].decode())
     names = b" ".join(parse_certificate(certificate).alternative_names)
     assert b"kafka.example" in names
@@ -197,6 +220,9 @@ def test_brokers_of_a_cluster_trust_each_other_alone(cli: Cli, tmp_path: Path) -
         described = cli.at(f"localhost:{port}").json("topics", "describe", "orders", *admin)
         (row,) = described["partitions"]
         assert sorted(row["isr"]) == [1, 2, 3]
+        servers = ",".join(f"localhost:{port + number}" for number in range(3))
+        assert f"bootstrap.servers={servers}\n" in Path(admin[1]).read_text()
+        assert "orders" in topics(Path(admin[1]))
         shown = dict(texts_of(process.pid))
         # A Unix socket knows no certificates.
         assert [each.name for each in tmp_path.glob("*.socket")] == ["metadata.socket"]

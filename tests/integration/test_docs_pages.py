@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker, Cluster
-from tests.support.command_line import ROOT, run_in_shell
+from tests.support.command_line import ROOT, Served, run_in_shell
 from tests.support.ports import ports_in_a_row
 from tests.support.supervised import running
 
@@ -34,7 +34,11 @@ def addresses() -> Iterator[Mapping[str, str]]:
 def test_page_runs_as_it_is_written(
     page: str, addresses: Mapping[str, str], tmp_path: Path
 ) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text()
+    run_blocks((ROOT / "docs" / f"{page}.md").read_text(), addresses, tmp_path)
+
+
+def run_blocks(text: str, addresses: Mapping[str, str], directory: Path) -> None:
+    """Run the blocks of a page; `addresses` has those to use in place of the written ones."""
     printed = ""
     for _, kind, block in BLOCK.findall(text):
         if kind == "text":
@@ -43,11 +47,34 @@ def test_page_runs_as_it_is_written(
         for written, address in addresses.items():
             block = block.replace(written, address)
         if kind == "sh":
-            printed = run_in_shell(block, addresses["localhost:9092"], tmp_path)
+            printed = run_in_shell(block, addresses["localhost:9092"], directory)
         else:
             name = NAME.match(block)
             assert name is not None, f"a program without the name of its file: {block[:60]}"
-            (tmp_path / name[1]).write_text(block)
+            (directory / name[1]).write_text(block)
+
+
+def test_user_who_may_only_read_is_refused_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "SECURITY.md").read_text()
+    section = page.partition("## A user who may only read\n")[2].partition("\n## ")[0]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    served = Served("--secure", "--listen", "localhost:0")
+    try:
+        run_blocks(section, {"localhost:9092": served.servers}, tmp_path)
+        refused = re.findall(r"^\$ (.+)\n(barnabas: .+)$", section, re.MULTILINE)
+        assert [
+            run_in_shell(f"! ({command}) 2>&1", served.servers, tmp_path).strip()
+            for command, _ in refused
+        ] == [error for _, error in refused]
+        assert len(refused) == 2
+        other = "barnabas consume orders --group other --exit --command-config bob.properties"
+        errors = run_in_shell(f"! {other} 2>&1", served.servers, tmp_path)
+        assert "GROUP_AUTHORIZATION_FAILED" in errors
+    finally:
+        served.stop()
 
 
 def test_killed_broker_of_the_tutorial_is_seen_and_comes_back(tmp_path: Path) -> None:

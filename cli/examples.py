@@ -79,7 +79,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "tokens renew": ("barnabas tokens renew k3vQ8c1mQ6mJ --hours 24",),
     "tokens expire": ("barnabas tokens expire k3vQ8c1mQ6mJ",),
     "quotas list": ("barnabas quotas list --user ann",),
-    "quotas set": ("barnabas quotas set --user ann producer_byte_rate=1048576",),
+    "quotas set": ("barnabas quotas set --user ann producer_byte_rate=1MB",),
     "quotas remove": ("barnabas quotas remove --user ann producer_byte_rate --yes",),
     "configs describe": (
         "barnabas configs describe topic orders --verbose",

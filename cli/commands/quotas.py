@@ -118,7 +118,7 @@ def list_quotas(target: Target, entity: Entity, strict: bool) -> None:
 def set_quotas(target: Target, entity: Entity, pairs: tuple[str, ...]) -> None:
     """Set quotas of an entity; all or none.
 
-    `quotas set --user alice --client-defaults producer_byte_rate=1048576`
+    `quotas set --user alice --client-defaults producer_byte_rate=1MB`
     """
     _named(entity)
     changes = {key: _number(key, value) for key, value in parse_configs(pairs).items()}

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -174,7 +175,8 @@ def test_identifiers_that_the_architecture_names_exist():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_of_a_page_lead_somewhere(page):
-    links = re.findall(r"\]\(([^)#\s]+)\)", page.read_text())
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r'(?:src|href)="([^"#]+)', text)
     inside = [link for link in links if "://" not in link]
     assert [link for link in inside if not (page.parent / link).exists()] == []
 
@@ -193,8 +195,12 @@ def test_headings_that_a_page_links_to_exist(page):
 @cache
 def anchors(page: Path) -> set[str]:
     """Return the names that headings of a page have as the targets of links."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    # A comment in a program is no heading.
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    names = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+    repeated = {f"{name}-{n}" for name, many in Counter(names).items() for n in range(1, many)}
+    return repeated.union(names)
 
 
 def test_every_invariant_names_its_test():

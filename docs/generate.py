@@ -334,7 +334,7 @@ def _metrics() -> Iterator[str]:
 
 def _referee() -> Iterator[str]:
     yield from (
-        "## How the answers are compared",
+        "## Comparison of the answers",
         "",
         "The tests send the same scenarios to Barnabas and to Apache Kafka 4.3. The answers must",
         "be equal, except for these fields:",

@@ -205,7 +205,7 @@ class Faults:
     def a_directory_fails(self) -> None:
         lost = self._cluster.second_directory(self.first)
         lost.rename(lost.with_name("lost"))
-        self._prometheus.wait_for("LogDirectoryOffline")
+        self._prometheus.wait_for("LogDirectoryOffline", "UnderReplicated")
 
     def the_controller_stands_still_and_crashes(self) -> None:
         """Its topic `alone` has no other replica: the marker of a transaction has no leader."""
@@ -222,7 +222,11 @@ class Faults:
             self._prometheus.wait_for("PartitionsWithoutLeader", "MarkersQueued")
 
     def a_second_broker_crashes(self) -> None:
-        """The transaction log of the last one takes no more decisions."""
+        """The transaction log of the last one takes no more decisions.
+
+        A broker that becomes the coordinator now could not load it, and would know no transaction.
+        """
+        self._cluster.move_coordinator(self.third, transactional_id="overdue")
         self._begin("overdue", "held", 20_000)
         self._cluster.kill(self.second)
         self._prometheus.wait_for("BelowMinInSync", "TransactionsOverdue")

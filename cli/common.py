@@ -15,6 +15,8 @@ from barnabas.cli.tables import cell, for_people, lines_of, print_rows, tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
+from barnabas.config.client_keys import ClientKeys
+from barnabas.config.key import ConfigError
 from barnabas.config.properties import parse_properties
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Target:
         """Run `work` with a connected cluster."""
 
         async def connected(connect: "Connect | None") -> T:
-            cluster = Cluster(self.bootstrap, timeout=self.timeout, connect=connect)
+            cluster = self.cluster(connect)
             try:
                 async with cluster:
                     return await work(cluster)
@@ -59,12 +61,21 @@ class Target:
         if not self.properties:
             return None
         from barnabas.client.security import connect_with
-        from barnabas.config.key import ConfigError
 
-        try:
+        with _refused():
             return connect_with(self.properties)
-        except ConfigError as error:
-            raise click.ClickException(f"--command-config: {error}") from error
+
+    def cluster(self, connect: "Connect | None") -> Cluster:
+        """Return the cluster, not connected yet, with the keys of --command-config."""
+        keys = client_keys(self.properties)
+        request_ms = keys.request_timeout_ms
+        return Cluster(
+            self.bootstrap,
+            client_id=keys.client_id,
+            timeout=self.timeout,
+            request_timeout=None if request_ms is None else request_ms / 1000,
+            connect=connect,
+        )
 
     def administer(self, work: Callable[[Admin], Awaitable[T]]) -> T:
         """Run `work` with an Admin of the connected cluster."""
@@ -151,10 +162,40 @@ command_config = click.option(
     callback=lambda _context, _option, file: {} if file is None else parse_properties(file.read()),
     envvar="BARNABAS_COMMAND_CONFIG",
     show_envvar=True,
-    help="File with bootstrap.servers and security keys of a client, as Kafka or librdkafka name "
-    "them.",
+    help="File with the keys of a client, as Kafka or librdkafka name them: bootstrap.servers, "
+    "security, client.id and timeouts.",
 )
-"""The option with the security keys of a client, passed to the command as `properties`."""
+"""The option with the keys of a client, passed to the command as `properties`."""
+timeout_option = click.option(
+    "--timeout",
+    type=float,
+    show_default="default.api.timeout.ms of the client, or 30.0",
+    help="Timeout of an operation in seconds.",
+)
+"""The option that `seconds_of` takes."""
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Refuse a wrong value in --command-config."""
+    try:
+        yield
+    except ConfigError as error:
+        raise click.ClickException(f"--command-config: {error}") from error
+
+
+def client_keys(properties: Mapping[str, str]) -> ClientKeys:
+    """Return the keys of --command-config that are not about security; others are ignored."""
+    with _refused():
+        known = {name: text for name, text in properties.items() if name in ClientKeys.KEYS}
+        return ClientKeys(**ClientKeys.parse(known))
+
+
+def seconds_of(timeout: float | None, properties: Mapping[str, str]) -> float:
+    """Return the timeout of an operation: that of --timeout, else that of --command-config."""
+    if timeout is not None:
+        return timeout
+    return client_keys(properties).default_api_timeout_ms / 1000
 
 
 def _profile() -> Mapping[str, str]:
@@ -166,7 +207,7 @@ def _profile() -> Mapping[str, str]:
 
 
 def target_of(
-    server: str | None, properties: Mapping[str, str], timeout: float, *, as_json: bool
+    server: str | None, properties: Mapping[str, str], timeout: float | None, *, as_json: bool
 ) -> Target:
     """Return the target of the options of `cluster_options`; without a server that of the profile
     in use, or the default."""
@@ -174,7 +215,7 @@ def target_of(
         # Passwords of a profile are for its own servers.
         properties = properties or _profile()
         server = properties.get("bootstrap.servers", _DEFAULT_SERVER)
-    return Target(server, timeout, as_json, properties)
+    return Target(server, seconds_of(timeout, properties), as_json, properties)
 
 
 def cluster_options(command: Command) -> Command:
@@ -189,16 +230,14 @@ def cluster_options(command: Command) -> Command:
         help="HOST:PORT of one or more brokers, separated by commas.",
     )
     @command_config
-    @click.option(
-        "--timeout", default=30.0, show_default=True, help="Timeout of an operation in seconds."
-    )
+    @timeout_option
     @click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     @functools.wraps(command)
     def wrapped(
         *args: Any,
         bootstrap_server: str | None,
         properties: Mapping[str, str],
-        timeout: float,
+        timeout: float | None,
         as_json: bool,
         **kwargs: Any,
     ) -> Any:

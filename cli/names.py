@@ -27,9 +27,7 @@ def _of_cluster(find: Find) -> Complete:
         async def ask() -> list[str]:
             server, properties = map(context.params.get, ("bootstrap_server", "properties"))
             target = target_of(server, properties or {}, ANSWER_S, as_json=False)
-            async with Cluster(
-                target.bootstrap, timeout=ANSWER_S, connect=target.connect()
-            ) as cluster:
+            async with target.cluster(target.connect()) as cluster:
                 return sorted(each for each in await find(cluster) if each.startswith(beginning))
 
         stored = context.parent.params if context.parent is not None else {}

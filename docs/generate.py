@@ -14,6 +14,7 @@ from barnabas.broker.routes import API_TABLE, ApiRow
 from barnabas.broker.security.rights import ANY_NAME, NOTHING, Need, Rights
 from barnabas.client.security import KEYS, SECRETS
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.client_keys import ClientKeys
 from barnabas.config.key import DOUBLE_MAX, INT_MAX, LONG_MAX, Key
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.coordinator.group import states as group
@@ -306,9 +307,11 @@ def _client_keys() -> Iterator[str]:
     yield from (
         "## Client keys",
         "",
-        "Keys of security in a file of `--command-config`, by the names of Kafka or librdkafka.",
+        "Keys in a file of `--command-config`, by the names of Kafka or librdkafka.",
         "Other keys are ignored, so that a file for other clients can be read.",
         "",
+        "- `bootstrap.servers`",
+        *(f"- `{key.name}`: {key.doc}" for key in ClientKeys.KEYS.values()),
         *(f"- `{name}`{' (secret)' if name in SECRETS else ''}" for name in sorted(KEYS)),
         "",
     )

@@ -46,7 +46,7 @@ class Context:
         """Return a client with connections of its own; the run closes it at the end."""
         cluster = Cluster(
             self.options.bootstrap,
-            client_id="barnabas-verify",
+            client_id=self.options.client_id,
             timeout=REQUEST_TIMEOUT,
             connect=self.options.connect,
         )

@@ -35,5 +35,6 @@ class Options:
     """Whether commits of the older protocol arrive a second time, late (KAFKA-17754)."""
     keep: bool = False
     """Whether the topics are kept."""
+    client_id: str = "barnabas-verify"
     connect: Connect | None = field(default=None, repr=False)
     """Opens the connections; None is plain TCP."""

@@ -70,7 +70,7 @@ async def require_usable(options: Options) -> None:
     name = f"verify-{time.time_ns() // 1_000_000:x}-usable"
     async with Cluster(
         options.bootstrap,
-        client_id="barnabas-verify",
+        client_id=options.client_id,
         # Before all time is over, so that the error of the broker is told.
         timeout=USABLE - 1,
         connect=options.connect,
@@ -115,7 +115,7 @@ async def run(
     workload = WORKLOADS[options.workload]()
     history = History(file, time.monotonic)
     async with Cluster(
-        options.bootstrap, client_id="barnabas-verify", connect=options.connect
+        options.bootstrap, client_id=options.client_id, connect=options.connect
     ) as cluster:
         name = f"verify-{time.time_ns() // 1_000_000:x}"
         version = await transaction_version(cluster)

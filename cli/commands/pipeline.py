@@ -13,15 +13,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from barnabas.cli.common import Target, cluster_options, command_config
+from barnabas.cli.common import (
+    Target,
+    cluster_options,
+    command_config,
+    seconds_of,
+    timeout_option,
+)
 from barnabas.cli.help import Group
 
 if TYPE_CHECKING:
     from barnabas.pipeline.jobs.reading import JobFile
+    from barnabas.pipeline.jobs.spec import Job
     from barnabas.pipeline.monitor.progress import Monitor, Progress
 
 _EXTRA: Final = ("pyspark", "pyarrow", "numpy", "yaml")
-_CONNECT_TIMEOUT: Final = 30.0
 _LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -69,6 +75,16 @@ def _read(path: Path, bootstrap: str | None, properties: Mapping[str, str]) -> "
     return file
 
 
+def _target(
+    job: "Job", properties: Mapping[str, str], timeout: float | None, *, as_json: bool
+) -> Target:
+    """Return the cluster of a job, with client id and timeouts of --command-config."""
+    from barnabas.config.client_keys import ClientKeys
+
+    keys = {name: text for name, text in properties.items() if name in ClientKeys.KEYS}
+    return Target(job.bootstrap, seconds_of(timeout, keys), as_json, {**keys, **job.security})
+
+
 _LOG_LEVEL = click.option(
     "--log-level",
     type=click.Choice(_LOG_LEVELS, case_sensitive=False),
@@ -106,7 +122,7 @@ def run(
 
     job = file.job
     # Spark takes long to start, and would tell the same then.
-    target = Target(job.bootstrap, _CONNECT_TIMEOUT, as_json, job.security)
+    target = _target(job, properties, None, as_json=as_json)
     if problems := target.run(lambda cluster: missing_topics(cluster, job)):
         raise file.failure(problems)
     monitor = Monitor(job.name, job.sink_id, time.time())
@@ -211,21 +227,18 @@ def check(
 
 # -- status, recover, verify -----------------------------------------------------------------------
 
-_TIMEOUT = click.option(
-    "--timeout", default=30.0, show_default=True, help="Timeout of an operation in seconds."
-)
 _JSON = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 @pipeline.command()
 @_job_argument
-@_TIMEOUT
+@timeout_option
 @_JSON
 def status(
     path: Path,
     bootstrap_server: str | None,
     properties: Mapping[str, str],
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Show how far a job is: its checkpoint, its lag, its last decision, open transactions.
@@ -238,7 +251,7 @@ def status(
 
     job = file.job
     checkpoint = read_checkpoint(file.checkpoint)
-    target = Target(job.bootstrap, timeout, as_json, job.security)
+    target = _target(job, properties, timeout, as_json=as_json)
     found = target.run(lambda cluster: read_status(cluster, job, checkpoint))
     if as_json:
         target.answer(found.as_json())
@@ -298,14 +311,14 @@ def recover(target: Target, sink: str, dry_run: bool, accept: bool, rewrite: boo
     help="Input records that may be missing, because the queries drop them. [default: 0; any"
     " number if the job has queries or a watermark]",
 )
-@_TIMEOUT
+@timeout_option
 @_JSON
 def verify(
     path: Path,
     bootstrap_server: str | None,
     missing: int | None,
     properties: Mapping[str, str],
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Compare the output of a job with its input and with the sink's decisions.
@@ -320,7 +333,7 @@ def verify(
     job = file.job
     checkpoint = read_checkpoint(file.checkpoint)
     allowed = 0 if missing is None and job.keeps_all else missing
-    target = Target(job.bootstrap, timeout, as_json, job.security)
+    target = _target(job, properties, timeout, as_json=as_json)
     verdict = target.run(lambda cluster: compare(cluster, job, checkpoint, allowed))
     if as_json:
         target.answer(verdict.as_json())

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import click
 
-from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.common import Target, client_keys, cluster_options
 from barnabas.cli.help import Group
 from barnabas.verify.disk.checkpoints import UnreadableFile
 from barnabas.verify.disk.compare import compare
@@ -121,6 +121,8 @@ def eos(context: click.Context, /, target: Target, path: Path | None, **chosen: 
     """
     if context.invoked_subcommand is not None:
         return
+    if "client.id" in target.properties:
+        chosen["client_id"] = client_keys(target.properties).client_id
     options = Options(bootstrap=target.bootstrap, connect=target.connect(), **chosen)
 
     with _history_file(path) as file:

@@ -1,0 +1,14 @@
+"""Keys of a client that are not about security, in a file of Kafka's or librdkafka's clients."""
+
+from barnabas.config.declare import integer, optional_integer, string
+from barnabas.config.table import Table
+
+
+class ClientKeys(Table):
+    """Name and timeouts of a client."""
+
+    client_id = string("barnabas", "Name of the client, in the logs and quotas of the brokers.")
+    default_api_timeout_ms = integer(
+        30_000, "Timeout of an operation, with all its requests.", at_least=1
+    )
+    request_timeout_ms = optional_integer("Timeout of each request.", at_least=1)

@@ -13,7 +13,9 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from barnabas.cli.answers import schema_of
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
@@ -184,7 +186,10 @@ def test_a_job_that_is_killed_goes_on_and_each_order_comes_once(
     path.write_text(JOB.replace("TRIGGER", "available-now"))
     code, out, errors = finished(servers, "run", str(path), "--json")
     assert (code, errors) == (0, "")
-    last = json.loads(out.splitlines()[-1])
+    lines = [json.loads(line) for line in out.splitlines()]
+    for each in lines:
+        Draft202012Validator(schema_of("pipeline run")).validate(each)
+    last = lines[-1]
     assert (last["state"], last["last"]["lag"]) == ("stopped", 0)
     assert last["bad_rows"] > 0
 

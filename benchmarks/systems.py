@@ -1,5 +1,6 @@
 """The compared brokers, each in its own process, and their cost by the kernel's accounting."""
 
+import compileall
 import re
 import shutil
 import subprocess
@@ -82,6 +83,7 @@ class Barnabas:
         """`program` is a module that runs a broker in place of `barnabas serve`, `root` the
         checkout whose broker runs."""
         self.data = directory / self.name.replace(" ", "-")
+        self._root = root
         self._broker = BrokerProcess(
             self.data,
             defaults=PROPERTIES,
@@ -98,7 +100,11 @@ class Barnabas:
         return self._broker.pid
 
     def prepare(self) -> None:
-        """Do nothing: the first start formats the storage."""
+        """Compile the modules, as an installation does. The first start formats the storage."""
+        for each in (self._root / "barnabas").iterdir():
+            # compileall follows no symbolic links.
+            if each.is_dir():
+                compileall.compile_dir(each.resolve(), quiet=1)
 
     def launch(self) -> None:
         self._broker.launch()

@@ -1,8 +1,9 @@
 """A Docker Engine for the tests only, and images under official names that need no registry.
 
-    Debian by debootstrap -> python:3.11-slim -> Debian's ZooKeeper -> zookeeper:3.8
+    Debian by debootstrap -> python:3.11-slim -> Debian's ZooKeeper  -> zookeeper:3.8
+                                              -> Debian's Prometheus -> prom/prometheus
 
-Only these two images replace the ones that a user would pull; Dockerfile and docker-compose.yml are
+Only these images replace the ones that a user would pull; Dockerfile and docker-compose.yml are
 built and run unchanged. The engine has a directory, a socket and a process of its own: it does not
 touch other containers on the machine.
 """
@@ -20,7 +21,8 @@ CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
 DEBIAN = "bookworm"
 """The Debian release with Python 3.11."""
 BASE = "python:3.11-slim"
-ZOOKEEPER = "zookeeper:3.8"
+PACKAGED = {"zookeeper:3.8": "zookeeper", "prom/prometheus:v2.55.1": "prometheus"}
+"""The images that Debian's packages replace, with the folder of each beside this file."""
 START_SECONDS = 60
 PROGRAMS = ("dockerd", "docker", "docker-compose", "debootstrap")
 
@@ -125,8 +127,9 @@ class Engine:
         """Make the images that a user would pull."""
         if not self.has_image(BASE):
             self._import_base()
-        if not self.has_image(ZOOKEEPER):
-            self.run("docker", "build", "--tag", ZOOKEEPER, Path(__file__).parent / "zookeeper")
+        for image, folder in PACKAGED.items():
+            if not self.has_image(image):
+                self.run("docker", "build", "--tag", image, Path(__file__).parent / folder)
 
     def _import_base(self) -> None:
         base = self._directory / "base"

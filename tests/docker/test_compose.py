@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
+import yaml
 from confluent_kafka import KafkaError, Producer
 
 from barnabas.client.settings import ClientSettings
@@ -231,6 +233,35 @@ def test_data_survive_down_and_up(compose, topic):
     compose.up()
     wait_until_in_sync(topic)
     assert read(ALL, topic) == values("kept")
+
+
+def told_by_prometheus(what: str) -> dict[str, Any]:
+    """Return an answer of its API; nothing while it starts."""
+    try:
+        with urlopen(f"http://localhost:9090/api/v1/{what}", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)["data"]
+    except OSError:
+        return {}
+    return found
+
+
+def test_prometheus_scrapes_every_broker_and_evaluates_the_rules(compose):
+    def rules() -> dict[str, str]:
+        groups = told_by_prometheus("rules").get("groups", ())
+        return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
+
+    def targets() -> list[str]:
+        return [each["health"] for each in told_by_prometheus("targets").get("activeTargets", ())]
+
+    (stored,) = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
+    well = {rule["alert"]: "ok" for rule in stored["rules"]}
+    metrics = compose.of_profile("metrics")
+    try:
+        metrics("up", "--detach", "prometheus")
+        wait_for("every broker is scraped", HEALTHY_SECONDS, lambda: targets() == ["up"] * 3)
+        wait_for("every rule is evaluated", HEALTHY_SECONDS, lambda: rules() == well)
+    finally:
+        metrics("rm", "--stop", "--force", "prometheus")
 
 
 # -- the profile `secure` --------------------------------------------------------------------------

@@ -251,17 +251,36 @@ class TcpNetwork:
 
     async def connect(self, factory: Factory, host: str, port: int) -> object:
         loop = asyncio.get_running_loop()
-        if self._local is not None:
-            path = _local_path(self._local, host, port)
-            with suppress(OSError), socket_address(path) as address:
-                transport, _ = await loop.create_unix_connection(factory, address)
-                return transport
-        transport, _ = await loop.create_connection(factory, host, port)
+        near = None if self._local is None else _connected(_local_path(self._local, host, port))
+        if near is not None:
+            transport, _ = await loop.create_unix_connection(factory, sock=near)
+        else:
+            transport, _ = await loop.create_connection(factory, host, port)
         return transport
 
 
 def _local_path(directory: str, host: str, port: int) -> str:
     return os.path.join(directory, f"{host}:{port}.socket")
+
+
+def _connected(path: str) -> socket.socket | None:
+    """Return a socket that is connected to a path.
+
+    Return None if no process listens, if the queue is full, or if another user has put the socket
+    there, as is possible in a directory that is open to all.
+
+    Unix sockets connect at once or not at all. An asyncio loop would wait for one whose queue is
+    full, as for TCP, and take it for connected.
+    """
+    near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    near.setblocking(False)
+    with suppress(OSError):
+        if os.lstat(path).st_uid == os.geteuid():
+            with socket_address(path) as address:
+                near.connect(address)
+            return near
+    near.close()
+    return None
 
 
 async def bind_addresses(

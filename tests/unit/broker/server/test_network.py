@@ -121,3 +121,23 @@ async def test_listener_without_room_for_its_unix_socket_serves_over_tcp(tmp_pat
     assert await met(network, server.port, families) == [socket.AF_INET] * 2
     server.close()
     assert (tmp_path / f"127.0.0.1:{server.port}.socket").read_text()
+
+
+@pytest.mark.parametrize("why", ["its queue is full", "it is another user's"])
+async def test_brokers_meet_over_tcp_where_the_unix_socket_takes_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    network = TcpNetwork(backlog=5, send_buffer=-1, receive_buffer=-1, local=str(tmp_path))
+    families: asyncio.Queue[int] = asyncio.Queue()
+    server = await network.listen(lambda: Peer(families), "127.0.0.1", 0)
+    await server.serve()
+    path = str(tmp_path / f"127.0.0.1:{server.port}.socket")
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as waiting:
+        silent.bind(path)
+        silent.listen(0)
+        if why == "its queue is full":
+            waiting.connect(path)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: os.stat(path).st_uid + 1)
+        assert await met(network, server.port, families) == [socket.AF_INET] * 2
+    server.close()

@@ -45,16 +45,27 @@ def bind(path: str) -> socket.socket:
     try:
         with socket_address(path) as address:
             _clear(path, address)
-            # Set the permissions before the socket has a name: at no moment may other users
-            # connect.
-            os.fchmod(bound.fileno(), 0o600)
-            bound.bind(address)
+            _bind(bound, address)
         bound.listen(_BACKLOG)
     except OSError as error:
         bound.close()
         error.filename = path
         raise
     return bound
+
+
+def _bind(bound: socket.socket, address: str) -> None:
+    """Bind a socket, which has its permissions first: at no moment may other users connect."""
+    if sys.platform != "linux":
+        # A descriptor of a socket has no mode there: EINVAL.
+        mask = os.umask(0o177)
+        try:
+            bound.bind(address)
+        finally:
+            os.umask(mask)
+        return
+    os.fchmod(bound.fileno(), 0o600)
+    bound.bind(address)
 
 
 def _clear(path: str, address: str) -> None:

@@ -1,6 +1,7 @@
 """A store behind a Unix socket passes the tests of all stores, and those of its sessions."""
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -10,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import settings
@@ -127,8 +129,21 @@ def cut(session: RemoteStore) -> None:
     session._connection.abort()
 
 
-async def test_socket_is_for_its_user_only(served: ServedStore) -> None:
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+async def test_socket_is_for_its_user_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    if platform != "linux":
+        monkeypatch.setattr(os, "fchmod", Mock(side_effect=OSError(errno.EINVAL, "a socket")))
+    served = await ServedStore(tmp_path).start()
     assert stat.S_IMODE(os.stat(served.path).st_mode) == 0o600
+    await served.close()
+    # Other files get the permissions that they got before.
+    mask = os.umask(0o022)
+    os.umask(mask)
+    (tmp_path / "file").touch()
+    assert stat.S_IMODE(os.stat(tmp_path / "file").st_mode) == 0o666 & ~mask
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])

@@ -12,7 +12,8 @@ PARTITION_METADATA = "partition.metadata"
 
 _VERSION = "1"
 _READABLE = ("0", "1")
-"""0 is that of Kafka's brokers on ZooKeeper, 1 of those on KRaft; the entries read are the same."""
+"""0 is that of Kafka's brokers on ZooKeeper, which a file without one has too, 1 of those on KRaft;
+the entries read are the same."""
 _PARTITION_VERSION = "0"
 
 
@@ -96,7 +97,7 @@ def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
 
 
 def _check_version(path: str, entries: Mapping[str, str], *readable: str) -> None:
-    found = entries.get("version")
+    found = entries.get("version", "0")
     if found not in readable:
         raise MetaPropertiesError(
             f"{path} has format {found}, this version of Barnabas reads {' and '.join(readable)}: "

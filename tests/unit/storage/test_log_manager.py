@@ -9,7 +9,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.types import uuid_text
 from barnabas.storage.files.checkpoints import read_offsets
 from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors
-from barnabas.storage.files.files import OsFiles
+from barnabas.storage.files.files import OsFiles, write_atomic
 from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.opening.log_manager import LogManager
@@ -64,6 +64,21 @@ def test_directory_of_another_broker_is_refused() -> None:
     meta = read_meta(files, "/data/a")
     assert meta is not None
     assert meta.cluster_id == "cluster-1"
+
+
+@pytest.mark.parametrize("version", ["", "version=0\n", "version=1\n"])
+@pytest.mark.parametrize("key", ["broker.id", "node.id"])
+def test_identity_is_read_as_each_release_of_kafka_writes_it(version: str, key: str) -> None:
+    files = MemFiles()
+    make(files).close()
+    path = "/data/a/meta.properties"
+    mine = read_meta(files, "/data/a")
+    text = files.read_bytes(path).decode().replace("version=1\n", version)
+    write_atomic(files, path, text.replace("broker.id", key).encode())
+    assert read_meta(files, "/data/a") == mine
+    write_atomic(files, path, f"{version}{key}=1\n".encode())
+    with pytest.raises(MetaPropertiesError, match=r"is damaged: it has no cluster\.id"):
+        read_meta(files, "/data/a")
 
 
 def test_directory_is_locked_by_one_broker() -> None:

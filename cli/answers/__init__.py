@@ -3,10 +3,12 @@
 Pydantic costs a tenth of a second: this package is imported only for `--json` and `schema`.
 """
 
+import json
 from functools import cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from barnabas.cli.answers import (
     acls,
@@ -62,7 +64,15 @@ def to_json(command: str, answer: Any, *, indent: int | None = 2) -> str:
     except ValidationError as error:
         text = f"the answer of {command} is not as its schema says: {first_fault(error)}"
         raise TypeError(text) from error
-    return adapter.dump_json(valid, indent=indent).decode()
+    try:
+        return adapter.dump_json(valid, indent=indent).decode()
+    except PydanticSerializationError:
+        # The name of a file has a byte that is not UTF-8: a surrogate in Python, escaped in JSON.
+        return json.dumps(
+            adapter.dump_python(valid, mode="json"),
+            indent=indent,
+            separators=(",", ":" if indent is None else ": "),
+        )
 
 
 def schema_of(command: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class ConfigEntry(StoredEntry):
     )
     """Null if the broker does not tell it."""
     meaning: str | None
-    """Null without --verbose."""
+    """Null without --verbose, or if the broker does not tell it."""
 
 
 class AlteredConfig(Answer):

@@ -105,7 +105,7 @@ def _row(entry: DescribeConfigsResourceResult) -> dict[str, Any]:
         "source": _SOURCES.get(entry.config_source, "unknown"),
         "read_only": entry.read_only,
         "type": _TYPES.get(entry.config_type),
-        "meaning": entry.documentation,
+        "meaning": entry.documentation or None,
     }
 
 

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from barnabas.cli import answers
+from barnabas.cli.commands.configs import _row
 from barnabas.cli.failures import explain
+from barnabas.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from tests.support.command_line import ROOT, environment, run
 from tests.support.command_tree import COMMANDS, options
 
@@ -26,8 +29,10 @@ def fields(schema: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", answers.ANSWERS)
-def test_names_of_fields_are_in_snake_case(command: str) -> None:
-    found = set(fields(answers.schema_of(command)))
+def test_schema_is_one_and_names_of_fields_are_in_snake_case(command: str) -> None:
+    schema = answers.schema_of(command)
+    Draft202012Validator.check_schema(schema)
+    found = set(fields(schema))
     assert found != set()
     assert {each for each in found if not re.fullmatch("[a-z0-9_]+", each)} == set()
 
@@ -49,6 +54,32 @@ def test_answer_of_another_form_is_not_printed() -> None:
         told = explain(caught.value)
         assert "the answer of topics list is not as its schema says: [0]" in told
         assert "\n" not in told
+
+
+def test_name_of_a_file_that_is_not_text_is_escaped() -> None:
+    entry = {"file": "\udcff.index", "offset": 1, "position": 2}
+    assert answers.to_json("dump-log", entry, indent=None) == (
+        '{"file":"\\udcff.index","offset":1,"position":2}'
+    )
+    for indent in (None, 2):
+        texts = [
+            answers.to_json("dump-log", {**entry, "file": name}, indent=indent)
+            for name in ("\udcff", "x")
+        ]
+        assert texts[0].replace("\\udcff", "x") == texts[1]
+
+
+def test_meaning_that_a_broker_leaves_empty_is_null() -> None:
+    for text, meaning in (("", None), (None, None), ("age", "age")):
+        entry = DescribeConfigsResourceResult(
+            name="k",
+            value="v",
+            read_only=False,
+            is_sensitive=False,
+            synonyms=[],
+            documentation=text,
+        )
+        assert _row(entry)["meaning"] == meaning
 
 
 @pytest.mark.parametrize(

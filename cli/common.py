@@ -187,8 +187,7 @@ def _refused() -> Iterator[None]:
 def client_keys(properties: Mapping[str, str]) -> ClientKeys:
     """Return the keys of --command-config that are not about security; others are ignored."""
     with _refused():
-        known = {name: text for name, text in properties.items() if name in ClientKeys.KEYS}
-        return ClientKeys(**ClientKeys.parse(known))
+        return ClientKeys.of(properties)
 
 
 def seconds_of(timeout: float | None, properties: Mapping[str, str]) -> float:

@@ -1,5 +1,8 @@
 """Keys of a client that are not about security, in a file of Kafka's or librdkafka's clients."""
 
+from collections.abc import Mapping
+from typing import Self
+
 from barnabas.config.declare import integer, optional_integer, string
 from barnabas.config.table import Table
 
@@ -12,3 +15,9 @@ class ClientKeys(Table):
         30_000, "Timeout of an operation, with all its requests.", at_least=1
     )
     request_timeout_ms = optional_integer("Timeout of each request.", at_least=1)
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Self:
+        """Return these of a client's keys; others are ignored. Raises ConfigError."""
+        known = {name: text for name, text in properties.items() if name in cls.KEYS}
+        return cls(**cls.parse(known))

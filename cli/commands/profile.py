@@ -42,6 +42,7 @@ def create(
     `profile create staging -b kafka-1:9093 --command-config staging.properties`
     """
     from barnabas.client.security import connect_with
+    from barnabas.config.client_keys import ClientKeys
     from barnabas.config.key import ConfigError
 
     keys = {**properties, **parse_pairs(sets)}
@@ -51,6 +52,7 @@ def create(
         raise click.UsageError(f"give --bootstrap-server, or {profiles.SERVERS} in the file")
     try:
         connect_with(keys)
+        ClientKeys.of(keys)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     profiles.create(name, keys)

@@ -93,6 +93,7 @@ def test_wrong_profiles_are_refused(home: dict[str, str | None]) -> None:
         (("create", "two"), 2, "give --bootstrap-server"),
         (("create", "one", "-b", "h:1"), 1, "profile one exists already"),
         (("create", "x", "-b", "h:1", "-s", "security.protocol=NONE"), 1, "security.protocol"),
+        (("create", "x", "-b", "h:1", "-s", "request.timeout.ms=1s"), 1, "request.timeout.ms"),
         (("use", "absent"), 1, "no profile absent; see `barnabas profile list`"),
         (("use",), 2, "either a NAME or --none"),
     ):

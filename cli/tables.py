@@ -13,7 +13,9 @@ import click
 
 from barnabas.cli.quantities import duration_text, time_text
 
-_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_ABOVE_ASCII: Final = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_UNSEEN: Final = re.compile(f"[{_ABOVE_ASCII}]")
+_CONTROLS: Final = re.compile(f"[\x00-\x1f{_ABOVE_ASCII}]")
 """Control characters of ASCII and Latin-1, ends of lines, and changes of the writing direction."""
 _SENTENCES: Final = frozenset({"event", "meaning", "problem", "result", "why"})
 """The columns with sentences; those with names are never folded."""
@@ -25,6 +27,14 @@ _TIMES: Final = ("at_ms", "timestamp_ms")
 def escape(text: str) -> str:
     r"""Replace characters that a terminal would obey by escapes, such as `\x1b` and `\n`."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def escape_json(text: str) -> str:
+    r"""Replace characters that a terminal would obey by escapes of JSON, such as `\u009b`.
+
+    JSON has those below U+0020 only as the ends of its lines.
+    """
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def tell(text: str, *, err: bool = False) -> None:

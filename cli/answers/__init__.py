@@ -29,6 +29,7 @@ from barnabas.cli.answers import (
     users,
     verify,
 )
+from barnabas.cli.tables import escape_json
 from barnabas.config.faults import first_fault
 
 ANSWERS: Final[dict[str, Any]] = {
@@ -65,14 +66,15 @@ def to_json(command: str, answer: Any, *, indent: int | None = 2) -> str:
         text = f"the answer of {command} is not as its schema says: {first_fault(error)}"
         raise TypeError(text) from error
     try:
-        return adapter.dump_json(valid, indent=indent).decode()
+        text = adapter.dump_json(valid, indent=indent).decode()
     except PydanticSerializationError:
         # The name of a file has a byte that is not UTF-8: a surrogate in Python, escaped in JSON.
-        return json.dumps(
+        text = json.dumps(
             adapter.dump_python(valid, mode="json"),
             indent=indent,
             separators=(",", ":" if indent is None else ": "),
         )
+    return escape_json(text)
 
 
 def schema_of(command: str) -> dict[str, Any]:

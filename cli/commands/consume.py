@@ -13,6 +13,7 @@ from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
 from barnabas.cli.help import Command
 from barnabas.cli.quantities import TIMES, parse_time
+from barnabas.cli.tables import escape_json
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group import GroupMember
@@ -129,13 +130,14 @@ def _renderer(
         return internal_records.to_json
     if template is None:
         template = _line(key_delimiter, delimiter)
-    render = compile_format(
-        template, null=b"NULL" if null else b"", for_terminal=sys.stdout.isatty()
-    )
+    at_terminal = sys.stdout.isatty()
+    render = compile_format(template, null=b"NULL" if null else b"", for_terminal=at_terminal)
     if not as_json:
         return render
     from barnabas.cli.json_records import to_json
 
+    if at_terminal:
+        return lambda message: escape_json(to_json(message).decode()).encode()
     return to_json
 
 

@@ -1,5 +1,6 @@
 """The screens of the command line on a terminal of 80 columns, with long and evil names."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +111,9 @@ def test_terminal_obeys_no_record_and_no_name(cli: Cli) -> None:
         assert "evil\\x1b[2J\\x9b\\n" in screen
         assert "evil\x1b" not in screen
     assert f"{EVIL}\t".encode() in cli("groups", "list")
+    first, _ = on_a_terminal(cli.servers, *consume, "--json").splitlines()
+    assert first.isascii()
+    assert json.loads(first)["value"] == EVIL
+    screen = on_a_terminal(cli.servers, "groups", "list", "--json")
+    assert screen.isascii()
+    assert EVIL in {each["group"] for each in json.loads(screen)}

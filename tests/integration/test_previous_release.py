@@ -3,7 +3,9 @@
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -11,8 +13,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from kazoo.exceptions import NoNodeError
 
-from tests.support.brokers.cluster import BROKER_IDS, ProcessCluster
+from tests.support.brokers.cluster import BROKER_IDS, IN_TIME_S, ProcessCluster
 from tests.support.brokers.process import ROOT, BrokerProcess
 from tests.support.checker import Checker
 from tests.support.zookeeper import ZooKeeperServer
@@ -169,6 +172,14 @@ class Rolled(ProcessCluster):
         self.brokers[broker].start()
         self.wait_until_full()
 
+    def elect(self, broker: int) -> None:
+        """Make a broker the controller: repeat the election until it wins."""
+        deadline = time.monotonic() + IN_TIME_S
+        while self.wait_for_controller() != broker:
+            assert time.monotonic() < deadline, f"broker {broker} wins no election"
+            with self.zookeeper.looking() as client, suppress(NoNodeError):
+                client.delete("/controller")
+
 
 @pytest.mark.parametrize(("controller", "workload"), [("first", "pipeline"), ("last", "queue")])
 def test_cluster_of_two_releases_delivers_exactly_once(
@@ -190,8 +201,12 @@ def test_cluster_of_two_releases_delivers_exactly_once(
             begun = cluster.wait_for_controller()
             others = [each for each in BROKER_IDS if each != begun]
             order = [begun, *others] if controller == "first" else [*others, begun]
-            for broker in order:
+            for step, broker in enumerate(order, 1):
                 cluster.upgrade(broker)
+                if controller == "first":
+                    cluster.elect(begun)
+                newer = cluster.wait_for_controller() in order[:step]
+                assert newer == (controller == "first") or step == len(order)
                 done = load.ended()
                 cluster.until(lambda done=done: load.ended() > done + 20, 60, cluster.errors)
             verdict = load.judge()

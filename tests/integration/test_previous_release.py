@@ -15,9 +15,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kazoo.exceptions import NoNodeError
 
-from tests.support.brokers.cluster import BROKER_IDS, IN_TIME_S, ProcessCluster
+from tests.support.brokers.cluster import BROKER_IDS, ProcessCluster
 from tests.support.brokers.process import ROOT, BrokerProcess
 from tests.support.checker import Checker
+from tests.support.waiting import IN_TIME_S
 from tests.support.zookeeper import ZooKeeperServer
 
 PREVIOUS: Final = "ce54be8e3400e62196d0ee7ba874b1aee7bab22b"

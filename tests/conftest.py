@@ -3,12 +3,15 @@
 import os
 import signal
 import sys
+from collections.abc import Generator
+from typing import Any
 
 # Containers often forbid bytecode files. Without them every pytest process and every broker that a
 # test starts compiles all modules again: half of the time that collecting takes.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 from barnabas.cli.processes.broker import raise_file_limit  # noqa: E402
@@ -24,3 +27,26 @@ raise_file_limit()
 # A machine that is busy with other tests takes longer than any deadline for one example.
 settings.register_profile("barnabas", deadline=None)
 settings.load_profile("barnabas")
+
+
+class TimedOutError(BaseException):
+    """The end of a test that has run for too long.
+
+    Not a failure: Hypothesis would look for a shorter example, and nothing would end that one.
+    """
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, Any, Any]:  # noqa: ARG001
+    done = yield
+    fail = signal.getsignal(signal.SIGALRM)
+
+    def end(number: int, frame: Any) -> None:
+        assert callable(fail)
+        try:
+            fail(number, frame)
+        except pytest.fail.Exception as error:
+            raise TimedOutError(error.msg) from None
+
+    signal.signal(signal.SIGALRM, end)
+    return done

@@ -4,7 +4,12 @@
                                               -> Debian's Prometheus -> prom/prometheus
 
 Only these images replace the ones that a user would pull; Dockerfile and docker-compose.yml are
-built and run unchanged. The engine has a directory, a socket and a process of its own: it does not
+built and run unchanged. Debian has no Compose v2; its Go module can be built in an empty folder:
+
+    go mod init compose && go get github.com/docker/compose/v2@v2.29.7
+    go build -mod=mod -o ~/.docker/cli-plugins/docker-compose github.com/docker/compose/v2/cmd
+
+The engine has a directory, a socket and a process of its own: it does not
 touch other containers on the machine.
 """
 

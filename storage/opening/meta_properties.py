@@ -93,7 +93,7 @@ def read_topic_id(files: Files, directory: str) -> bytes:
 def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
     """Write `partition.metadata`, not durably: the first flush of the log syncs it."""
     file = files.open(os.path.join(directory, PARTITION_METADATA), create=True)
-    file.append(f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
+    file.append(f"version: {_PARTITION_VERSION}\ntopic_id: {uuid_text(topic_id)}\n".encode())
 
 
 def _check_version(path: str, entries: Mapping[str, str], *readable: str) -> None:

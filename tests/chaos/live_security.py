@@ -43,7 +43,7 @@ from barnabas.security.sasl.credentials import MIN_ITERATIONS, ScramMechanism
 from barnabas.testing import allow, deny
 from tests.chaos.cluster import password_of
 from tests.chaos.judging import HOLDS_S, Judge, Timeline
-from tests.chaos.security_changes import WITHIN_S, SecuredCluster, running_zookeeper
+from tests.chaos.security_changes import WITHIN_S, SecuredCluster
 from tests.support.brokers.cluster import BROKER_IDS
 from tests.support.brokers.process import ROOT
 from tests.support.checker import Checker
@@ -541,7 +541,7 @@ def run(directory: Path, plan: Plan) -> Found:
     """Run the load and the changes, and return what was found."""
     judge = Judge()
     with (
-        running_zookeeper(directory) as zookeeper,
+        ZooKeeperServer(directory / "zookeeper") as zookeeper,
         LiveCluster(directory / "cluster", zookeeper) as cluster,
     ):
         cluster.wait_until_full(WITHIN_S)

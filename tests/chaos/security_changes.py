@@ -15,8 +15,7 @@ import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -173,19 +172,9 @@ def _loaded(broker: BrokerProcess) -> int:
     return broker.errors().count("certificate loaded")
 
 
-@contextmanager
-def running_zookeeper(directory: Path) -> Iterator[ZooKeeperServer]:
-    server = ZooKeeperServer(directory / "zookeeper")
-    server.start()
-    try:
-        yield server
-    finally:
-        server.kill()
-
-
 def change_protocol(directory: Path) -> Figures:
     """Go over from PLAINTEXT between brokers to SASL_SSL in three rolls."""
-    with running_zookeeper(directory) as zookeeper:
+    with ZooKeeperServer(directory / "zookeeper") as zookeeper:
         cluster = Protocols(directory / "cluster", zookeeper)
         cluster.stores.trust()
         cluster.issue(cluster.stores.authority)
@@ -211,7 +200,7 @@ def _endpoints(cluster: ProcessCluster) -> str:
 
 def rotate_certificates(directory: Path, rotations: int) -> Figures:
     """Give each broker so many other certificates, now and then of another authority."""
-    with running_zookeeper(directory) as zookeeper:
+    with ZooKeeperServer(directory / "zookeeper") as zookeeper:
         cluster = Rotated(directory / "cluster", zookeeper)
         authority = Authority("authority 0")
         cluster.trust(authority)

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -154,14 +153,6 @@ def test_data_of_the_previous_release_lives_on(
         assert sorted(written.read + written.consume(left)) == sorted(written.committed)
 
 
-@pytest.fixture
-def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    server = ZooKeeperServer(tmp_path / "zookeeper")
-    server.start()
-    yield server
-    server.kill()
-
-
 class Rolled(ProcessCluster):
     """Three brokers, each of the previous release until it is upgraded."""
 
@@ -184,7 +175,7 @@ class Rolled(ProcessCluster):
 
 @pytest.mark.parametrize(("controller", "workload"), [("first", "pipeline"), ("last", "queue")])
 def test_cluster_of_two_releases_delivers_exactly_once(
-    controller: str, workload: str, previous: Path, zookeeper: ZooKeeperServer, tmp_path: Path
+    controller: str, workload: str, previous: Path, tmp_path: Path
 ) -> None:
     """The brokers are upgraded one after the other while transactions flow.
 
@@ -195,7 +186,10 @@ def test_cluster_of_two_releases_delivers_exactly_once(
         "transaction.state.log.num.partitions": "3",
         "group.initial.rebalance.delay.ms": "100",
     }
-    with Rolled(tmp_path / "cluster", zookeeper, keys, root=previous) as cluster:
+    with (
+        ZooKeeperServer(tmp_path / "zookeeper") as zookeeper,
+        Rolled(tmp_path / "cluster", zookeeper, keys, root=previous) as cluster,
+    ):
         cluster.wait_until_full()
         words = ["--workload", workload, "--replication-factor", "3", "--churn"]
         with Checker(cluster, tmp_path / "load", *words) as load:

@@ -336,9 +336,7 @@ def test_brokers_on_zookeeper_share_the_files_that_the_first_one_makes(
     cli: Cli, tmp_path: Path
 ) -> None:
     """They begin at the same time, as containers with a common volume do."""
-    server = zookeeper.ZooKeeperServer(tmp_path / "zookeeper")
-    server.start()
-    try:
+    with zookeeper.ZooKeeperServer(tmp_path / "zookeeper") as server:
         with ThreadPoolExecutor(3) as threads:
             brokers = list(threads.map(partial(_on_zookeeper, tmp_path, server.connect), (1, 2, 3)))
         made = files(tmp_path / "shared")
@@ -357,8 +355,6 @@ def test_brokers_on_zookeeper_share_the_files_that_the_first_one_makes(
                 stranger.set("/brokers/topics/orders", b"")
         for broker in brokers:
             assert "open to every host" not in broker.stop()[2]
-    finally:
-        server.kill()
 
 
 def _on_zookeeper(directory: Path, connect: str, broker: int) -> Secure:

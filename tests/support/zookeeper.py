@@ -17,7 +17,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kazoo.client import KazooClient
 
@@ -39,7 +39,10 @@ _START_SECONDS = 30.0
 
 
 class ZooKeeperServer:
-    """One standalone server process, which can be killed, paused and restarted."""
+    """One standalone server process, which can be killed, paused and restarted.
+
+    A context manager, which starts and kills it.
+    """
 
     def __init__(self, directory: Path, *, properties: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -50,6 +53,13 @@ class ZooKeeperServer:
     @property
     def connect(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def start(self) -> None:
         """Start the server, and return when sessions can begin."""

@@ -140,13 +140,11 @@ class Driver:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
-    zookeeper = ZooKeeperServer(tmp_path / "zookeeper")
-    zookeeper.start()
-    try:
-        with cluster_on(tmp_path, zookeeper) as cluster:
-            yield cluster
-    finally:
-        zookeeper.kill()
+    with (
+        ZooKeeperServer(tmp_path / "zookeeper") as zookeeper,
+        cluster_on(tmp_path, zookeeper) as cluster,
+    ):
+        yield cluster
 
 
 def lose_and_regain(cluster: ProcessCluster, broker: int, source: Source, sink: Sink) -> None:

@@ -149,13 +149,11 @@ def check_once(kind: str, told: list[str]) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
-    zookeeper = ZooKeeperServer(tmp_path / "zookeeper")
-    zookeeper.start()
-    try:
-        with cluster_on(tmp_path, zookeeper, session_timeout_ms=SESSION_MS) as cluster:
-            yield cluster
-    finally:
-        zookeeper.kill()
+    with (
+        ZooKeeperServer(tmp_path / "zookeeper") as zookeeper,
+        cluster_on(tmp_path, zookeeper, session_timeout_ms=SESSION_MS) as cluster,
+    ):
+        yield cluster
 
 
 @pytest.mark.skipif(WITHOUT_FRANZ is not None, reason=str(WITHOUT_FRANZ))

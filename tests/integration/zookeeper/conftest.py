@@ -25,10 +25,8 @@ def server() -> ZooKeeperServer:
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     """A server that the test may kill, pause and restart."""
-    server = ZooKeeperServer(tmp_path / "zookeeper")
-    server.start()
-    yield server
-    server.kill()
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        yield server
 
 
 class Stores:

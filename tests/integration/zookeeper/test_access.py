@@ -314,10 +314,8 @@ def secure(
     authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecureServer]:
     certificate = authority.issue("server", "DNS:localhost")
-    server = SecureServer(tmp_path_factory.mktemp("secure"), authority, certificate)
-    server.start()
-    yield server
-    server.kill()
+    with SecureServer(tmp_path_factory.mktemp("secure"), authority, certificate) as server:
+        yield server
 
 
 def config(server: SecureServer, authority: Authority, **more: str) -> BrokerConfig:

@@ -2,11 +2,10 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
@@ -28,6 +27,8 @@ FLOORS = (
     "testing",
     "verify",
 )
+LINKS = ("broker", "config", "coordinator", "protocol", "storage")
+"""The links at the top of the repository, each to the folder of its name in `barnabas/`."""
 OUTSIDE = ("tests", "benchmarks", "docs", "examples")
 LONGEST_FUNCTION = 60
 NOT_ON_FLOOR_ONE = {
@@ -45,13 +46,21 @@ NOT_ON_FLOOR_ONE = {
     "threading",
     "time",
 }
-READS_KEY_STORES = Path("security/tls.py")
+READS_KEY_STORES = Path("barnabas/security/tls.py")
 """OpenSSL takes private keys and certificates as files alone."""
 
 
 @cache
 def sources(*folders: str) -> tuple[Path, ...]:
-    return tuple(path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
+    """Return the modules below folders of the repository; a folder without any is an error."""
+    found = {folder: sorted((ROOT / folder).rglob("*.py")) for folder in folders}
+    assert [folder for folder, paths in found.items() if not paths] == []
+    return tuple(path for paths in found.values() for path in paths)
+
+
+def floors(*folders: str) -> tuple[str, ...]:
+    """Return folders of the package by their paths in the repository."""
+    return tuple(f"barnabas/{folder}" for folder in folders)
 
 
 @cache
@@ -77,25 +86,27 @@ def location(path: Path, line: int) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
-@pytest.mark.parametrize("floor", FLOORS)
-def test_a_floor_is_imported_through_its_relative_link(floor):
-    link = ROOT / "barnabas" / floor
-    assert link.is_symlink()
-    assert link.readlink() == Path("..") / floor
-    assert (ROOT / floor / "__init__.py").exists()
+def test_links_of_the_repository_are_the_five_at_the_top():
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    rows = [line.partition("\t") for line in listed.stdout.splitlines()]
+    assert len(rows) > 1000
+    assert [path for mode, _, path in rows if mode.startswith("120000")] == [*LINKS]
+    for name in LINKS:
+        assert (ROOT / name).readlink() == Path("barnabas") / name
 
 
 def test_every_folder_with_an_init_file_is_a_floor():
-    assert sorted(path.parent.name for path in ROOT.glob("*/__init__.py")) == sorted(
-        (*FLOORS, "barnabas")
-    )
+    found = sorted(path.parent.name for path in (ROOT / "barnabas").glob("*/__init__.py"))
+    assert found == [*FLOORS]
 
 
 def test_every_folder_with_modules_is_a_package():
-    """setup.py computes the list of packages from the `__init__.py` files."""
+    """A build takes the folders that have an `__init__.py`."""
     offenders = {
         str(path.parent.relative_to(ROOT))
-        for path in sources(*FLOORS)
+        for path in sources("barnabas")
         if not (path.parent / "__init__.py").exists()
     }
     assert offenders == set()
@@ -104,7 +115,7 @@ def test_every_folder_with_modules_is_a_package():
 def test_nobody_imports_a_bare_floor_or_a_relative_name():
     offenders = [
         location(path, line)
-        for path in sources(*FLOORS, *OUTSIDE, "barnabas")
+        for path in sources("barnabas", *OUTSIDE)
         for line, name in imports(path)
         if name.startswith(".") or name.partition(".")[0] in FLOORS
     ]
@@ -114,7 +125,7 @@ def test_nobody_imports_a_bare_floor_or_a_relative_name():
 def test_floor_one_has_no_io_no_clock_and_no_event_loop():
     offenders = [
         f"{location(path, line)} imports {name}"
-        for path in sources("protocol", "config", "metrics", "security")
+        for path in sources(*floors("protocol", "config", "metrics", "security"))
         if path != ROOT / READS_KEY_STORES
         for line, name in imports(path)
         if name.partition(".")[0] in NOT_ON_FLOOR_ONE
@@ -155,7 +166,7 @@ def imported_names(path: Path) -> Iterator[tuple[int, str]]:
 def test_functions_fit_on_a_screen():
     offenders = [
         f"{location(path, node.lineno)} {node.name}: {lines} lines"
-        for path in sources(*FLOORS, *OUTSIDE)
+        for path in sources("barnabas", *OUTSIDE)
         for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
@@ -170,7 +181,9 @@ CARRYING_OUT = {"coordinator.py", "producer_ids.py", "waiters.py"}
 def test_deciding_is_never_a_coroutine():
     """An await inside a decision would let another request in between its check and its change."""
     deciding = sources(
-        "coordinator/group", "coordinator/transaction", "broker/controller/rules", "storage"
+        *floors(
+            "coordinator/group", "coordinator/transaction", "broker/controller/rules", "storage"
+        )
     )
     offenders = [
         location(path, node.lineno)
@@ -183,11 +196,11 @@ def test_deciding_is_never_a_coroutine():
 
 
 def test_no_pipe_is_read_by_a_transport():
-    """A uvloop transport closes a pipe's descriptor twice: broker/pipes.py reads pipes."""
+    """A uvloop transport closes a pipe's descriptor twice: barnabas/broker/pipes.py reads pipes."""
     forbidden = ("connect_read_pipe", "connect_write_pipe", "create_subprocess_exec")
     offenders = [
         location(path, node.lineno)
-        for path in sources(*FLOORS)
+        for path in sources("barnabas")
         for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr in forbidden
     ]
@@ -197,7 +210,7 @@ def test_no_pipe_is_read_by_a_transport():
 def test_every_module_says_what_it_is():
     offenders = [
         str(path.relative_to(ROOT))
-        for path in sources(*FLOORS)
+        for path in sources("barnabas")
         if path.read_text().strip() and ast.get_docstring(tree(path)) is None
     ]
     assert offenders == []
@@ -207,7 +220,7 @@ def test_nothing_is_left_for_later():
     marks = re.compile(r"#\s*(TODO|FIXME|XXX|HACK)\b")
     offenders = [
         location(path, number)
-        for path in sources(*FLOORS, *OUTSIDE)
+        for path in sources("barnabas", *OUTSIDE)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if marks.search(line)
     ]
@@ -218,7 +231,7 @@ def test_no_error_is_swallowed():
     """An empty handler hides what happened; contextlib.suppress at least names what is meant."""
     offenders = [
         location(path, node.lineno)
-        for path in sources(*FLOORS)
+        for path in sources("barnabas")
         for node in nodes(path)
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or all(isinstance(line, ast.Pass) for line in node.body))
@@ -229,7 +242,7 @@ def test_no_error_is_swallowed():
 def test_no_state_is_global():
     offenders = [
         location(path, node.lineno)
-        for path in sources(*FLOORS)
+        for path in sources("barnabas")
         for node in nodes(path)
         if isinstance(node, ast.Global)
     ]
@@ -237,8 +250,8 @@ def test_no_state_is_global():
 
 
 def test_a_handler_has_the_name_of_its_message():
-    messages = {path.name for path in (ROOT / "protocol" / "messages").glob("*.py")}
-    handlers = {path.name for path in (ROOT / "broker" / "handlers").glob("*.py")}
+    messages = {path.name for path in sources(*floors("protocol/messages"))}
+    handlers = {path.name for path in sources(*floors("broker/handlers"))}
     assert handlers <= messages
 
 
@@ -265,7 +278,7 @@ def attributes_read(*folders: str) -> set[str]:
 
 
 def test_a_key_that_is_accepted_is_read_by_somebody():
-    read = attributes_read(*(floor for floor in FLOORS if floor != "config"))
+    read = attributes_read(*floors(*({*FLOORS} - {"config"})))
     inherited = {name for names in BROKER_SYNONYMS.values() for name in names}
     keys = [key for name, key in BrokerConfig.KEYS.items() if name not in inherited]
     offenders = [
@@ -277,7 +290,7 @@ def test_a_key_that_is_accepted_is_read_by_somebody():
 
 
 def test_a_metric_that_is_announced_is_fed_by_somebody():
-    fed = attributes_read(*(floor for floor in FLOORS if floor != "metrics"))
+    fed = attributes_read(*floors(*({*FLOORS} - {"metrics"})))
     rooms = vars(BrokerMetrics(Registry())).items()
     announced = {name for name, room in rooms if isinstance(room, Family)} | {
         name for _, room in rooms if not isinstance(room, Family) for name in vars(room)
@@ -309,7 +322,7 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
 def test_docstrings_begin_with_a_verb_or_a_noun():
     offenders = [
         f"{location(path, line)} {text.strip().splitlines()[0]}"
-        for path in sources(*FLOORS, *OUTSIDE)
+        for path in sources("barnabas", *OUTSIDE)
         for line, text in docstrings(path)
         if HIDES_THE_SUBJECT.match(text.strip())
     ]
@@ -317,7 +330,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun():
 
 
 def test_sentences_name_their_subject():
-    texts = [*sources(*FLOORS, *OUTSIDE), *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    texts = [*sources("barnabas", *OUTSIDE), *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     offenders = [
         f"{location(path, number)} {line.strip()}"
         for path in texts
@@ -332,8 +345,8 @@ def test_sentences_name_their_subject():
 def import_graph() -> dict[str, set[str]]:
     """Return the modules of the project that each module imports, anywhere in it."""
     modules = {
-        ".".join(("barnabas", *path.relative_to(ROOT).with_suffix("").parts)): path
-        for path in sources(*FLOORS)
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in sources("barnabas")
         if path.name != "__init__.py"
     }
     return {
@@ -370,7 +383,7 @@ def imported_late() -> set[str]:
     """Return the modules that some function imports when it is first called, for a quick start."""
     return {
         name.rpartition(".")[0] if name not in import_graph() else name
-        for path in sources(*FLOORS)
+        for path in sources("barnabas")
         for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and node.col_offset
         for name in (f"{node.module}.{alias.name}" for alias in node.names)
@@ -394,4 +407,4 @@ def test_a_small_module_has_more_than_one_importer():
 
 
 def module_path(module: str) -> str:
-    return module.removeprefix("barnabas.").replace(".", "/") + ".py"
+    return module.replace(".", "/") + ".py"

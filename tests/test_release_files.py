@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from barnabas import __version__
-from docs.package_index import prepare
+from docs.build.package_index import prepare
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -34,7 +34,9 @@ def test_actions_are_pinned_by_commit_with_their_version(workflow: Path) -> None
 def test_programs_and_modules_of_a_workflow_exist(workflow: Path) -> None:
     commands = "\n".join(step["run"] for step in steps(workflow) if "run" in step)
     paths = re.findall(r"\btests/[\w./-]+", commands)
-    modules = [f"{each.replace('.', '/')}.py" for each in re.findall(r"-m (docs\.\w+)", commands)]
+    modules = [
+        f"{each.replace('.', '/')}.py" for each in re.findall(r"-m (docs\.[\w.]+)", commands)
+    ]
     assert [path for path in (*paths, *modules) if not (ROOT / path).exists()] == []
 
 

@@ -161,7 +161,7 @@ class BrokerParts(NamedTuple):
 
 
 class HandlerModule(Protocol[C_contra]):
-    """A module of broker/handlers.
+    """A module of barnabas/broker/handlers.
 
     If its response has no top-level `error_code`, the module also has a function
     `error_response(request, code, version)`, which answers a request that failed as a whole.
@@ -169,7 +169,7 @@ class HandlerModule(Protocol[C_contra]):
 
     API: Api
     RIGHTS: Rights
-    """The rights that its requests need (`broker/security/rights.py`)."""
+    """The rights that its requests need (`barnabas/broker/security/rights.py`)."""
 
     def handle(self, collaborator: C_contra, request: Any, context: RequestContext, /) -> Any: ...
 
@@ -197,7 +197,7 @@ class ApiRow(NamedTuple):
         if rights is None:
             raise TypeError(
                 f"The handler of {self.api.name} ({self.api.key}) declares no RIGHTS: "
-                "see broker/security/rights.py"
+                "see barnabas/broker/security/rights.py"
             )
         # A bound method costs less per call than a partial.
         handle: Handle = MethodType(self.module.handle, self.collaborator(parts))
@@ -508,5 +508,5 @@ API_TABLE: Final = (
 )
 """Every API that a broker serves: handler, versions, and the function that returns the handler's
 collaborator. `clients` are the versions for clients in a cluster, where they differ. ApiVersions
-announces the rows; each key also needs its entry in `APIS` of `protocol/schema.py`."""
+announces the rows; each key also needs its entry in `APIS` of `barnabas/protocol/schema.py`."""
 # fmt: on

@@ -1,1 +1,3 @@
-"""The command line. Each command speaks Kafka's protocol through `client/`, to any cluster."""
+"""The command line. Each command speaks Kafka's protocol to any cluster, through
+`barnabas/client/`.
+"""

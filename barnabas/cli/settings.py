@@ -22,7 +22,7 @@ LOG_LEVELS = ("fatal", "error", "warn", "info", "debug", "trace")
 
 
 class LogOptions(NamedTuple):
-    """The options of a broker's log, for `configure` in broker/observability/logging.py."""
+    """The options of a broker's log, for `configure` in `broker.observability.logging`."""
 
     level: str
     form: str | None = None

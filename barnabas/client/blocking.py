@@ -83,7 +83,7 @@ class ClientLoop:
         """Return the cluster of these arguments, connected at the first call.
 
         Its methods are coroutines for `run` and `submit`. The loop closes it. `security` has the
-        keys of `client/security.py`; raises ConfigError for keys that cannot be used.
+        keys of `barnabas/client/security.py`; raises ConfigError for keys that cannot be used.
         """
         keys = frozenset(security.items())
         key = bootstrap_servers, client_id, timeout, request_timeout, keys

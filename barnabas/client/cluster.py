@@ -99,7 +99,7 @@ class Cluster:
 
     `bootstrap` is Kafka's `bootstrap.servers`; `timeout` bounds each call, retries included, in s,
     and `request_timeout` each of its requests: None for no other bound. `connect` opens sockets;
-    `connect_with` of client/security.py makes one for TLS and SASL.
+    `connect_with` of barnabas/client/security.py makes one for TLS and SASL.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Listener(NamedTuple):
     """One socket that the broker listens on.
 
     An empty `address.host` is every interface, port 0 any free port. An empty `advertised.host` is
-    the machine's own name and an advertised port 0 is the bound one: config/ does no I/O, so the
+    the machine's own name and an advertised port 0 is the bound one: `config` does no I/O, so the
     server fills them in. A listener that is not advertised does not appear in Metadata responses.
     """
 

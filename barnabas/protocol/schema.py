@@ -376,7 +376,7 @@ APIS: Final[dict[int, str]] = {
 """Every API by key; the value is the module's name in `barnabas.protocol.messages`.
 
 The header of a request is decoded with it: a broker closes the connection of a request whose key
-is missing here, even if `broker/routes.py` has a row for it.
+is missing here, even if `barnabas/broker/routes.py` has a row for it.
 """
 
 

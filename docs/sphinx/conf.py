@@ -1,4 +1,4 @@
-"""The settings of Sphinx; docs/site.py runs it."""
+"""The settings of Sphinx; docs/build/site.py runs it."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,13 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
 # The pages stay where GitHub shows them, so the whole repository is the folder of sources.
 root_doc = "docs/sphinx/index"
-include_patterns = ["*.md", "docs/*.md", "docs/sphinx/*.md", "examples/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/sphinx/*.md",
+    "examples/README.md",
+    "findings/README.md",
+]
 exclude_patterns = [".*", "build", "dist", "tests", "**/__pycache__"]
 
 html_theme = "furo"

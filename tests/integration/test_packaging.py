@@ -28,18 +28,11 @@ from tests.support.zookeeper import chroot_of, shared_server
 
 pytestmark = pytest.mark.timeout(300)
 
-FLOORS = sorted(
-    path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "barnabas"
-)
 MODULES = {
     "pyspark_barnabas.py",
-    *(f"barnabas/{path.name}" for path in (ROOT / "barnabas").glob("*.py")),
-    *(
-        f"barnabas/{each.relative_to(ROOT)}"
-        for floor in FLOORS
-        for each in (ROOT / floor).rglob("*.py")
-    ),
+    *(str(each.relative_to(ROOT)) for each in (ROOT / "barnabas").rglob("*.py")),
 }
+LINKS = sorted(path.name for path in ROOT.iterdir() if path.is_symlink())
 LIBRARIES = Path(sysconfig.get_path("purelib"))
 SPARK = Path(pyspark.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -156,14 +149,13 @@ def tracked() -> list[Path]:
         *("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "pyspark_barnabas.py"),
         "setup.py",
     ]
-    folders = [ROOT / name for name in (*FLOORS, "barnabas", "docs")]
-    below = [each for folder in folders for each in folder.rglob("*")]
+    below = [each for name in ("barnabas", "docs") for each in (ROOT / name).rglob("*")]
     return [
-        *map(Path, top),
+        *map(Path, (*top, *LINKS)),
         *(
             path.relative_to(ROOT)
             for path in below
-            if (path.is_symlink() or path.is_file()) and "__pycache__" not in path.parts
+            if path.is_file() and "__pycache__" not in path.parts
         ),
     ]
 
@@ -260,19 +252,15 @@ def test_sdist_is_complete_and_runs_a_broker(sdist: Path, tmp_path: Path) -> Non
     installation.check()
 
 
-def test_sdist_has_the_folders_of_the_repository_and_builds_the_same_wheel(
+def test_sdist_has_the_modules_once_and_builds_the_same_wheel(
     sdist: Path, wheel: Path, tmp_path: Path
 ) -> None:
     with tarfile.open(sdist) as archive:
         assert all(member.isdir() or member.isfile() for member in archive)
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.glob("barnabas-*")
-    assert sorted(path.parent.name for path in unpacked.glob("*/__init__.py")) == sorted(
-        ("barnabas", *FLOORS)
-    )
-    assert {path.name for path in (unpacked / "barnabas").iterdir()} == {
-        path.name for path in (ROOT / "barnabas").iterdir() if path.is_file()
-    }
+    modules = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*.py")}
+    assert modules - {"setup.py"} == MODULES
     assert contents(build("wheel", unpacked, tmp_path / "dist")) == contents(wheel)
 
 
@@ -287,7 +275,7 @@ def test_zip_whose_links_are_text_files_is_complete_and_runs_a_broker(tmp_path: 
                 file.writestr(name, str((ROOT / path).readlink()))
             else:
                 file.write(ROOT / path, name)
-    assert sorted(links) == FLOORS
+    assert sorted(links) == LINKS
     installation = Installation(tmp_path)
     installation.install(archive)
     installation.check()

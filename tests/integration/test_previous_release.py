@@ -20,8 +20,8 @@ from tests.support.checker import Checker
 from tests.support.waiting import IN_TIME_S
 from tests.support.zookeeper import ZooKeeperServer
 
-PREVIOUS: Final = "ce54be8e3400e62196d0ee7ba874b1aee7bab22b"
-"""The commit of the tag v0.1.0: a clone without tags has the commit."""
+PREVIOUS: Final = "c0e65115596cca495c1485435ee9083c8b855b31"
+"""The commit of 0.2.0: a clone without tags has the commit."""
 COUNT: Final = 300
 
 

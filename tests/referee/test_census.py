@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from barnabas.protocol.schema import Api
-from docs.generate import BETWEEN_BROKERS, served
+from docs.build.generate import BETWEEN_BROKERS, served
 from tests.referee.brokers import Address, barnabas, set_level
 from tests.referee.differences import WANTED, Difference
 from tests.referee.normalise import plain

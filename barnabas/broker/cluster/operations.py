@@ -1,7 +1,7 @@
 """The operations that a client may perform, as bit fields (KIP-430).
 
 Handlers answer all operations of a resource. With an authorizer, the gate takes out those
-that the client may not perform (`broker/security/gate.py`).
+that the client may not perform (`barnabas/broker/security/gate.py`).
 """
 
 NOT_ASKED = -(1 << 31)

@@ -5,7 +5,7 @@ diverging epochs (KIP-595), v13 topic ids, v15 the follower's broker epoch (KIP-
 current leaders (KIP-951). The answer has file ranges, not bytes: they are read as the socket
 takes them. A request that finds less than min_bytes waits in purgatory, and is woken by appends and
 the high watermark, not by polling. The records are found by `consumer_read.py` and
-`follower_read.py` in `broker/replication/leader/`.
+`follower_read.py` in `barnabas/broker/replication/leader/`.
 """
 
 import asyncio

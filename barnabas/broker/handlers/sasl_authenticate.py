@@ -1,6 +1,7 @@
 """SaslAuthenticate (key 36) where nothing is left to authenticate: ILLEGAL_SASL_STATE.
 
-That is a listener without SASL, and a session. `broker/server/sasl.py` answers it otherwise.
+That is a listener without SASL, and a session. `barnabas/broker/server/sasl.py` answers it
+otherwise.
 """
 
 from barnabas.broker.security.rights import NOTHING

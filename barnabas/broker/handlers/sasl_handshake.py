@@ -1,7 +1,7 @@
 """SaslHandshake (key 17) where nothing is left to authenticate: ILLEGAL_SASL_STATE.
 
-That is a listener without SASL, and a session without an end. `broker/server/sasl.py` answers it
-otherwise.
+That is a listener without SASL, and a session without an end. `barnabas/broker/server/sasl.py`
+answers it otherwise.
 """
 
 from typing import NoReturn

@@ -1,6 +1,7 @@
 """The log of a partition for its coordinator, while this broker leads the partition.
 
-The runtime of coordinators (`coordinator/hosted_shard.py`) makes its decisions durable through it.
+The runtime of coordinators (`barnabas/coordinator/hosted_shard.py`) makes its decisions durable
+through it.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""Many variable-length integers at once, in NumPy (`protocol/records/varint.py` has single ones).
+"""Many variable-length integers at once, in NumPy.
+
+`barnabas/protocol/records/varint.py` has single ones.
 
 No position is trusted: a read outside the buffer gets the buffer's nearest byte, and a value that
 is too long or too large moves its reader to FAR, where no field ends.

@@ -2,7 +2,7 @@
 
 A batch of a few kilobytes may hold millions of records, so nothing here looks at a whole batch at
 once. The steps say where work may be interrupted, what a thread should do, and how much memory the
-rest needs; the broker carries them out (`broker/replication/leader/record_work.py`).
+rest needs; the broker carries them out (`barnabas/broker/replication/leader/record_work.py`).
 """
 
 from collections.abc import Callable, Generator

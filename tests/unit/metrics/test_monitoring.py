@@ -16,7 +16,7 @@ from barnabas.cli.main import cli
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.exposition import render
 from barnabas.metrics.registry import Registry
-from docs.dashboard import DASHBOARD, dashboard
+from docs.build.dashboard import DASHBOARD, dashboard
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "deploy" / "monitoring" / "alerts.yaml"
@@ -50,7 +50,7 @@ def sections() -> dict[str, str]:
 
 
 def test_dashboard_is_the_generated_one():
-    assert DASHBOARD.read_text() == dashboard(), "run `python -m docs.generate`"
+    assert DASHBOARD.read_text() == dashboard(), "run `python -m docs.build.generate`"
 
 
 def test_every_panel_queries_metrics_of_a_broker():

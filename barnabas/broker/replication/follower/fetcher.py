@@ -84,7 +84,7 @@ _log = get_logger(__name__)
 
 
 class LeaderConnection(Protocol):
-    """A connection to the leader, opened on first use; see `broker/cluster/peers.py`."""
+    """A connection to the leader, opened on first use; see `barnabas/broker/cluster/peers.py`."""
 
     async def request(
         self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0

@@ -1,8 +1,8 @@
 """The long work on records: its turns on the event loop, its calls of codecs, and its memory.
 
-The steps (`storage/log/record_steps.py`) run in the slicer. Codecs are called in a thread, which
-serves the topics in turn, a call of about a millisecond each. Memory for decompressed records is
-granted before it is taken, and bounded for the whole broker.
+The steps (`barnabas/storage/log/record_steps.py`) run in the slicer. Codecs are called in a
+thread, which serves the topics in turn, a call of about a millisecond each. Memory for decompressed
+records is granted before it is taken, and bounded for the whole broker.
 
 A block of Snappy is decompressed in one call, which takes a millisecond for each MB. Long calls
 have a thread and memory of their own, so that no other work waits for them.
@@ -80,7 +80,7 @@ class RecordWork:
 
 
 class _Memory:
-    """The memory of one piece of work; see `Holder` in `broker/server/budget.py`."""
+    """The memory of one piece of work; see `Holder` in `barnabas/broker/server/budget.py`."""
 
     receiving = oldest = None
     announced = 0

@@ -1,4 +1,4 @@
-"""Many variable-length integers at once: equal to `protocol/records/varint.py`, one by one."""
+"""Many variable-length integers at once are equal to those of `protocol.records.varint`."""
 
 import numpy as np
 import pytest

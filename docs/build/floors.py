@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ARCHITECTURE = ROOT / "docs" / "ARCHITECTURE.md"
 BEGIN = "<!-- generated: {} -->"
 END = "<!-- end of generated: {} -->"
@@ -77,6 +77,8 @@ def _imports(package: str, names: Sequence[str]) -> Edges:
 def _imported(package: str, name: str) -> frozenset[str]:
     path = _folder(package) / name
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    if not files:
+        raise ValueError(f"{path} has no modules")
     prefix = f"{package}."
     return frozenset(
         module.removeprefix(prefix).partition(".")[0]
@@ -87,7 +89,7 @@ def _imported(package: str, name: str) -> frozenset[str]:
 
 
 def _folder(package: str) -> Path:
-    return ROOT.joinpath(*package.split(".")[1:])
+    return ROOT.joinpath(*package.split("."))
 
 
 def _modules(file: Path) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-DASHBOARD = Path(__file__).parents[1] / "deploy" / "monitoring" / "dashboard.json"
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "monitoring" / "dashboard.json"
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT, _IN_A_ROW = 8, 7, 3
 _SERIES: Final = re.compile(r"\b(?:kafka|barnabas|process)_\w+")

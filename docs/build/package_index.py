@@ -1,4 +1,4 @@
-"""Prepare a checkout for an upload to a package index: `python -m docs.package_index URL REF`.
+"""Prepare a checkout for a package index: `python -m docs.build.package_index URL REF`.
 
 A package index shows the README without the repository. Its links become absolute, at the commit or
 tag REF of the repository at URL, and pyproject.toml gets the URLs of the project.

@@ -1,4 +1,4 @@
-"""Build the site of the documents: `python -m docs.site [FOLDER]`, by default `build/site`.
+"""Build the site of the documents: `python -m docs.build.site [FOLDER]`, by default `build/site`.
 
 It needs the extra `docs`. Warnings are errors. `docs/sphinx/` has the settings, the table of
 contents, and the pages of the API reference.
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sphinx.cmd.build import build_main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def build(folder: Path) -> int:

@@ -24,6 +24,7 @@ from confluent_kafka import Producer
 from barnabas.testing import Broker
 from tests.support.command_line import DEADLINE, ROOT, Served, environment
 from tests.support.ports import free_port
+from tests.support.repository import links
 from tests.support.zookeeper import chroot_of, shared_server
 
 pytestmark = pytest.mark.timeout(300)
@@ -32,7 +33,6 @@ MODULES = {
     "pyspark_barnabas.py",
     *(str(each.relative_to(ROOT)) for each in (ROOT / "barnabas").rglob("*.py")),
 }
-LINKS = sorted(path.name for path in ROOT.iterdir() if path.is_symlink())
 LIBRARIES = Path(sysconfig.get_path("purelib"))
 SPARK = Path(pyspark.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -144,14 +144,14 @@ class Installation:
 
 
 def tracked() -> list[Path]:
-    """The files of a build and the links, relative to the repository, as a commit has them."""
+    """The files of a build, relative to the repository, as a commit has them."""
     top = [
         *("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "pyspark_barnabas.py"),
         "setup.py",
     ]
     below = [each for name in ("barnabas", "docs") for each in (ROOT / name).rglob("*")]
     return [
-        *map(Path, (*top, *LINKS)),
+        *map(Path, top),
         *(
             path.relative_to(ROOT)
             for path in below
@@ -166,7 +166,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("sources") / "barnabas"
     for path in tracked():
         (copy / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / path, copy / path, follow_symlinks=False)
+        shutil.copy2(ROOT / path, copy / path)
+    for name, target in links().items():
+        (copy / name).symlink_to(target)
     return copy
 
 
@@ -266,16 +268,11 @@ def test_sdist_has_the_modules_once_and_builds_the_same_wheel(
 
 def test_zip_whose_links_are_text_files_is_complete_and_runs_a_broker(tmp_path: Path) -> None:
     archive = tmp_path / "barnabas-main.zip"
-    links = []
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for path in tracked():
-            name = f"barnabas-main/{path}"
-            if (ROOT / path).is_symlink():
-                links.append(path.name)
-                file.writestr(name, str((ROOT / path).readlink()))
-            else:
-                file.write(ROOT / path, name)
-    assert sorted(links) == LINKS
+            file.write(ROOT / path, f"barnabas-main/{path}")
+        for name, target in links().items():
+            file.writestr(f"barnabas-main/{name}", target)
     installation = Installation(tmp_path)
     installation.install(archive)
     installation.check()

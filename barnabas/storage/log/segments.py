@@ -157,12 +157,18 @@ class Segments:
         return None
 
     def find_max_timestamp(self, max_batch_bytes: int) -> Steps[TimestampAndOffset | None]:
-        """Return the first record with the greatest timestamp of all."""
+        """Return the first record with the greatest timestamp of all.
+
+        In a log without timestamps it is the first record, whose timestamp is -1.
+        """
         segment = max(self._segments, key=attrgetter("max_timestamp"))
         located = segment.locate(segment.max_timestamp_offset)
-        if located is None or segment.max_timestamp < 0:
+        if located is None:
             return None
         position, header = located
+        if not header.record_count:
+            # Compaction has left the header of a producer's last batch. Kafka finds nothing then.
+            return None
         greatest = header.max_timestamp
         found = yield from _first_record(
             segment.file(), position, header, max_batch_bytes, lambda r: r.timestamp == greatest

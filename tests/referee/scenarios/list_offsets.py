@@ -94,6 +94,18 @@ def the_record_with_the_largest_timestamp(s: Peer) -> None:
 
 
 @scenario
+def the_largest_timestamp_of_a_log_without_times(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(list_offsets(to.name, (0, MAX_TIMESTAMP)))
+    given.records(s, to, b"a", since=-1)
+    given.records(s, to, b"b", since=-1)
+    s.ask(list_offsets(to.name, (0, MAX_TIMESTAMP)))
+    s.ask(list_offsets(to.name, (0, 0)))
+    given.records(s, to, b"c")
+    s.ask(list_offsets(to.name, (0, MAX_TIMESTAMP)))
+
+
+@scenario
 def offsets_of_tiers(s: Peer) -> None:
     to = two_batches(s)
     s.ask(list_offsets(to.name, (0, EARLIEST_LOCAL)))

@@ -10,6 +10,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.batch import CorruptRecordError, iter_headers
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.records.record import rewrite_batch
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.mem_files import Fault
 from barnabas.storage.log.log import Log
@@ -159,6 +160,26 @@ def test_a_timestamp_finds_the_first_record_that_is_not_older(log: Log) -> None:
 
 def test_an_empty_log_has_no_timestamps(log: Log) -> None:
     assert at_once(log.offset_for_timestamp(0)) is None
+    assert at_once(log.offset_of_max_timestamp()) is None
+
+
+def test_greatest_timestamp_of_a_log_without_timestamps_is_that_of_its_first_record(
+    log: Log,
+) -> None:
+    put(log, b"a", timestamp=-1)
+    put(log, b"b", timestamp=-1)
+    greatest = at_once(log.offset_of_max_timestamp())
+    assert greatest is not None
+    assert (greatest.offset, greatest.timestamp, greatest.leader_epoch) == (0, -1, 0)
+    assert at_once(log.offset_for_timestamp(0)) is None
+
+
+def test_greatest_timestamp_of_a_batch_that_compaction_emptied_has_no_record(log: Log) -> None:
+    put(log, b"a")
+    newest = batch(b"b", timestamp=NOW + 1)
+    ((_, header),) = iter_headers(newest)
+    emptied = rewrite_batch(header._replace(base_offset=1), ())
+    log.append_as_follower(emptied, now_ms=NOW)
     assert at_once(log.offset_of_max_timestamp()) is None
 
 

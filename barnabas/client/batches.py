@@ -13,6 +13,8 @@ from barnabas.protocol.records.control import ControlType, read_marker
 from barnabas.protocol.topic_partition import TopicPartition
 
 _PREFIX_SIZE = 12
+_ATTEMPTS = 5
+"""The times that an empty answer is asked for again."""
 
 
 class FetchSettings(NamedTuple):
@@ -65,6 +67,22 @@ async def fetch_batches(
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
     return await cluster.retrying(attempt)
+
+
+async def fetch_next(
+    cluster: Cluster, partition: TopicPartition, offset: int, settings: FetchSettings
+) -> FetchedBatches:
+    """Return the next batches from `offset` on, at least one: there must be some.
+
+    Raises KafkaError as `fetch_batches` does, and REQUEST_TIMED_OUT if none arrives.
+    """
+    for _ in range(_ATTEMPTS):
+        fetched = await fetch_batches(cluster, partition, offset, settings)
+        if fetched.data:
+            return fetched
+        # A broker that throttles the client sends no records.
+    text = f"{partition[0]}-{partition[1]} has no records at {offset}, below its end"
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
 
 
 async def fetch_rows(

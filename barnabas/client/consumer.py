@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from barnabas.client.batches import FetchSettings, fetch_rows, read_batches
 from barnabas.client.cluster import Cluster, check
-from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
+from barnabas.client.last_records import find_last
+from barnabas.client.offsets import LATEST, find_offsets
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import fetch
 from barnabas.protocol.records.record import Headers, iter_records
@@ -60,17 +61,11 @@ class Consumer:
             self.positions[partition] = row.offset if row.offset >= 0 else LATEST
 
     async def seek_back(self, wanted: Iterable[TopicPartition], count: int) -> None:
-        """Seek to `count` records before the end, or to the start if there are fewer records."""
-        partitions = list(wanted)
-        first = await find_offsets(self._cluster, dict.fromkeys(partitions, EARLIEST))
-        last = await find_offsets(
-            self._cluster,
-            dict.fromkeys(partitions, LATEST),
-            read_committed=self.settings.read_committed,
-        )
-        for partition in partitions:
-            back = last[partition].offset - count
-            self.positions[partition] = max(back, first[partition].offset)
+        """Seek to the last `count` records of each partition, or to the start if there are fewer.
+
+        Markers do not count, nor do records of aborted transactions with read_committed.
+        """
+        self.positions |= await find_last(self._cluster, wanted, count, self.settings)
 
     async def poll(self) -> list[Message]:
         """Return the records that arrive within `max_wait`, in order within each partition."""

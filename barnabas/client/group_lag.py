@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from barnabas.client.batches import FetchedBatches, FetchSettings, fetch_batches
+from barnabas.client.batches import FetchedBatches, FetchSettings, fetch_next
 from barnabas.client.cluster import Cluster, check, gather_all
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -30,8 +30,7 @@ from barnabas.protocol.topic_partition import TopicPartition, by_topic
 _READERS: Final = 4
 """The partitions that are read at the same time."""
 _ATTEMPTS: Final = 5
-"""The times that a partition is read whose log start passes the reader, or an empty answer is asked
-for again."""
+"""The times that a partition is read whose log start passes the reader."""
 _NOT_READABLE: Final = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -285,18 +284,11 @@ class _Reader:
         """Return the next batches, at least one; raise _Passed if the log start is behind it."""
         settings = FetchSettings(read_committed=read_committed)
         try:
-            for _ in range(_ATTEMPTS):
-                fetched = await fetch_batches(self._cluster, self._partition, position, settings)
-                if fetched.data:
-                    return fetched
-                # A broker that throttles the client sends no records.
+            return await fetch_next(self._cluster, self._partition, position, settings)
         except KafkaError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise _Passed from None
             raise
-        topic, partition = self._partition
-        text = f"{topic}-{partition} has no records at {position}, below its end"
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
 
 
 def _records(fetched: FetchedBatches, at: int, header: BatchHeader, start: int) -> int:

@@ -17,6 +17,7 @@ from barnabas.cli.tables import escape_json
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group import GroupMember
+from barnabas.client.last_records import find_last
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import partition_for
 from barnabas.protocol.topic_partition import TopicPartition
@@ -264,13 +265,13 @@ async def _ends(
     """Return the offset of each partition before which to stop."""
     if until.word == "offset" and until.number is not None:
         return dict.fromkeys(wanted, until.number)
+    if until.word == "back" and until.number is not None:
+        return await find_last(cluster, wanted, until.number, settings)
     word = EARLIEST if until.word == "beginning" else LATEST
     last = await find_offsets(
         cluster, dict.fromkeys(wanted, word), read_committed=settings.read_committed
     )
     ends = {partition: row.offset for partition, row in last.items()}
-    if until.word == "back" and until.number is not None:
-        return {partition: max(end - until.number, 0) for partition, end in ends.items()}
     if until.word == "time" and until.number is not None:
         found = await find_offsets(cluster, dict.fromkeys(wanted, until.number))
         # Without a record that late the end is that of now.

@@ -12,6 +12,7 @@ from typing import Final
 
 import click
 
+from barnabas.cli.files import replace_file
 from barnabas.config.properties import parse_properties
 
 SERVERS: Final = "bootstrap.servers"
@@ -108,8 +109,4 @@ def _escape(found: re.Match[str]) -> str:
 def _write(path: Path, text: str) -> None:
     """Replace a file; only its owner can read it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    new.replace(path)
+    replace_file(path, text.encode())

@@ -76,6 +76,16 @@ def secured(
     return make_secure(properties, directory, several=several)
 
 
+def address_file_option(command: Command) -> Command:
+    """Add --address-file to a command that runs brokers."""
+    return click.option(
+        "--address-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write the address for clients here when the brokers serve; remove it at the stop.",
+    )(command)
+
+
 def secure_options(command: Command) -> Command:
     """Add --secure and --secure-directory to a command that runs brokers."""
     command = click.option(

@@ -18,6 +18,8 @@ class ActiveFaults:
     def __init__(self) -> None:
         self._cuts: defaultdict[int, list[Call]] = defaultdict(list)
         self._levers: dict[int, tuple[frozenset[int], Call]] = {}
+        self._removed: dict[int, frozenset[int]] = {}
+        """The brokers that had a lever, until their counts are known."""
         self._ahead = 0.0
 
     def add_cut(self, broker: int, call: Call) -> None:
@@ -31,13 +33,24 @@ class ActiveFaults:
         self._levers[number] = frozenset(brokers), call
 
     def remove_lever(self, number: int) -> None:
-        """Forget a lever. Idempotent."""
+        """Let brokers start without a lever. Idempotent."""
+        brokers, _ = self._levers.pop(number, (frozenset[int](), None))
+        if brokers:
+            self._removed[number] = brokers
+
+    def forget_lever(self, number: int) -> None:
+        """Forget a lever that was removed, or that no broker has taken. Idempotent."""
         self._levers.pop(number, None)
+        self._removed.pop(number, None)
 
     def brokers_with_lever(self, number: int) -> list[int]:
         """Return the brokers that have a lever; an empty list once it was removed."""
         brokers, _ = self._levers.get(number, (frozenset[int](), None))
         return sorted(brokers)
+
+    def brokers_that_count(self, number: int) -> list[int]:
+        """Return the brokers that know how many requests a lever has touched."""
+        return self.brokers_with_lever(number) or sorted(self._removed.get(number, ()))
 
     def advance_clock(self, seconds: float) -> None:
         self._ahead += seconds

@@ -2,9 +2,10 @@
 
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.settings import ClientSettings
+from barnabas.testing.arguments import check_number, check_text
 from barnabas.testing.calls import TIMEOUT, Calls
 from barnabas.testing.configs import Configs
 
@@ -12,11 +13,12 @@ if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster as Client
     from barnabas.client.consumer import Message
     from barnabas.client.producing.partition_queue import Delivered
-    from barnabas.testing.topics import Data
+    from barnabas.testing.topics import Data, Header
 
 CLIENT_ID = "barnabas-testing"
 """The client id of the helpers' requests, which levers touch like those of any client."""
-Header = tuple[str, bytes | None]
+ABSENT: Final = object()
+"""The value of `json` if it is not given: None is JSON's null."""
 
 
 class HelperWork(Calls):
@@ -51,6 +53,7 @@ class HelperWork(Calls):
         from barnabas.testing.topics import create_topic
 
         name = self.fresh_name() if name is None else name
+        check_text("the name of a topic", name)
         async with self._client() as client:
             return await create_topic(client, name, partitions, replication_factor, configs)
 
@@ -58,14 +61,28 @@ class HelperWork(Calls):
         self,
         topic: str,
         values: "tuple[Data, ...]",
+        json: Any,
         key: "Data",
         partition: int | None,
-        headers: Iterable[Header],
+        headers: "Iterable[Header]",
     ) -> "list[Delivered]":
-        from barnabas.testing.topics import produce
+        from barnabas.testing.topics import (
+            encode_headers,
+            encode_json,
+            encode_key,
+            encode_values,
+            produce,
+        )
 
+        encoded = encode_values(values)
+        if json is not ABSENT:
+            if values:
+                raise ValueError("json= is the value: give no other one")
+            encoded = [encode_json(json)]
         async with self._client() as client:
-            return await produce(client, topic, values, key, partition, tuple(headers))
+            return await produce(
+                client, topic, encoded, encode_key(key), partition, encode_headers(headers)
+            )
 
     async def _records(
         self,
@@ -78,6 +95,7 @@ class HelperWork(Calls):
     ) -> "list[Message]":
         from barnabas.testing.topics import records
 
+        check_number("the count of records", count, 0)
         async with self._client(timeout) as client:
             return await records(
                 client, topic, count, partition, seen, read_committed=read_committed
@@ -100,6 +118,10 @@ class HelperWork(Calls):
     ) -> None:
         from barnabas.testing.topics import wait_for_group
 
+        if members is not None:
+            check_number("members", members, 0)
+        if lag is not None:
+            check_number("lag", lag, 0)
         async with self._client(timeout) as client:
             await wait_for_group(client, group, members, lag, seen)
 
@@ -126,15 +148,18 @@ class Helpers(HelperWork):
         self,
         topic: str,
         *values: "Data",
+        json: Any = ABSENT,
         key: "Data" = None,
         partition: int | None = None,
-        headers: Iterable[Header] = (),
+        headers: "Iterable[Header]" = (),
     ) -> "list[Delivered]":
-        """Produce values, texts as UTF-8; return topic, partition and offset of each.
+        """Produce values, which are bytes, texts (sent as UTF-8) or None; or `json`, one value
+        that is sent as JSON. Return topic, partition and offset of each.
 
-        All replicas in sync have them then. Raises ValueError if the topic does not exist.
+        All replicas in sync have them then. Raises ValueError if the topic does not exist,
+        TypeError for a value of another type.
         """
-        return self._wait(self._produce(topic, values, key, partition, headers))
+        return self._wait(self._produce(topic, values, json, key, partition, headers))
 
     def records(
         self,
@@ -213,15 +238,18 @@ class AsyncHelpers(HelperWork):
         self,
         topic: str,
         *values: "Data",
+        json: Any = ABSENT,
         key: "Data" = None,
         partition: int | None = None,
-        headers: Iterable[Header] = (),
+        headers: "Iterable[Header]" = (),
     ) -> "list[Delivered]":
-        """Produce values, texts as UTF-8; return topic, partition and offset of each.
+        """Produce values, which are bytes, texts (sent as UTF-8) or None; or `json`, one value
+        that is sent as JSON. Return topic, partition and offset of each.
 
-        All replicas in sync have them then. Raises ValueError if the topic does not exist.
+        All replicas in sync have them then. Raises ValueError if the topic does not exist,
+        TypeError for a value of another type.
         """
-        return await self._awaited(self._produce(topic, values, key, partition, headers))
+        return await self._awaited(self._produce(topic, values, json, key, partition, headers))
 
     async def records(
         self,

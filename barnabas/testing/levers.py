@@ -1,12 +1,13 @@
 """The levers of a test cluster: faults on links, requests and clocks."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain, permutations
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from barnabas.testing.active_faults import Call
+from barnabas.testing.arguments import check_number, check_seconds, check_text
 from barnabas.testing.calls import TIMEOUT, refuse_running_loop
 from barnabas.testing.lifecycle import BROKERS, ClusterLifecycle
 from barnabas.testing.processes import BrokerDied, ProcessNode
@@ -30,21 +31,20 @@ class ClusterLevers(ClusterLifecycle):
         neither refused nor reset: requests and answers do not arrive before `heal`. A broker that
         does not run is cut off when it starts; one that stops in order has whole links meanwhile.
         """
-        sides = [list(group) for group in groups]
-        self._require(*chain.from_iterable(sides))
+        sides = self._sides(groups)
         pairs = [(sides[0], each) for each in sides[1:]] if one_way else permutations(sides, 2)
         for here, there in pairs:
             self._do(self._cut(here, there, one_way=one_way))
 
     def cut_clients(self, *brokers: int) -> None:
         """Cut the links between these brokers and all clients."""
-        self._require(*brokers)
+        self._require_some(brokers)
         self._do(self._sever(brokers, "cut_clients"))
 
     def cut_store(self, *brokers: int) -> None:
         """Cut the links between these brokers and the metadata store: their sessions time out, and
         the controller among them loses its role."""
-        self._require(*brokers)
+        self._require_some(brokers)
         for broker in brokers:
             self._do(_on_loop(self._store.link(broker).cut))
 
@@ -57,6 +57,22 @@ class ClusterLevers(ClusterLifecycle):
     def heal(self) -> None:
         """Make every link whole."""
         self._do(self._heal())
+
+    def _sides(self, groups: Iterable[Iterable[int]]) -> list[list[int]]:
+        """Return the groups of brokers. Raises ValueError if nothing would be cut."""
+        sides = [list(group) for group in groups]
+        brokers = list(chain.from_iterable(sides))
+        self._require(*brokers)
+        if len(sides) < 2 or not all(sides):
+            raise ValueError("a partition has two groups of brokers or more, each with a broker")
+        if len(set(brokers)) < len(brokers):
+            raise ValueError("a broker is in one group of a partition alone")
+        return sides
+
+    def _require_some(self, brokers: Sequence[int]) -> None:
+        if not brokers:
+            raise ValueError("name the brokers that are cut off")
+        self._require(*brokers)
 
     async def _cut(self, here: list[int], there: list[int], *, one_way: bool) -> None:
         ports = [self._ports[each][BROKERS] for each in there]
@@ -96,8 +112,7 @@ class ClusterLevers(ClusterLifecycle):
         `topic` and `transactional_id`, if they are given, and `broker` is the one that receives it.
         Each broker counts its own requests, and starts at 1 again when it restarts.
         """
-        if number < 1:
-            raise ValueError(f"there is no request {number}: the first one is 1")
+        check_number("the number of the request", number, 1)
         matching = {"client_id": client_id, "topic": topic, "transactional_id": transactional_id}
         return self._add_lever(Held, api, broker, matching, hold=True, first=number, times=1)
 
@@ -112,7 +127,11 @@ class ClusterLevers(ClusterLifecycle):
         transactional_id: str | None = None,
         broker: int | None = None,
     ) -> "Lever":
-        """Delay all requests of an API that match, or the first `times` of them; see `hold`."""
+        """Delay all requests of an API that match, or the first `times` of them; see `hold`.
+
+        With 0 s it counts them, and changes nothing.
+        """
+        check_seconds("a delay", seconds)
         matching = {"client_id": client_id, "topic": topic, "transactional_id": transactional_id}
         return self._add_lever(Lever, api, broker, matching, seconds=seconds, times=times)
 
@@ -145,9 +164,15 @@ class ClusterLevers(ClusterLifecycle):
         matching: dict[str, str | None],
         **fault: Any,
     ) -> "L":
-        """Add a lever. Raises ValueError for an unknown API or broker."""
+        """Add a lever. Raises ValueError for an unknown API or broker, TypeError for a condition
+        of another type."""
         from barnabas.testing.request_faults import api_key
 
+        if (times := fault.get("times")) is not None:
+            check_number("times", times, 1)
+        for name, value in matching.items():
+            if value is not None:
+                check_text(name, value)
         if broker is not None:
             self._require(broker)
         number = next(self._numbers)
@@ -161,13 +186,14 @@ class ClusterLevers(ClusterLifecycle):
         try:
             await self._tell(brokers, call.method, **call.arguments)
         except BaseException:
-            self._faults.remove_lever(number)
+            self._faults.forget_lever(number)
             raise
 
     # -- time, sessions --------------------------------------------------------------------------
 
     def jump_transaction_clock(self, seconds: float) -> None:
         """Advance the clock by which transactions time out, for all brokers."""
+        check_seconds("a jump of the clock", seconds)
         self._do(self._jump(seconds))
 
     async def _jump(self, seconds: float) -> None:
@@ -182,21 +208,33 @@ class ClusterLevers(ClusterLifecycle):
         self._require(broker)
         self._do(self._store.expire(broker))
 
-    async def _remove(self, number: int) -> None:
+    async def _remove(self, number: int) -> int | None:
+        """Remove a lever, and return how many requests it has touched; None while a broker that
+        had it is paused."""
         brokers = self._faults.brokers_with_lever(number)
         self._faults.remove_lever(number)
         await self._tell(brokers, "remove_lever", number=number)
+        if any((node := self._reachable(each)) and node.paused for each in brokers):
+            return None
+        return await self._touched(number)
 
     async def _touched(self, number: int) -> int:
-        total = 0
-        for broker in self._faults.brokers_with_lever(number):
-            node = self._reachable(broker)
-            if node is None:
-                continue
+        """Return how many requests a lever has touched; the count of one that was removed is
+        forgotten then. Raises RuntimeError while a broker that has it is paused."""
+        asked = [
+            (each, node)
+            for each in self._faults.brokers_that_count(number)
+            if (node := self._reachable(each)) is not None
+        ]
+        for broker, node in asked:
             if node.paused:
                 raise RuntimeError(f"broker {broker} is paused and cannot answer: resume it first")
+        total = 0
+        for _, node in asked:
             with suppress(BrokerDied):
                 total += await node.ask("touched", number=number)
+        if not self._faults.brokers_with_lever(number):
+            self._faults.forget_lever(number)
         return total
 
     async def _first_arrival(self, number: int) -> None:
@@ -245,6 +283,9 @@ class Lever:
     def __init__(self, cluster: ClusterLevers, number: int, api: str) -> None:
         self._cluster = cluster
         self._number = number
+        self._counted: int | None = None
+        """The number of requests touched, if it is final."""
+        self._removed = False
         self._late = f"no {api} request was touched"
 
     def wait(self, timeout: float = TIMEOUT) -> None:
@@ -265,13 +306,21 @@ class Lever:
     def touched(self) -> int:
         """The number of requests touched, on the brokers that run, since each of them started.
 
-        Raises RuntimeError while a broker with the lever is paused.
+        It keeps its value when the lever is removed. Raises RuntimeError while a broker with the
+        lever is paused.
         """
-        return self._cluster._do(self._cluster._touched(self._number))
+        if self._counted is not None:
+            return self._counted
+        found = self._cluster._do(self._cluster._touched(self._number))
+        if self._removed:
+            self._counted = found
+        return found
 
     def remove(self) -> None:
         """Touch no further requests. Idempotent."""
-        self._cluster._do(self._cluster._remove(self._number))
+        if not self._removed:
+            self._counted = self._cluster._do(self._cluster._remove(self._number))
+            self._removed = True
 
     def __enter__(self) -> Self:
         return self

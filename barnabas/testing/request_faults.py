@@ -18,6 +18,7 @@ from barnabas.broker.server.dispatch import FastPath, Handle, Part, Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import APIS, Message
+from barnabas.testing.arguments import check_text
 
 _TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "topics", "topic_names"})
 
@@ -27,11 +28,12 @@ def api_key(api: int | str) -> int:
 
     Raises ValueError if it does not exist.
     """
-    if isinstance(api, int):
+    if isinstance(api, int) and not isinstance(api, bool):
         if api in APIS:
             return api
         raise ValueError(f"there is no API {api}")
-    wanted = api.replace("_", "").lower()
+    check_text("an API", api)
+    wanted = str(api).replace("_", "").lower()
     for key, name in APIS.items():
         if name.replace("_", "") == wanted:
             return key
@@ -43,6 +45,8 @@ def error_code(error: int | str) -> int:
 
     Raises ValueError if it does not exist, or means no error.
     """
+    if isinstance(error, bool) or not isinstance(error, int | str):
+        raise TypeError(f"an error is Kafka's name or code, not {error!r}")
     if isinstance(error, str):
         found = ErrorCode.__members__.get(error)
     else:
@@ -110,6 +114,8 @@ class RequestFaults:
 
     def __init__(self) -> None:
         self._faults: dict[int, RequestFault] = {}
+        self._removed: dict[int, int] = {}
+        """The requests that removed faults have touched, until they are asked for."""
         self._cache: MetadataCache | None = None
         self._cache_changed = asyncio.Event()
         self._slicer = Slicer(time.monotonic)
@@ -137,6 +143,7 @@ class RequestFaults:
         """Remove a fault, and release the requests that it holds. Idempotent."""
         fault = self._faults.pop(number, None)
         if fault is not None:
+            self._removed[number] = fault.touched
             fault.released.set()
             # No request will come: wake those that wait for the first.
             fault.arrived.set()
@@ -160,9 +167,12 @@ class RequestFaults:
             await self._cache_changed.wait()
 
     def touched(self, number: int) -> int:
-        """Return the number of requests that a fault has touched."""
+        """Return the number of requests that a fault has touched.
+
+        That of a fault which was removed is forgotten then.
+        """
         fault = self._faults.get(number)
-        return 0 if fault is None else fault.touched
+        return self._removed.pop(number, 0) if fault is None else fault.touched
 
     def _handle(self, handle: Handle, key: int, request: Any, context: RequestContext) -> Any:
         for fault in self._faults.values():

@@ -1,8 +1,10 @@
 """Topics, records and groups, as the helpers of `Broker` and `Cluster` create and read them."""
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo, check
@@ -24,6 +26,7 @@ from barnabas.testing.configs import Configs, texts
 
 Data = bytes | str | None
 """A key or a value; a text is sent as UTF-8."""
+Header = tuple[str, Data]
 _POLL = 0.02
 """Seconds between two looks at a group."""
 _ANSWER_TIMEOUT = 2.0
@@ -66,11 +69,43 @@ async def create_topic(
     return name
 
 
+def encode_values(values: Iterable[Data]) -> list[bytes | None]:
+    """Return the bytes of values. Raises TypeError for a value of another type."""
+    return [_encode("value", each, "; json= sends a value as JSON") for each in values]
+
+
+def encode_json(value: Any) -> bytes:
+    """Return a value as JSON. Raises TypeError or ValueError if JSON has no such value."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def encode_key(key: Data) -> bytes | None:
+    """Return the bytes of a key. Raises TypeError."""
+    return _encode("key", key)
+
+
+def encode_headers(headers: Iterable[Header]) -> Headers:
+    """Return headers with the bytes of their values. Raises TypeError."""
+    pairs = list(headers)
+    for each in pairs:
+        if not (isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)):
+            raise TypeError(f'headers are pairs such as ("trace", b"7"), not {each!r}')
+    return tuple((name, _encode(f"value of the header {name}", value)) for name, value in pairs)
+
+
+def _encode(what: str, data: Data, hint: str = "") -> bytes | None:
+    if isinstance(data, str):
+        return data.encode()
+    if data is None or isinstance(data, bytes):
+        return data
+    raise TypeError(f"a {what} is bytes, text or None, not {type(data).__name__}{hint}")
+
+
 async def produce(
     cluster: Cluster,
     topic: str,
-    values: Sequence[Data],
-    key: Data,
+    values: Sequence[bytes | None],
+    key: bytes | None,
     partition: int | None,
     headers: Headers,
 ) -> list[Delivered]:
@@ -81,12 +116,9 @@ async def produce(
     info = await _topic(cluster, topic)
     if partition is not None and partition not in info.leaders:
         raise ValueError(f"there is no partition {topic}-{partition}")
-    encoded = _bytes(key)
     async with Producer(cluster) as producer:
         sent = [
-            await producer.send(
-                topic, _bytes(value), key=encoded, partition=partition, headers=headers
-            )
+            await producer.send(topic, value, key=key, partition=partition, headers=headers)
             for value in values
         ]
         await producer.flush()
@@ -269,7 +301,3 @@ async def _rows(cluster: Cluster, name: str) -> list[metadata.MetadataResponseTo
 
     answers = await asyncio.gather(*map(ask, list(cluster.nodes)))
     return [row for rows in answers for row in rows]
-
-
-def _bytes(data: Data) -> bytes | None:
-    return data.encode() if isinstance(data, str) else data

@@ -2,8 +2,9 @@
 them."""
 
 import asyncio
+import re
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from barnabas.client.producer import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import create_topics, describe_cluster, init_producer_id
 from barnabas.testing import Cluster
+from tests.integration.one_request import code_of
 from tests.support.waiting import eventually
 
 DEADLINE = 20.0
@@ -190,6 +192,71 @@ async def test_delay_lasts_as_long_as_given(cluster: Cluster, connection: Connec
 def test_an_api_that_does_not_exist_cannot_be_held(cluster: Cluster) -> None:
     with pytest.raises((ValueError, RuntimeError), match="there is no API Nonsense"):
         cluster.hold("Nonsense")
+
+
+WRONG: dict[str, Callable[[Cluster], object]] = {
+    "a delay is a number of seconds, not '1s'": lambda c: c.delay("Fetch", "1s"),  # type: ignore[arg-type]
+    "a delay is a number of seconds, not True": lambda c: c.delay("Fetch", True),
+    "a delay is 0 s or more, not -1": lambda c: c.delay("Fetch", -1),
+    "a delay is 0 s or more, not inf": lambda c: c.delay("Fetch", float("inf")),
+    "the number of the request is at least 1, not 0": lambda c: c.hold("EndTxn", 0),
+    "the number of the request is a whole number, not '2'": lambda c: c.hold("EndTxn", "2"),  # type: ignore[arg-type]
+    "times is at least 1, not 0": lambda c: c.delay("Fetch", 1, times=0),
+    "times is a whole number, not 1.5": lambda c: c.error("Fetch", 7, times=1.5),  # type: ignore[arg-type]
+    "an API is a text, not None": lambda c: c.hold(None),  # type: ignore[arg-type]
+    "an error is Kafka's name or code, not None": lambda c: c.error("Fetch", None),  # type: ignore[arg-type]
+    "there is no error NONE": lambda c: c.error("Fetch", "NONE"),
+    "topic is a text, not 5": lambda c: c.hold("Fetch", topic=5),  # type: ignore[arg-type]
+    "client_id is a text, not b'me'": lambda c: c.hold("Fetch", client_id=b"me"),  # type: ignore[arg-type]
+    "a jump of the clock is 0 s or more, not -60": lambda c: c.jump_transaction_clock(-60),
+    "a jump of the clock is a number of seconds": lambda c: c.jump_transaction_clock("60"),  # type: ignore[arg-type]
+    "a partition has two groups of brokers": lambda c: c.partition([1]),
+    "each with a broker": lambda c: c.partition([1], []),
+    "a broker is in one group of a partition alone": lambda c: c.partition([1], [1]),
+    "name the brokers that are cut off": lambda c: c.cut_clients(),
+    "there is no broker 2": lambda c: c.isolate(2),
+    "members is at least 0, not -1": lambda c: c.wait_for_group("g", members=-1),
+    "lag is a whole number, not 'none'": lambda c: c.wait_for_group("g", lag="none"),  # type: ignore[arg-type]
+    "the count of records is at least 0": lambda c: c.records("t", -1),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_argument_without_effect_is_refused_at_the_call(cluster: Cluster, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        WRONG[message](cluster)
+
+
+async def test_count_of_touched_requests_outlives_the_lever(
+    cluster: Cluster, connection: Connection
+) -> None:
+    with cluster.delay("DescribeCluster", 0) as counted:
+        assert await ask(connection) == 0
+    assert counted.touched == 1
+    assert await ask(connection) == 0
+    counted.remove()
+    assert counted.touched == 1
+
+
+def test_count_of_a_removed_lever_outlives_broker_and_cluster() -> None:
+    with Cluster(brokers=1) as cluster:
+        with cluster.delay("DescribeCluster", 0) as counted:
+            assert code_of(cluster, 1) == 0
+        cluster.stop_broker(1)
+        cluster.start_broker(1)
+        assert counted.touched == 1
+    assert counted.touched == 1
+
+
+def test_count_of_a_lever_removed_while_its_broker_was_paused_is_told_later() -> None:
+    with Cluster(brokers=1, processes=True) as cluster:
+        with cluster.delay("DescribeCluster", 0) as counted:
+            assert code_of(cluster, 1) == 0
+            cluster.pause(1)
+        with pytest.raises(RuntimeError, match="broker 1 is paused"):
+            assert counted.touched
+        cluster.resume(1)
+        assert [counted.touched, counted.touched] == [1, 1]
 
 
 async def test_cut_off_clients_get_no_response_until_heal(

@@ -233,6 +233,31 @@ def test_data_of_a_newer_release_is_refused_in_a_line_and_left_alone(
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_address_file_is_there_while_the_broker_serves(tmp_path: Path) -> None:
+    file, place = tmp_path / "address", ("-l", "127.0.0.1:0", "-d", str(tmp_path / "data"))
+    served = Served(*place, "--address-file", str(file))
+    assert file.read_text() == f"{served.servers}\n"
+    assert file.stat().st_mode & 0o777 == 0o644
+    served.stop(signal.SIGKILL)
+    assert file.exists()
+    # Nothing listens at that address: a start that fails leaves no file.
+    refused = run("serve", "-l", "192.0.2.1:9092", *place[2:], "--address-file", str(file))
+    assert refused.returncode == 1
+    assert not file.exists()
+    served = Served(*place, "--address-file", str(file))
+    assert file.read_text() == f"{served.servers}\n"
+    assert served.stop()[0] == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["data"]
+
+
+def test_address_file_in_no_directory_is_refused_before_the_start(tmp_path: Path) -> None:
+    place = ("-l", "127.0.0.1:0", "-d", str(tmp_path / "data"))
+    refused = run("serve", *place, "--address-file", str(tmp_path / "none" / "address"))
+    assert refused.returncode == 1
+    assert refused.stderr.endswith(b"none/address: there is no such directory\n")
+    assert not (tmp_path / "data").exists()
+
+
 def test_serve_answers_probes_and_scrapes_until_ctrl_c(cli: Cli, tmp_path: Path) -> None:
     metrics = f"127.0.0.1:{free_port()}"
     served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", metrics)

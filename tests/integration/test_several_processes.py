@@ -56,9 +56,11 @@ def unix_connections(directory: Path) -> int:
 
 
 def test_cluster_up_keeps_its_data_over_a_restart(tmp_path: Path) -> None:
-    data = ("--data", str(tmp_path))
+    address = tmp_path / "address"
+    data = ("--data", str(tmp_path), "--address-file", str(address))
     with running(*UP, *data) as parent:
         servers = parent.serves()
+        assert address.read_text() == f"{servers}\n"
         metadata = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=DEADLINE)
         assert sorted(metadata.brokers) == [1, 2, 3]
         produce(servers, "kept", b"1")
@@ -70,6 +72,7 @@ def test_cluster_up_keeps_its_data_over_a_restart(tmp_path: Path) -> None:
         assert parent.ends() == 0
         assert not any(map(alive, children))
         assert list(tmp_path.glob("*.socket")) == []
+        assert not address.exists()
     with running(*UP, *data) as parent:
         assert consume(parent.serves(), "kept", 1) == [b"1"]
         parent.process.terminate()

@@ -1,6 +1,7 @@
 """The helpers of `Broker` and `Cluster`, beside the clients of applications."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -94,6 +95,34 @@ def test_clients_read_what_the_helper_produces(brokers: Broker | Cluster) -> Non
     assert [each.value for each in found] == [b"1", "zwei ä 2".encode(), None]
     assert {each.key for each in found} == {b"k"}
     assert list(found[0].headers) == headers
+
+
+def test_value_is_sent_as_json(brokers: Broker | Cluster) -> None:
+    topic = brokers.create_topic()
+    for value in ({"a": [1, "ä"]}, [], None):
+        brokers.produce(topic, json=value, headers=[("kind", "json")])
+    found = brokers.records(topic, 3)
+    assert [each.value for each in found] == ['{"a": [1, "ä"]}'.encode(), b"[]", b"null"]
+    assert found[0].headers == (("kind", b"json"),)
+
+
+WRONG: dict[str, Callable[[Broker | Cluster], object]] = {
+    "a value is bytes, text or None, not dict; json= sends": lambda b: b.produce("t", {"a": 1}),  # type: ignore[arg-type]
+    "a value is bytes, text or None, not list": lambda b: b.produce("t", b"1", ["2"]),  # type: ignore[arg-type]
+    "a key is bytes, text or None, not int": lambda b: b.produce("t", b"1", key=7),  # type: ignore[arg-type]
+    "headers are pairs such as": lambda b: b.produce("t", b"1", headers={"trace": b"7"}),  # type: ignore[arg-type]
+    "a value of the header n is bytes": lambda b: b.produce("t", b"1", headers=[("n", 7)]),  # type: ignore[list-item]
+    "give no other one": lambda b: b.produce("t", b"1", json={}),
+    "not JSON serializable": lambda b: b.produce("t", json={1, 2}),
+    "not JSON compliant": lambda b: b.produce("t", json=float("nan")),
+    "the name of a topic is a text, not 7": lambda b: b.create_topic(7),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_value_is_refused_with_what_is_taken(brokers: Broker | Cluster, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        WRONG[message](brokers)
 
 
 def test_records_are_those_of_clients_by_partition_and_offset(brokers: Broker | Cluster) -> None:

@@ -10,11 +10,13 @@ import click
 
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
+from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Group
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_LEVELS,
     LogOptions,
+    address_file_option,
     default_data_directory,
     secure_options,
     secured,
@@ -60,6 +62,7 @@ def cluster() -> None:
     "~/.local/state/barnabas/cluster].",
 )
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+@address_file_option
 @secure_options
 @click.option(
     "--log-level",
@@ -73,6 +76,7 @@ def up(
     listen: str,
     data: Path | None,
     sets: tuple[str, ...],
+    address_file: Path | None,
     secure: bool,
     secure_directory: Path | None,
     log_level: str,
@@ -97,15 +101,17 @@ def up(
     try:
         made = secured(properties, secure, secure_directory, several=True)
         properties = properties if made is None else made.properties
-        run_brokers(
-            properties,
-            brokers,
-            replicas=min(REPLICAS, brokers),
-            strict=True,
-            log=LogOptions(log_level),
-            cluster_id=cluster_id(os.environ),
-            secured=made,
-        )
+        with AddressFile(address_file) as address:
+            run_brokers(
+                properties,
+                brokers,
+                replicas=min(REPLICAS, brokers),
+                strict=True,
+                log=LogOptions(log_level),
+                cluster_id=cluster_id(os.environ),
+                secured=made,
+                address=address,
+            )
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 

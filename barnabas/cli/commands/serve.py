@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Command
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_FORMS,
     LOG_LEVELS,
     LogOptions,
+    address_file_option,
     merged,
     property_sources,
     secure_options,
@@ -79,6 +81,7 @@ class _Processes(click.IntRange):
     help="With --processes: replication factor of internal topics, and of topics created without "
     "one [1: all brokers are on this host].",
 )
+@address_file_option
 @secure_options
 @click.option(
     "--log-level",
@@ -102,6 +105,7 @@ def serve(
     metrics: str | None,
     processes: int | str | None,
     replicas: int | None,
+    address_file: Path | None,
     secure: bool,
     secure_directory: Path | None,
     log_level: str,
@@ -141,10 +145,11 @@ def serve(
             return
         made = secured(merged(sources), secure, secure_directory, several=processes is not None)
         properties = merged(sources) if made is None else made.properties
-        if processes is None:
-            _run_alone(properties, made, strict_config, log)
-        else:
-            _run_several(properties, made, strict_config, log, processes, replicas)
+        with AddressFile(address_file) as address:
+            if processes is None:
+                _run_alone(properties, made, strict_config, log, address)
+            else:
+                _run_several(properties, made, strict_config, log, processes, replicas, address)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
@@ -158,7 +163,11 @@ def _print_config(sources: Mapping[str, Mapping[str, str]], strict: bool) -> Non
 
 
 def _run_alone(
-    properties: Mapping[str, str], made: "Secured | None", strict: bool, log: LogOptions
+    properties: Mapping[str, str],
+    made: "Secured | None",
+    strict: bool,
+    log: LogOptions,
+    address: AddressFile,
 ) -> None:
     from barnabas.cli.processes.broker import run_broker
     from barnabas.config.broker import BrokerConfig
@@ -168,7 +177,8 @@ def _run_alone(
     config = BrokerConfig.from_properties(properties, strict=strict)
     if made is not None:
         made.add_admin()
-    run_broker(config, log=log, cluster_id=requested_id, on_started=partial(_greet, made))
+    greet = partial(_greet, made, address)
+    run_broker(config, log=log, cluster_id=requested_id, on_started=greet)
 
 
 def _run_several(
@@ -178,6 +188,7 @@ def _run_several(
     log: LogOptions,
     processes: int | str,
     replicas: int | None,
+    address: AddressFile,
 ) -> None:
     from barnabas.cli.processes.supervisor import run_brokers
     from barnabas.config.properties import cluster_id
@@ -190,6 +201,7 @@ def _run_several(
         log=log,
         cluster_id=cluster_id(os.environ),
         secured=made,
+        address=address,
     )
 
 
@@ -207,13 +219,17 @@ def _count(processes: int | str, properties: Mapping[str, str]) -> int:
     return max(count_cores(), count_stored(properties))
 
 
-def _greet(made: "Secured | None", broker: "Broker", config: "BrokerConfig") -> None:
+def _greet(
+    made: "Secured | None", address: AddressFile, broker: "Broker", config: "BrokerConfig"
+) -> None:
     directories = ", ".join(config.data_directories)
     servers = broker.bootstrap_servers
+    if made is not None:
+        made.name_servers(servers)
+    address.write(servers)
     click.echo(f"Barnabas serves {servers}; its data is in {directories}.")
     option = "" if servers == DEFAULT_LISTENER else f" -b {servers}"
     if made is not None:
-        made.name_servers(servers)
         option += made.option
         click.echo(made.greeting(servers))
     click.echo(f"  produce:  echo hello | barnabas produce greetings{option}")

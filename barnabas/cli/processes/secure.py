@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from barnabas.cli.files import PUBLIC, replace_file
 from barnabas.cli.processes.broker_properties import INTER_BROKER_LISTENER
 from barnabas.config.broker import AUTHORIZERS, BrokerConfig, resolve_aliases
 from barnabas.config.key import ConfigError
@@ -43,7 +44,6 @@ _PASSWORD, _PROPERTIES = "admin.password", "admin.properties"
 _DIGEST = "zookeeper.digest"
 _RENEWED_DAYS: Final = 60
 """A certificate with fewer days is replaced at the start: brokers warn of 30 days."""
-_SECRET, _PUBLIC = 0o600, 0o644
 _ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
 
 
@@ -226,12 +226,12 @@ def _make_files(directory: Path, hosts: list[str], broker: str, *, on_zookeeper:
     with _locked(directory):
         file, password = directory / broker, directory / _PASSWORD
         if not (directory / _CA).exists() or not file.exists() or not _serves(file, hosts):
-            _write(file, _authority(directory).issue(BROKER, hosts))
+            replace_file(file, _authority(directory).issue(BROKER, hosts))
         is_new = not password.exists()
         if is_new:
-            _write(password, _new_password().encode())
+            replace_file(password, _new_password().encode())
         if on_zookeeper and not (directory / _DIGEST).exists():
-            _write(directory / _DIGEST, f"{BROKER}:{_new_password()}\n".encode())
+            replace_file(directory / _DIGEST, f"{BROKER}:{_new_password()}\n".encode())
         _write_properties(directory)
     return _Made(file, is_new)
 
@@ -284,8 +284,8 @@ def _authority(directory: Path) -> "Authority":
         import secrets
 
         new = Authority.new(f"Barnabas CA {secrets.token_hex(4)}")
-        _write(key, new.key_pem)
-        _write(ca, new.pem, _PUBLIC)
+        replace_file(key, new.key_pem)
+        replace_file(ca, new.pem, PUBLIC)
     elif not ca.exists():
         raise click.ClickException(
             f"{directory} has {_CA_KEY} without {_CA}: bring it back, or remove the directory, and "
@@ -315,21 +315,11 @@ def _write_properties(directory: Path, servers: str = "") -> None:
     lines = [f"{key}={_escaped(text)}\n" for key, text in keys.items()]
     content = "".join(lines).encode("iso-8859-1", "backslashreplace")
     if not file.exists() or file.read_bytes() != content:
-        _write(file, content)
+        replace_file(file, content)
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _write(path: Path, content: bytes, mode: int = _SECRET) -> None:
-    """Write a file as a whole; nothing of it can be read before it has its mode."""
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as file:
-        file.write(content)
-        os.fchmod(file.fileno(), mode)
-    os.replace(file.name, path)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.broker.pipes import close_pipe, end_of, read_pipe
+from barnabas.cli.files import AddressFile
 from barnabas.cli.processes.broker_properties import (
     DIRECTORY,
     METADATA,
@@ -268,7 +269,8 @@ def run_brokers(
     strict: bool,
     log: LogOptions,
     cluster_id: str,
-    secured: "Secured | None" = None,
+    secured: "Secured | None",
+    address: AddressFile,
 ) -> None:
     """Run `count` brokers until SIGINT or SIGTERM; `replicas` is as for `make_children`.
 
@@ -294,7 +296,7 @@ def run_brokers(
     if secured is not None:
         secured.add_admin()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(children, socket_path, secured, notes))
+        runner.run(_run(children, socket_path, secured, address, notes))
 
 
 def make_children(
@@ -337,15 +339,18 @@ def make_children(
 async def _run(
     children: list[Child],
     socket_path: str | None,
-    secured: "Secured | None" = None,
-    notes: Iterable[str] = (),
+    secured: "Secured | None",
+    address: AddressFile,
+    notes: Iterable[str],
 ) -> None:
     async with serve_store(socket_path) as failed:
         supervisor = Supervisor(children)
         supervisor.handle_signals()
         if await supervisor.start():
+            servers = ",".join(child.address for child in children)
             if secured is not None:
-                secured.name_servers(",".join(child.address for child in children))
+                secured.name_servers(servers)
+            address.write(servers)
             click.echo(_greeting(children, secured, notes))
         await supervisor.run(failed)
         if failed.is_set():

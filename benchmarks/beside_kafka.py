@@ -4,7 +4,8 @@ The peers are Apache Kafka and kfake, the broker of franz-go in Go. Beside them 
 and with `--before DIRECTORY` Barnabas as it was in another checkout. All get the same load in
 turns, on the same machine, after the same warm-up: whole rounds that are not counted. The CPU time
 of a broker is the kernel's accounting of its process and its children. Writes
-`benchmarks/results.json` and, from it, `docs/PERFORMANCE.md` and `benchmarks/AIMS.md`.
+`benchmarks/results.json` and, from it, `docs/PERFORMANCE.md`, `benchmarks/RESULTS.md` and
+`benchmarks/AIMS.md`.
 
     python -m benchmarks.beside_kafka                       all parts but `profiled`
     python -m benchmarks.beside_kafka --part requests       one part
@@ -60,6 +61,7 @@ from tests.support.kafka import jars
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "PERFORMANCE.md"
+TABLES = HERE / "RESULTS.md"
 AIMS = HERE / "AIMS.md"
 
 PROFILED = "profiled"
@@ -479,11 +481,12 @@ def main() -> None:
         known[part] = measured(part, sizes, before)
         if not args.smoke:
             RESULTS.write_text(json.dumps(known, indent=1) + "\n")
-    page = report.page(known, HERE / "notes.md")
+    tables = report.tables(known, HERE / "notes.md")
     if args.smoke:
-        sys.stdout.write(page)
+        sys.stdout.write(tables)
     else:
-        PAGE.write_text(page)
+        PAGE.write_text(report.page(known))
+        TABLES.write_text(tables)
         AIMS.write_text(report.aims_page(known))
 
 

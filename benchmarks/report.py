@@ -1,4 +1,8 @@
-"""The pages docs/PERFORMANCE.md and benchmarks/AIMS.md, from the results of `beside_kafka.py`."""
+"""The pages of figures, from the results of `beside_kafka.py`.
+
+docs/PERFORMANCE.md is one screen for users; benchmarks/RESULTS.md has the method, all tables and
+the reasons behind them; benchmarks/AIMS.md has the aims.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -254,12 +258,54 @@ _ROWS: Mapping[str, tuple[str, str, Callable[[Medians], list[Row]]]] = {
 """By part: its title, the system beside Barnabas, and the rows that may have aims."""
 
 
-def page(results: Mapping[str, Any], notes: Path) -> str:
-    """Return the whole page: summary, method, tables, and the notes written by hand."""
+def page(results: Mapping[str, Any]) -> str:
+    """Return the page for users: a summary, a chart, the rows of the chart, and advice."""
+    where = results["requests"]["machine"]
     lines = [
         "# Performance",
         "",
+        "For those who ask whether Barnabas is quick enough for them. "
+        "[benchmarks/RESULTS.md](../benchmarks/RESULTS.md) has all tables, the method and the "
+        "reasons behind the figures; [LIMITS.md](LIMITS.md) has the load that one broker carries.",
+        "",
         *_summary(results),
+        "",
+        *_rows_of_chart(results["requests"]["medians"]),
+        "",
+        f"Medians of {results['requests']['rounds']} rounds on {where['cpu']}, {where['date']}. "
+        "CPU is that of the broker for one request or transaction, p50 the time to its response.",
+        "",
+        "- **A broker process uses one core**, and threads for codecs and for reads from disk. "
+        "`barnabas serve --processes auto` runs one process for each core; a transaction on two "
+        "processes costs about twice as much.",
+        "- **Batches count.** A request costs nearly the same for one record as for 16 KB of them: "
+        "`linger.ms` of a few milliseconds helps here as it does with Kafka.",
+        "- **A Python built with profile-guided optimization** (Debian's and the image's "
+        "are) costs 6 to 11 % less.",
+        "- **Fsync is the disk's.** With `flush.messages=1` concurrent producers share an fsync.",
+        "",
+        "`python -m benchmarks.beside_kafka` measures this beside Apache Kafka on your machine.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows_of_chart(medians: Medians) -> list[str]:
+    """Return the table of the measurements of the chart."""
+    lines = [
+        f"| | {OURS}: CPU us | p50 us | per second | {THEIRS}: CPU us | p50 us | per second |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, label in _BARS.items():
+        both = (medians[name][OURS], medians[name][THEIRS])
+        cells = [shown(each[figure]) for each in both for figure in ("cpu_us", "p50_us", "per_s")]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return lines
+
+
+def tables(results: Mapping[str, Any], notes: Path) -> str:
+    """Return the page of all results: method, tables, and the notes written by hand."""
+    lines = [
+        "# Results",
         "",
         "## Method",
         "",
@@ -276,7 +322,7 @@ def page(results: Mapping[str, Any], notes: Path) -> str:
         "same size, and do nothing else: one is a program in C (`benchmarks/floor.c`), one a bare "
         "protocol on uvloop (`benchmarks/uvloop_floor.py`).",
         "",
-        "Command: `python -m benchmarks.beside_kafka` (writes this page and "
+        "Command: `python -m benchmarks.beside_kafka` (writes this page, `docs/PERFORMANCE.md` and "
         "`benchmarks/results.json`). The aims, met and missed, are in `benchmarks/AIMS.md`.",
     ]
     for part in TITLES:
@@ -293,8 +339,8 @@ _BARS = {
     requests.PLAIN: "Produce 16 KB",
     requests.SINGLE: "one record",
     requests.FETCHED: "Fetch 16 KB",
-    requests.transactions_name(1): "transaction",
-    requests.transactions_name(8): "8 producers",
+    requests.transactions_name(1): "transaction, 1 producer",
+    requests.transactions_name(8): "transaction, 8 producers",
 }
 """The measurements of the chart, and their labels."""
 
@@ -315,7 +361,8 @@ def _summary(results: Mapping[str, Any]) -> list[str]:
     return [
         f"Barnabas takes {shares[requests.PLAIN]:.0%} of the CPU time of a warmed-up Apache Kafka "
         f"{where['kafka']} for a Produce of 16 KB, {shares[requests.FETCHED]:.0%} for a Fetch, and "
-        f"{shares[requests.transactions_name(8)]:.0%} for a transaction of one record, on Python "
+        f"{shares[requests.transactions_name(1)]:.0%} for a transaction of one record by one "
+        f"producer, {shares[requests.transactions_name(8)]:.0%} by eight at once, on Python "
         f"{where['python']}.",
         f"It acknowledges its first record {seconds[OURS]:.1f} s after its start and takes "
         f"{megabytes[OURS]:.0f} MB at rest; Kafka takes {seconds[THEIRS]:.1f} s and "
@@ -338,7 +385,7 @@ def aims_page(results: Mapping[str, Any]) -> str:
     lines = [
         "# Aims",
         "",
-        "The figures of docs/PERFORMANCE.md that have an aim. One beside a system that was not "
+        "The figures of benchmarks/RESULTS.md that have an aim. One beside a system that was not "
         "measured is left out. `python -m benchmarks.beside_kafka` writes this page.",
         "",
         *aims.table(results),

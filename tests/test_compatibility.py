@@ -56,6 +56,7 @@ PAGES = (
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "examples" / "README.md",
     ROOT / "findings" / "README.md",
+    ROOT / "benchmarks" / "RESULTS.md",
 )
 assert len(PAGES) > 20
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import aims, report, side_by_side, systems
-from benchmarks.beside_kafka import AIMS, HERE, PAGE, RESULTS, medians
+from benchmarks.beside_kafka import AIMS, HERE, PAGE, RESULTS, TABLES, medians
 
 
 def test_the_pages_are_made_from_the_results() -> None:
     results = json.loads(RESULTS.read_text())
-    assert PAGE.read_text() == report.page(results, HERE / "notes.md")
+    assert PAGE.read_text() == report.page(results)
+    assert TABLES.read_text() == report.tables(results, HERE / "notes.md")
     assert AIMS.read_text() == report.aims_page(results)
 
 
@@ -87,7 +88,7 @@ def test_systems_stand_beside_the_floor_and_the_best_peer() -> None:
 def test_a_system_that_is_left_out_is_named_with_the_reason() -> None:
     results = json.loads(RESULTS.read_text())
     results["requests"]["machine"]["left_out"] = "kfake: `go` is not installed"
-    assert "Left out: kfake: `go` is not installed." in report.page(results, HERE / "notes.md")
+    assert "Left out: kfake: `go` is not installed." in report.tables(results, HERE / "notes.md")
 
 
 def test_cpu_time_of_threads_that_have_ended_counts() -> None:
@@ -110,7 +111,7 @@ def test_cost_of_the_pipeline_is_shown_if_it_was_measured() -> None:
     trigger = results["pipeline"]["medians"]["trigger of 2,000 rows in 4 tasks"]
     for name, cpu, peak in ((report.OURS, 100.0, 900.0), (report.STOCK, 200.0, 600.0)):
         trigger[name] |= {"cpu_ms": cpu, "peak_mb": peak}
-    page = report.page(results, HERE / "notes.md")
+    page = report.tables(results, HERE / "notes.md")
     assert "PySpark and stock connector 4.2.0, on" in page
     assert "| trigger of 2,000 rows in 4 tasks, CPU ms | 100 | 200 | 0.50 |" in page
     assert "| trigger of 2,000 rows in 4 tasks, peak memory, MB | 900 | 600 | 1.50 |" in page

@@ -20,6 +20,7 @@ include_patterns = [
     "docs/sphinx/*.md",
     "examples/README.md",
     "findings/README.md",
+    "benchmarks/RESULTS.md",
 ]
 exclude_patterns = [".*", "build", "dist", "tests", "**/__pycache__"]
 

@@ -1,4 +1,4 @@
-"""The commands and programs of README.md run."""
+"""The commands and programs of README.md and of docs/client.md run."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ from tests.support.command_line import DEADLINE, ROOT, run_in_shell
 
 pytest_plugins = ["pytester"]
 
-PAGE = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "README.md").read_text() + (ROOT / "docs" / "client.md").read_text()
 
 
 def block(kind: str, text: str) -> str:

@@ -56,3 +56,6 @@ class AddressFile:
     def __exit__(self, *error: object) -> None:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+NO_FILE: Final = AddressFile(None)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.broker.pipes import close_pipe, end_of, read_pipe
-from barnabas.cli.files import AddressFile
+from barnabas.cli.files import NO_FILE, AddressFile
 from barnabas.cli.processes.broker_properties import (
     DIRECTORY,
     METADATA,
@@ -339,9 +339,9 @@ def make_children(
 async def _run(
     children: list[Child],
     socket_path: str | None,
-    secured: "Secured | None",
-    address: AddressFile,
-    notes: Iterable[str],
+    secured: "Secured | None" = None,
+    address: AddressFile = NO_FILE,
+    notes: Iterable[str] = (),
 ) -> None:
     async with serve_store(socket_path) as failed:
         supervisor = Supervisor(children)

@@ -32,6 +32,7 @@ from barnabas.metrics.catalogue import (
     TransactionMetrics,
 )
 from barnabas.metrics.registry import Cell, Family, HistogramCell, Labels
+from barnabas.protocol.records.group_lag import offset_lag
 from barnabas.storage.log.log import Log
 from barnabas.storage.opening.log_manager import LogManager
 
@@ -163,7 +164,7 @@ def read_groups(
         for group_id, topic, partition, committed in coordinator.offsets():
             end = ends.get((topic, partition))
             if end is not None:
-                yield (group_id, topic, str(partition)), max(end - committed.offset, 0)
+                yield (group_id, topic, str(partition)), offset_lag(committed.offset, end)
 
     def states() -> Iterator[tuple[Labels, float]]:
         counted = coordinator.states()

@@ -65,6 +65,17 @@ def _parse(value: str, syntax: str, *, whole: bool) -> PartitionArgument:
     return topic, int(index)
 
 
+async def existing(cluster: Cluster, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return those of the partitions that exist now; a group may have offsets of others."""
+    wanted = list(wanted)
+    await cluster.refresh({topic for topic, _ in wanted})
+    return [
+        each
+        for each in wanted
+        if each.topic in cluster.topics and each.partition in cluster.topics[each.topic].leaders
+    ]
+
+
 async def partitions_of(
     cluster: Cluster, named: Iterable[PartitionArgument], *, leader: int | None = None
 ) -> list[TopicPartition]:

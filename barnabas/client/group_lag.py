@@ -23,7 +23,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.control import read_marker
-from barnabas.protocol.records.group_lag import records_from
+from barnabas.protocol.records.group_lag import offset_lag, records_from
 from barnabas.protocol.records.record import iter_records
 from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
@@ -55,7 +55,7 @@ class GroupLag(NamedTuple):
     end: int
     """The high watermark."""
     lag: int
-    """Kafka's lag: the high watermark less the committed offset."""
+    """Kafka's lag: the high watermark less the committed offset, at least 0."""
     to_read: int | None
     """Records that a read_committed consumer will still be given; None if not readable."""
     held_back: int | None
@@ -125,7 +125,7 @@ class _Count:
         end, by = self.row.offset, self.row.held_back_by
         return GroupLag(
             end,
-            end - self.committed,
+            offset_lag(self.committed, end),
             self._to_read,
             self._held_back,
             self._is_exact,
@@ -222,7 +222,7 @@ class _Reader:
 
     async def read(self, committed: int) -> GroupLag:
         """Return the lag; without counts if the client may not read the topic."""
-        lag = self._end - committed
+        lag = offset_lag(committed, self._end)
         for _ in range(_ATTEMPTS):
             self._is_exact = True
             found = await find_offsets(self._cluster, {self._partition: EARLIEST})

@@ -20,6 +20,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.internal.consumer_protocol import ConsumerProtocolAssignment
 from barnabas.protocol.messages import metadata
 from barnabas.protocol.messages.describe_groups import DescribedGroup
+from barnabas.protocol.records.group_lag import offset_lag
 from barnabas.protocol.records.record import Headers
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing.configs import Configs, texts
@@ -166,7 +167,7 @@ async def lag(cluster: Cluster, group: str, topic: str | None) -> int:
     """
     offsets = await _committed(cluster, group, topic)
     ends = await find_offsets(cluster, dict.fromkeys(offsets, LATEST))
-    return sum(ends[each].offset - offset for each, offset in offsets.items())
+    return sum(offset_lag(offset, ends[each].offset) for each, offset in offsets.items())
 
 
 async def to_read(cluster: Cluster, group: str, topic: str | None) -> int:

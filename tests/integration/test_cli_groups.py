@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
 
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.protocol.topic_partition import TopicPartition
@@ -97,7 +98,39 @@ def test_an_offset_of_a_deleted_topic_has_no_end(cli: Cli, monkeypatch: pytest.M
     found = cli.json("groups", "describe", "readers")
     (row,) = found["partitions"]
     assert (row["offset"], row["end"], row["lag"]) == (7, None, None)
+    assert row["out_of_range"] == "gone"
     assert found["lag"] == 0
+    reset = ("groups", "reset-offsets", "readers")
+    assert [row["offset"] for row in cli.json(*reset, "--to-current")] == [7]
+    code, _, errors = cli.run(*reset, "--to-earliest")
+    assert (code, b"no partition that has an offset exists" in errors) == (1, True)
+
+
+def test_offset_outside_of_its_log_is_named_and_has_no_negative_lag(cli: Cli, moved: str) -> None:
+    cli("topics", "delete-records", moved, "-p", "0", "-o", "3")
+    group = ("groups", "reset-offsets", moved)
+    commit(cli.servers, moved, {0: 1, 1: 444})
+    found = cli.json("groups", "describe", moved)
+    rows = [(row["lag"], row["to_read"], row["out_of_range"]) for row in found["partitions"]]
+    assert rows == [(3, 1, "below_start"), (0, 0, "behind_end")]
+    assert (found["lag"], found["to_read"], found["held_back"]) == (3, 1, 0)
+    shown = cli("groups", "describe", moved).decode()
+    assert "out_of_range" in shown
+    assert "behind_end" in shown
+    assert [row["offset"] for row in cli.json(*group, "--to-current")] == [1, 444]
+    assert offsets(cli, moved) == [1, 444]
+    # From the commit, not from the start of the log: as Kafka's tool.
+    assert [row["offset"] for row in cli.json(*group, "--shift-by", "1", "--dry-run")] == [3, 4]
+    assert [row["offset"] for row in cli.json(*group, "--shift-by=-442", "--dry-run")] == [3, 2]
+    cli("groups", "delete-offsets", moved, "-t", moved, "-p", "1")
+    code, _, errors = cli.run(*group, "-t", moved, "--shift-by", "1")
+    assert (code, f"no committed offset in {moved}-1 to shift".encode() in errors) == (1, True)
+
+
+def commit(servers: str, group: str, wanted: dict[int, int]) -> None:
+    with closing(Consumer({"bootstrap.servers": servers, "group.id": group})) as consumer:
+        places = [Position(group, partition, offset) for partition, offset in wanted.items()]
+        consumer.commit(offsets=places, asynchronous=False)
 
 
 def offsets(cli: Cli, group: str) -> list[int]:

@@ -1,8 +1,9 @@
 """The JSON answers of `barnabas groups`."""
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.cli.answers.model import Answer, OneOf
+from barnabas.protocol.records.group_lag import OutOfRange
 
 
 class Group(Answer):
@@ -46,7 +47,7 @@ class GroupPartition(Answer):
     end: int | None
     """The offset of the next record."""
     lag: int | None
-    """The difference of `end` and `offset`, as Kafka's tools show it."""
+    """The difference of `end` and `offset`, as Kafka's tools show it; 0 behind the end."""
     to_read: int | None
     """Records that a read_committed consumer of the group will still be given."""
     held_back: int | None
@@ -57,6 +58,9 @@ class GroupPartition(Answer):
     """The transactional id of the oldest transaction that holds records back."""
     producer_id: int | None
     """The producer id of that transaction."""
+    out_of_range: Annotated[str, OneOf(OutOfRange)] | None
+    """The place of a committed offset that is not in the log: below its start, behind its end, or
+    in a partition that is gone."""
     member: str | None
     """The member that reads the partition."""
     host: str | None

@@ -8,10 +8,10 @@ from barnabas.cli import arguments, names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.groups.description import (
     MEMBERS,
-    PARTITIONS,
     card,
     describe_all,
     describe_group,
+    partition_columns,
     partition_rows,
 )
 from barnabas.cli.groups.resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
@@ -55,10 +55,12 @@ def list_groups(target: Target) -> None:
 def describe(target: Target, group: str | None, everything: bool, exact: bool) -> None:
     """Show the state, committed offsets, lag and members of a group, or of all groups.
 
-    LAG is the difference of offsets, as Kafka's tools show it. TO_READ is the number of records
-    that a read_committed consumer of the group will still be given. HELD_BACK is the number of
-    records behind the last stable offset, and HELD_BACK_BY the oldest transaction there. A number
-    that ends in + is a lower bound, because only so much is counted without --exact.
+    LAG is the difference of offsets, as Kafka's tools show it, and never negative. TO_READ is the
+    number of records that a read_committed consumer of the group will still be given. HELD_BACK is
+    the number of records behind the last stable offset, and HELD_BACK_BY the oldest transaction
+    there. A number that ends in + is a lower bound, because only so much is counted without
+    --exact. OUT_OF_RANGE names a committed offset that is below the start of the log, behind its
+    end, or of a partition that is gone.
     """
     if (group is None) != everything:
         raise click.UsageError("give either a GROUP or --all")
@@ -84,7 +86,8 @@ def describe(target: Target, group: str | None, everything: bool, exact: bool) -
 def _show(target: Target, group: dict[str, Any]) -> None:
     """Print a group for people: its fields, its partitions and its members."""
     target.show_one(card(group))
-    for columns, rows in ((PARTITIONS, partition_rows(group)), (MEMBERS, group["members"])):
+    partitions = partition_columns(group), partition_rows(group)
+    for columns, rows in (partitions, (MEMBERS, group["members"])):
         if rows:
             click.echo()
             target.show(columns, rows)
@@ -114,7 +117,7 @@ def _offsets(
 )
 @click.option("--to-earliest", is_flag=True, help="To the start of the log.")
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")
-@click.option("--to-current", is_flag=True, help="To where they are; with --to-file, a copy.")
+@click.option("--to-current", is_flag=True, help="Change nothing; with --to-file, a copy.")
 @click.option("--to-offset", type=int, metavar="N", help="To this offset.")
 @click.option("--shift-by", type=int, metavar="N", help="By so many offsets; negative: back.")
 @click.option(
@@ -161,7 +164,7 @@ def reset_offsets(
 ) -> None:
     """Reset the committed offsets of a group without members.
 
-    An offset outside of the log becomes the nearest one inside.
+    An offset outside of the log becomes the nearest one inside, except with --to-current.
 
     `groups reset-offsets readers --topic orders:0,3 --by-duration 2h`
     """
@@ -175,11 +178,14 @@ def reset_offsets(
 
     async def work(cluster: Cluster) -> Reset:
         reset = await plan_reset(cluster, group, way, value, named)
-        if not dry_run:
+        if not dry_run and way != "to_current":
             await GroupAdmin(cluster).set_offsets(group, reset.after)
         return reset
 
-    before, after = target.run(work)
+    before, after, gone = target.run(work)
+    if gone:
+        partitions = ", ".join(f"{topic}-{index}" for topic, index in gone)
+        tell(f"Left out, because they do not exist: {partitions}", err=True)
     if to_file is not None:
         to_file.write(offsets_text(after))
     rows = [

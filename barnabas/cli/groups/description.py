@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from barnabas.cli.partition_arguments import existing
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.group_lag import UNBOUNDED, GroupLag, find_lags
 from barnabas.client.groups.protocol import read_assignment
-from barnabas.client.offsets import LATEST, find_offsets
+from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_groups import DescribedGroup
+from barnabas.protocol.records.group_lag import OutOfRange, out_of_range
 from barnabas.protocol.topic_partition import TopicPartition
 
 PARTITIONS: Final = [
@@ -24,6 +26,7 @@ PARTITIONS: Final = [
     "held_back_by",
 ]
 MEMBERS: Final = ["member", "client_id", "host", "assigned"]
+OUT_OF_RANGE: Final = "out_of_range"
 _COUNTS: Final = ("to_read", "held_back")
 
 Row = dict[str, Any]
@@ -80,6 +83,12 @@ def card(group: Row) -> Row:
     return {**fields, **_bounds(group), "members": without}
 
 
+def partition_columns(group: Row) -> list[str]:
+    """Return the columns of the partitions; an offset outside of its log adds one."""
+    named = any(row[OUT_OF_RANGE] for row in group["partitions"])
+    return [*PARTITIONS, OUT_OF_RANGE] if named else PARTITIONS
+
+
 def partition_rows(group: Row) -> list[Row]:
     """Return a row for people of each partition.
 
@@ -129,13 +138,9 @@ async def _partitions(
     readers = {each: member for member, assigned in members.values() for each in assigned}
     wanted = sorted({*readers, *committed})
     # The offset of a deleted topic may still exist: it has no end and no lag.
-    await cluster.refresh({topic for topic, _ in wanted})
-    there = [
-        each
-        for each in wanted
-        if each.topic in cluster.topics and each.partition in cluster.topics[each.topic].leaders
-    ]
+    there = await existing(cluster, wanted)
     begun = {each: committed[each] for each in there if each in committed}
+    starts = await find_offsets(cluster, dict.fromkeys(begun, EARLIEST)) if begun else {}
     lags = await find_lags(cluster, begun, UNBOUNDED if exact else None) if begun else {}
     others = dict.fromkeys((each for each in there if each not in begun), LATEST)
     ends = await find_offsets(cluster, others) if others else {}
@@ -148,6 +153,13 @@ async def _partitions(
             "offset": committed.get(each),
             "end": ends[each].offset if each in ends else None,
             **_lag_fields(lags.get(each), ids),
+            OUT_OF_RANGE: (
+                out_of_range(begun[each], starts[each].offset, lags[each].end)
+                if each in begun
+                else None
+                if each in others
+                else OutOfRange.GONE
+            ),
             **{name: readers.get(each, unassigned)[name] for name in unassigned},
         }
         for each in wanted

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from barnabas.cli.partition_arguments import PartitionArgument, partitions_of
+from barnabas.cli.partition_arguments import PartitionArgument, existing, partitions_of
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
@@ -21,6 +21,8 @@ class Reset(NamedTuple):
 
     before: Offsets
     after: Offsets
+    gone: Sequence[TopicPartition] = ()
+    """Partitions with an offset that do not exist any more; they are left out."""
 
 
 async def plan_reset(
@@ -40,6 +42,13 @@ async def plan_reset(
         wanted = [each for each in wanted if each in given]
     if not wanted:
         raise click.ClickException(_nothing(group, way, value, named))
+    if way == "to_current":
+        # The offsets as they are: neither cut to the log, nor asked for in a log that is gone.
+        return Reset(before, {each: before[each] for each in wanted})
+    there = await existing(cluster, wanted)
+    gone, wanted = sorted({*wanted} - {*there}), there
+    if not wanted:
+        raise click.ClickException("no partition that has an offset exists any more")
     low = await _bounds(cluster, wanted, EARLIEST)
     high = await _bounds(cluster, wanted, LATEST)
     after: Mapping[TopicPartition, int]
@@ -51,14 +60,25 @@ async def plan_reset(
         case "to_offset":
             after = dict.fromkeys(wanted, value)
         case "shift_by":
-            after = {each: max(before.get(each, 0), low[each]) + value for each in wanted}
+            after = {each: _committed(group, before, each) + value for each in wanted}
         case "to_time" | "by_duration":
             found = await _bounds(cluster, wanted, value)
             # Without a record that late, the group goes on at the end.
             after = {each: found[each] if found[each] >= 0 else high[each] for each in wanted}
         case _:
             after = given or {}
-    return Reset(before, {each: min(max(after[each], low[each]), high[each]) for each in wanted})
+    within = {each: min(max(after[each], low[each]), high[each]) for each in wanted}
+    return Reset(before, within, gone)
+
+
+def _committed(group: str, offsets: Offsets, partition: TopicPartition) -> int:
+    """Return the committed offset from which to shift. Raises ClickException as Kafka's tool."""
+    if partition not in offsets:
+        topic, index = partition
+        raise click.ClickException(
+            f"group {group} has no committed offset in {topic}-{index} to shift"
+        )
+    return offsets[partition]
 
 
 async def _given(admin: GroupAdmin, way: str, value: Any, before: Offsets) -> Offsets | None:

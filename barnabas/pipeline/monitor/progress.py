@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from barnabas.protocol.records.group_lag import offset_lag
+
 WINDOW_SECONDS: Final = 30.0
 """Rates are means over the last seconds, so that they fall when batches no longer come."""
 _MOST_BATCHES: Final = 1000
@@ -233,7 +235,7 @@ def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
         if read is None or latest is None:
             return None
         for partition, end in latest.items():
-            lag += max(0, end - read.get(partition, 0))
+            lag += offset_lag(read.get(partition, 0), end)
     return lag
 
 

@@ -10,6 +10,7 @@ from barnabas.pipeline.jobs.spec import Job
 from barnabas.pipeline.monitor.progress import SinkState
 from barnabas.pipeline.monitor.sink_state import read_sink_state
 from barnabas.pipeline.monitor.view import cluster_rows
+from barnabas.protocol.records.group_lag import offset_lag
 from barnabas.protocol.topic_partition import TopicPartition
 
 _TAIL = 100
@@ -57,7 +58,8 @@ async def read_status(cluster: Cluster, job: Job, checkpoint: Checkpoint | None)
 def lag_of(read: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Bounds]) -> int:
     """Return the number of committed offsets that are not read yet."""
     return sum(
-        max(0, bounds.end - read.get(partition, bounds.start)) for partition, bounds in ends.items()
+        offset_lag(read.get(partition, bounds.start), bounds.end)
+        for partition, bounds in ends.items()
     )
 
 

@@ -1,4 +1,6 @@
-"""The records that read_committed consumers will still be given, counted from batch headers.
+"""The lag of groups: by offsets, as Kafka's tools show it, and in records.
+
+The records are those that read_committed consumers will still be given, counted from headers.
 
 Kafka's lag is a difference of offsets. It also counts markers, records of aborted transactions, and
 offsets whose records were compacted or deleted. This module counts records: headers have their
@@ -7,9 +9,36 @@ number, and the transaction index of a log has the aborted ones.
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import NamedTuple
 
 from barnabas.protocol.records.batch import BatchHeader
+
+
+class OutOfRange(StrEnum):
+    """The place of a committed offset that its log does not hold."""
+
+    BELOW_START = "below_start"
+    """Below the log start: the consumers go on where `auto.offset.reset` says."""
+    BEHIND_END = "behind_end"
+    """Behind the high watermark: the log was truncated, or the topic was created again."""
+    GONE = "gone"
+    """In a partition that does not exist."""
+
+
+def out_of_range(committed: int, start: int, end: int) -> OutOfRange | None:
+    """Return where a committed offset is, if it is outside of the log [start, end]."""
+    if committed > end:
+        return OutOfRange.BEHIND_END
+    return OutOfRange.BELOW_START if committed < start else None
+
+
+def offset_lag(committed: int, end: int) -> int:
+    """Return Kafka's lag: the offsets from a committed one to the high watermark.
+
+    It is 0 behind the end, where Kafka's tools show a negative number.
+    """
+    return max(end - committed, 0)
 
 
 class AbortedSpan(NamedTuple):

@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.protocol.records.batch import TRANSACTIONAL, BatchHeader, iter_headers
-from barnabas.protocol.records.group_lag import AbortedSpan, LagCounter, RecordLag, records_from
+from barnabas.protocol.records.group_lag import (
+    AbortedSpan,
+    LagCounter,
+    OutOfRange,
+    RecordLag,
+    offset_lag,
+    out_of_range,
+    records_from,
+)
 from barnabas.protocol.records.record import Record, build_batch, iter_records, rewrite_batch
 
 PLAIN = 9
@@ -146,3 +154,14 @@ def test_batch_outside_of_transactions_is_not_aborted_with_those_of_its_producer
     counter.abort([AbortedSpan(1, 0, 5)])
     assert counter.is_data(header)
     assert not counter.is_data(header._replace(attributes=TRANSACTIONAL))
+
+
+def test_offset_behind_the_end_has_no_negative_lag_and_is_named() -> None:
+    places = [(each, offset_lag(each, 9), out_of_range(each, 4, 9)) for each in (3, 4, 9, 10, 453)]
+    assert places == [
+        (3, 6, OutOfRange.BELOW_START),
+        (4, 5, None),
+        (9, 0, None),
+        (10, 0, OutOfRange.BEHIND_END),
+        (453, 0, OutOfRange.BEHIND_END),
+    ]

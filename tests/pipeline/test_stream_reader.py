@@ -309,6 +309,30 @@ def test_records_that_cannot_be_decoded_are_a_loss(
         assert query.plan() == [b"first", b"third"]
 
 
+@pytest.mark.parametrize("fail", [True, False])
+def test_timestamp_that_spark_cannot_hold_loses_nothing_else(
+    topics: Topics, topic: str, data_dir: Path, fail: bool
+) -> None:
+    for value in (b"first", b"second", b"third"):
+        topics.write(topic, [value])
+    (segment,) = data_dir.glob(f"{topic}-0/*.log")
+    data = bytearray(segment.read_bytes())
+    start, header = list(iter_headers(memoryview(bytes(data))))[1]
+    # A broker of another kind, or with another message.timestamp.after.max.ms, has taken it.
+    data[start + 27 : start + 35] = (2**63 - 1).to_bytes(8, "big")
+    checked = bytes(data[start + 21 : start + header.size])
+    data[start + 17 : start + 21] = crc32c(checked).to_bytes(4, "big")
+    with segment.open("r+b") as file:
+        file.write(data)
+    query = Query(topics, topic, failOnDataLoss=fail)
+    if fail:
+        text = f"{topic}-0: the record at offset 1 has a timestamp that Spark cannot hold"
+        with pytest.raises(DataLoss, match=text):
+            query.plan()
+    else:
+        assert query.plan() == [b"first", b"second", b"third"]
+
+
 def test_options_are_checked_by_the_format(topics: Topics) -> None:
     given = {"kafka.bootstrap.servers": topics.servers, "subscribe": "a", "includeheader": "true"}
     with pytest.raises(OptionError, match=r"did you mean includeHeaders\?"):

@@ -8,7 +8,7 @@ A length is believed only after it was compared with the end of its record, and 
 it was compared with the end of its batch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -76,12 +76,14 @@ def decode(
     end: int,
     *,
     headers: bool,
+    report: Callable[[str], None],
     max_bytes: int = MAX_DECOMPRESSED,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records from offset `start` to before `end` as Arrow batches, none of them empty.
 
-    A batch may decompress to at most `max_bytes`. Raise DamagedBatchError; the rows before the
-    damaged record have been returned by then.
+    A timestamp that Spark cannot hold is null: `report` is called with a text that names it, before
+    its rows are returned. A batch may decompress to at most `max_bytes`. Raise DamagedBatchError;
+    the rows before the damaged record have been returned by then.
     """
     try:
         for chunk in chunks:
@@ -90,6 +92,8 @@ def decode(
                     if not rows.count:
                         continue
                     columns = rows.decode(with_headers=headers)
+                    if text := _lost_times(columns.lost_times, start, end):
+                        report(f"{topic}-{partition}: {text}")
                     batch = _build(columns, topic, partition)
                     found = _within(batch, columns.offset, start, end)
                     if found.num_rows:
@@ -98,6 +102,18 @@ def decode(
                         raise columns.damage
     except _Damage as damage:
         raise DamagedBatchError(topic, partition, damage.header, damage.reason) from None
+
+
+def _lost_times(lost: list[tuple[int, int]], start: int, end: int) -> str:
+    """Return the text of the offsets in the range whose timestamps, in ms, are lost; or nothing."""
+    lost = [each for each in lost if start <= each[0] < end]
+    if not lost:
+        return ""
+    (first, time), (last, _) = lost[0], lost[-1]
+    if len(lost) == 1:
+        return f"the record at offset {first} has a timestamp that Spark cannot hold, {time} ms"
+    which = f"{len(lost)} records from offset {first} to {last}"
+    return f"{which} have timestamps that Spark cannot hold, the first one {time} ms"
 
 
 class _Damage(Exception):
@@ -240,6 +256,8 @@ class _Decoded(NamedTuple):
     data: Bytes
     offset: Ints
     timestamp: Ints
+    lost_times: list[tuple[int, int]]
+    """The offset and the timestamp in ms of each row that has 0 in its place."""
     log_append_time: Ints
     keys: _Fields
     values: _Fields
@@ -282,16 +300,21 @@ class _Slice:
         broken |= (at != ends) | (delta < 0) | (delta > last_delta)
         timestamp[log_append_time != 0] = 0
         timestamp, added = timestamp + base_time, timestamp
-        broken |= (timestamp ^ added) & (timestamp ^ base_time) < 0  # the sum has overflowed
-        broken |= (timestamp > _MAX_MS) | (timestamp < -_MAX_MS)
+        lost = (timestamp ^ added) & (timestamp ^ base_time) < 0  # the sum has overflowed
+        lost |= (timestamp > _MAX_MS) | (timestamp < -_MAX_MS)
         bad = int(broken.argmax()) if broken.any() else self.count
         column = None
         if with_headers:
             column, bad = _header_column(data, headers, bad)
+        timestamp[lost] = 0
         return _Decoded(
             data,
             delta[:bad] + base_offset[:bad],
             timestamp[:bad],
+            [
+                (int(delta[row] + base_offset[row]), int(base_time[row]) + int(added[row]))
+                for row in np.flatnonzero(lost[:bad])
+            ],
             log_append_time[:bad],
             keys.upto(bad),
             values.upto(bad),
@@ -342,8 +365,6 @@ class _Slice:
             return _Damage(header, f"{number}: {error}")
         if not header.base_offset <= record.offset <= header.last_offset:
             return _Damage(header, f"{number}: offset {record.offset} is outside the batch")
-        if abs(record.timestamp) > _MAX_MS:
-            return _Damage(header, f"{number}: timestamp {record.timestamp} ms is out of range")
         return _Damage(header, f"{number}: its fields do not fit its length")
 
 
@@ -451,7 +472,11 @@ def _take(data: Bytes, fields: _Fields) -> pa.Array:
 
 def _build(rows: _Decoded, topic: str, partition: int) -> pa.RecordBatch:
     count = rows.offset.size
-    micros = [None, pa.py_buffer(rows.timestamp * 1000)]
+    present = None
+    if rows.lost_times:
+        lost = np.isin(rows.offset, [offset for offset, _ in rows.lost_times])
+        present = pa.py_buffer(np.packbits(~lost, bitorder="little"))
+    micros = [present, pa.py_buffer(rows.timestamp * 1000)]
     columns = [
         _take(rows.data, rows.keys),
         _take(rows.data, rows.values),

@@ -111,6 +111,7 @@ def read_task(options: SourceOptions, task: InputPartition) -> "Iterator[pa.Reco
                     start,
                     wanted.end,
                     headers=options.include_headers,
+                    report=losses.report,
                 )
                 start = None
                 try:

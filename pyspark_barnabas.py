@@ -3,6 +3,8 @@
 An error here would make every Python data source of a session fail. So this module imports nothing,
 and has no `DefaultSource` where PySpark or a part of Barnabas is missing;
 `python -c "import pyspark_barnabas; pyspark_barnabas.DefaultSource"` shows the reason.
+
+PYTEST_DONT_REWRITE: `barnabas/testing/plugin.py` says why.
 """
 
 

@@ -377,7 +377,13 @@ class Broker:
         core, logs = self._core, self._replication.logs
         await core.configs.load_topics(await core.configs.names("topics"))
         self._exits.callback(logs.abandon)
-        await core.platform.offload.submit("logs", lambda: logs.open(core.configs.topic))
+        opening = core.platform.offload.submit("logs", lambda: logs.open(core.configs.topic))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on, and locks the directories.
+            await asyncio.wait((opening,))
+            raise
         self._exits.push_async_callback(self._close_logs)
 
     async def _close_logs(self) -> None:

@@ -1,4 +1,7 @@
-"""Brokers for the tests of applications, which start in well under a second."""
+"""Brokers for the tests of applications, which start in well under a second.
+
+PYTEST_DONT_REWRITE: `barnabas/testing/plugin.py` says why.
+"""
 
 import sys
 from importlib import import_module

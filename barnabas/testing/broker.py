@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from barnabas.client.settings import ClientSettings
-from barnabas.testing.calls import in_thread, warn_on_running_loop
+from barnabas.testing.calls import TIMEOUT, checked_timeout, in_thread, warn_on_running_loop
 from barnabas.testing.configs import Configs, checked_config, texts
 from barnabas.testing.helpers import AsyncHelpers, Helpers, HelperWork
 from barnabas.testing.security import (
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from barnabas.broker.store.opening import OpenedStore
     from barnabas.security.acl.rules import AclBinding
 
-START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
+CLEAN_UP_TIMEOUT = 5.0
+"""Seconds that a start beyond its limit may take to undo what it began."""
 
 DEFAULTS = {
     # A group rebalances without waiting for more members, and few partitions load fast.
@@ -54,8 +55,10 @@ class BrokerThread(HelperWork):
         secure: bool = False,
         users: Iterable[str] | Mapping[str, str] = (),
         rules: "Iterable[AclBinding]" = (),
+        start_timeout: float = TIMEOUT,
     ) -> None:
         self._configs = {**DEFAULTS, **texts(configs)}
+        self._start_timeout = checked_timeout(start_timeout)
         self._port = port
         self._data_dir = data_dir
         self._security = security_of(secure, users, rules)
@@ -75,9 +78,13 @@ class BrokerThread(HelperWork):
         )
         self._thread.start()
         try:
-            self.bootstrap_servers = started.result(START_TIMEOUT)
-        except BaseException:
-            self._join()
+            self.bootstrap_servers = started.result(self._start_timeout)
+        except BaseException as error:
+            late = started.cancel()
+            self._join(CLEAN_UP_TIMEOUT if late else STOP_TIMEOUT, must_end=not late)
+            if late and isinstance(error, TimeoutError):
+                seconds = self._start_timeout
+                raise TimeoutError(f"the broker did not start within {seconds:g} s") from None
             raise
 
     def _end(self) -> None:
@@ -116,34 +123,49 @@ class BrokerThread(HelperWork):
     def _reachable_servers(self) -> str:
         return self.bootstrap_servers
 
-    def _join(self) -> None:
+    def _join(self, timeout: float = STOP_TIMEOUT, *, must_end: bool = True) -> None:
         assert self._thread is not None
-        self._thread.join(STOP_TIMEOUT)
-        if self._thread.is_alive():
-            raise RuntimeError(f"the broker did not stop within {STOP_TIMEOUT:g} s")
+        self._thread.join(timeout)
+        if must_end and self._thread.is_alive():
+            raise RuntimeError(f"the broker did not stop within {timeout:g} s")
         self._thread = None
         self._stop = None
 
     def _run(self, started: "Future[str]") -> None:
-        import uvloop
-
+        """Run the broker until its stop. A start that was cancelled, because it was late, is undone
+        here as soon as possible."""
         directory = self._data_dir or tempfile.mkdtemp(prefix="barnabas-")
         try:
+            import uvloop
+
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve(Path(directory), started))
         except BaseException as error:
-            if started.done():
+            if started.done() and not started.cancelled():
                 raise
-            started.set_exception(error)
+            # A late start may be cancelled at this moment: its caller has an error already.
+            with suppress(InvalidStateError):
+                started.set_exception(error)
         finally:
             if self._data_dir is None:
                 shutil.rmtree(directory, ignore_errors=True)
 
     async def _serve(self, directory: Path, started: "Future[str]") -> None:
         app = self._build(directory)
-        await app.start()
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        starting = loop.create_task(app.start())
+
+        def cancel_late_start(started: "Future[str]") -> None:
+            # A start that has failed has closed its loop.
+            with suppress(RuntimeError):
+                if started.cancelled():
+                    loop.call_soon_threadsafe(starting.cancel)
+
+        started.add_done_callback(cancel_late_start)
+        await starting
         try:
-            loop, stop = asyncio.get_running_loop(), asyncio.Event()
+            if not started.set_running_or_notify_cancel():
+                return
             self._stop = (loop, stop)
             self._ports = app.ports
             started.set_result(app.bootstrap_servers)
@@ -186,7 +208,8 @@ class Broker(BrokerThread, Helpers):
     loop has a thread of its own, so blocking clients in the test's thread are safe.
 
     With `secure` clients need TLS, and a password or a certificate; `users` and `rules` imply it.
-    The user `admin` may do everything.
+    The user `admin` may do everything. A start that takes longer than `start_timeout` seconds
+    raises TimeoutError.
 
     `async with Broker() as broker` gives an `AsyncBroker`.
     """

@@ -9,7 +9,7 @@ T = TypeVar("T")
 Late = str | Callable[[], str]
 """The text of a TimeoutError, to which the seconds are added; or a function that returns it."""
 TIMEOUT = 30.0
-"""Seconds that starting, stopping and every other method may take."""
+"""Seconds that a method may take. Those of a start are an argument, `start_timeout`."""
 _CLEAN_UP_TIMEOUT = 15.0
 """Seconds that work may take to undo what it began, once its own time is over."""
 
@@ -74,8 +74,10 @@ def run_on(
     future = asyncio.run_coroutine_threadsafe(_within(timeout, work, late), loop)
     try:
         return future.result((TIMEOUT if timeout is None else timeout) + _CLEAN_UP_TIMEOUT)
-    except BaseException:
-        future.cancel()
+    except BaseException as error:
+        if future.cancel() and isinstance(error, TimeoutError):
+            # The loop is busy, and has not noticed that the time is over.
+            raise _too_late(timeout, work, late) from None
         raise
 
 
@@ -120,16 +122,26 @@ def on_running_loop() -> bool:
     return True
 
 
+def checked_timeout(seconds: float) -> float:
+    """Return the limit of a start. Raises ValueError if it is not a positive number of seconds."""
+    if not isinstance(seconds, int | float) or not seconds > 0:
+        raise ValueError(f"start_timeout: {seconds!r} is not a positive number of seconds")
+    return seconds
+
+
 async def _within(timeout: float | None, work: Coroutine[Any, Any, T], late: "Late") -> T:
-    seconds = TIMEOUT if timeout is None else timeout
     try:
-        async with asyncio.timeout(seconds) as limit:
+        async with asyncio.timeout(TIMEOUT if timeout is None else timeout) as limit:
             return await work
     except TimeoutError as error:
         if not limit.expired():
             raise
-        what = (late() if callable(late) else late) or f"{_name(work)} did not end"
-        raise TimeoutError(f"{what} within {seconds:g} s") from error
+        raise _too_late(timeout, work, late) from error
+
+
+def _too_late(timeout: float | None, work: Coroutine[Any, Any, Any], late: "Late") -> TimeoutError:
+    what = (late() if callable(late) else late) or f"{_name(work)} did not end"
+    return TimeoutError(f"{what} within {TIMEOUT if timeout is None else timeout:g} s")
 
 
 def _name(work: Coroutine[Any, Any, Any]) -> str:

@@ -68,7 +68,8 @@ class Cluster(ClusterRoles, Helpers):
     has happened. One that waits raises RuntimeError on a running event loop.
 
     With `secure` clients need TLS, and a password or a certificate; `users` and `rules` imply it.
-    The user `admin` may do everything.
+    The user `admin` may do everything. The start of the cluster, and of a single broker of it,
+    raises TimeoutError after `start_timeout` seconds.
 
     `async with Cluster() as cluster` gives an `AsyncCluster`.
     """
@@ -113,7 +114,8 @@ class Cluster(ClusterRoles, Helpers):
 
         Cut links and levers apply to it again; it counts requests from the beginning.
         """
-        self._wait(self._start_broker(broker))
+        late = f"broker {broker} did not start"
+        self._wait(self._start_broker(broker), self._start_timeout, late)
 
     def stop_broker(self, broker: int) -> None:
         """Stop one broker in order: others lead its partitions before it ends."""
@@ -195,7 +197,8 @@ class AsyncCluster(ClusterRoles, AsyncHelpers):
 
         Cut links and levers apply to it again; it counts requests from the beginning.
         """
-        await self._awaited(self._start_broker(broker))
+        late = f"broker {broker} did not start"
+        await self._awaited(self._start_broker(broker), self._start_timeout, late)
 
     async def stop_broker(self, broker: int) -> None:
         """Stop one broker in order: others lead its partitions before it ends."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.client.settings import ClientSettings
 from barnabas.testing.active_faults import ActiveFaults
+from barnabas.testing.calls import TIMEOUT, checked_timeout
 from barnabas.testing.configs import Configs, checked_config, texts
 from barnabas.testing.helpers import HelperWork
 from barnabas.testing.processes import BrokerDied, ProcessNode
@@ -55,9 +56,11 @@ class ClusterLifecycle(HelperWork):
         secure: bool = False,
         users: Iterable[str] | Mapping[str, str] = (),
         rules: "Iterable[AclBinding]" = (),
+        start_timeout: float = TIMEOUT,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        self._start_timeout = checked_timeout(start_timeout)
         self._security = security_of(secure, users, rules)
         self._listeners = [CLIENTS, BROKERS]
         """The listeners; the first one is that of `bootstrap_servers`."""
@@ -100,9 +103,11 @@ class ClusterLifecycle(HelperWork):
         self._directory.mkdir(exist_ok=True, parents=True)
         self._thread = LoopThread("barnabas-cluster")
         try:
-            self._do(self._start())
+            self._do(self._start(), self._start_timeout, "the cluster did not start")
         except BaseException:
-            self._end()
+            # The error of the start says more than one of the stop.
+            with suppress(Exception):
+                self._end()
             raise
 
     def _end(self) -> None:
@@ -170,8 +175,8 @@ class ClusterLifecycle(HelperWork):
         from barnabas.testing.store import Store
 
         self._faults, self._changed = ActiveFaults(), asyncio.Event()
-        self._store = Store(self._directory)
-        await self._store.start(self.broker_ids)
+        self._store = Store(self._directory, self.broker_ids)
+        await self._store.start()
         if self._security is not None:
             self._security.write(self._directory / "secure")
             await self._store.write_security(self._security)
@@ -346,6 +351,10 @@ class LoopThread:
     """A thread with an event loop: a blocking client in the test's thread does not stop it."""
 
     def __init__(self, name: str) -> None:
+        # Imported here: an error in the thread would not reach the caller.
+        from uvloop import new_event_loop
+
+        self._new_loop = new_event_loop
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
         self._thread.start()
@@ -357,9 +366,7 @@ class LoopThread:
         self._thread.join(_JOIN_TIMEOUT)
 
     def _run(self, started: threading.Event) -> None:
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=self._new_loop) as runner:
             self.loop = runner.get_loop()
             runner.run(self._wait(started))
 

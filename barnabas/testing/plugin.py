@@ -6,12 +6,17 @@
 imported before a test asks for a fixture.
 
 Settings come from three places, and the later one wins: the ini options `barnabas_configs`,
-`barnabas_brokers` and `barnabas_processes`, the fixture `barnabas_configs`, which a project
-overrides, and the mark `barnabas`, which gives the arguments of `Broker` or `Cluster` to a test's
-own brokers: `@pytest.mark.barnabas({"num.partitions": 2}, users=["alice"])`.
+`barnabas_brokers`, `barnabas_processes` and `barnabas_start_timeout`, the fixture
+`barnabas_configs`, which a project overrides, and the mark `barnabas`, which gives the arguments of
+`Broker` or `Cluster` to a test's own brokers:
+`@pytest.mark.barnabas({"num.partitions": 2}, users=["alice"])`.
 """
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -23,14 +28,39 @@ if TYPE_CHECKING:
 
 _MARK = "barnabas"
 _CONFIGS, _BROKERS, _PROCESSES = "barnabas_configs", "barnabas_brokers", "barnabas_processes"
+_START_TIMEOUT = "barnabas_start_timeout"
 _OWN = {"barnabas_broker", "barnabas_cluster", "barnabas_process_cluster"}
 _SHARED = {"barnabas_session_broker", "barnabas_session_cluster"}
 
 
+class _PlainFinder(MetaPathFinder):
+    """The finder of Barnabas's modules in front of pytest's, which would rewrite their assertions.
+
+    pytest rewrites every module of a distribution that has a plugin. For those of a broker this
+    takes 3 s of CPU, in each process if the result cannot be stored next to the modules. The
+    packages of this module are imported before it: their docstrings forbid the rewriting.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        ours = fullname.startswith("barnabas.") or fullname == "pyspark_barnabas"
+        return PathFinder.find_spec(fullname, path, target) if ours else None
+
+
+_FINDER = _PlainFinder()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    # No conftest file has been imported before this hook. Each run in the same process puts a
+    # finder of pytest in front.
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
+    sys.meta_path.insert(0, _FINDER)
     parser.addini(_CONFIGS, "Kafka's configuration keys of all brokers: KEY=VALUE", "linelist")
     parser.addini(_BROKERS, "number of brokers of a cluster", default="3")
     parser.addini(_PROCESSES, "run each broker of a cluster in a process of its own", "bool")
+    parser.addini(_START_TIMEOUT, "seconds that a start of brokers may take", default="30")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,7 +90,7 @@ def barnabas_broker(
 ) -> "Iterator[Broker]":
     """Return a running broker for one test, on a free port, with an empty data directory."""
     configs, arguments = _marked(request)
-    yield from _broker({**_ini_configs(request), **barnabas_configs, **configs}, arguments)
+    yield from _broker(request, {**barnabas_configs, **configs}, arguments)
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +98,7 @@ def barnabas_session_broker(
     request: pytest.FixtureRequest, barnabas_configs: "Configs"
 ) -> "Iterator[Broker]":
     """Return a running broker for all tests of the run: each test needs its own names."""
-    yield from _broker({**_ini_configs(request), **barnabas_configs}, {})
+    yield from _broker(request, barnabas_configs, {})
 
 
 @pytest.fixture
@@ -98,10 +128,13 @@ def barnabas_session_cluster(
     yield from _cluster(request, barnabas_configs, {})
 
 
-def _broker(configs: "Configs", arguments: dict[str, Any]) -> "Iterator[Broker]":
+def _broker(
+    request: pytest.FixtureRequest, configs: "Configs", arguments: dict[str, Any]
+) -> "Iterator[Broker]":
     from barnabas.testing.broker import Broker
 
-    with Broker(configs, **arguments) as broker:
+    options = {"start_timeout": _ini_start_timeout(request.config)}
+    with Broker({**_ini_configs(request), **configs}, **{**options, **arguments}) as broker:
         yield broker
 
 
@@ -113,6 +146,7 @@ def _cluster(
     options = {
         "brokers": _ini_brokers(request.config),
         "processes": request.config.getini(_PROCESSES),
+        "start_timeout": _ini_start_timeout(request.config),
     }
     with Cluster({**_ini_configs(request), **configs}, **{**options, **arguments}) as cluster:
         yield cluster
@@ -133,6 +167,17 @@ def _ini_brokers(config: pytest.Config) -> int:
     if not str(text).isdecimal():
         _fail(f"{_BROKERS}: {text!r} is not a number")
     return int(text)
+
+
+def _ini_start_timeout(config: pytest.Config) -> float:
+    text = config.getini(_START_TIMEOUT)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        _fail(f"{_START_TIMEOUT}: {text!r} is not a positive number of seconds")
+    return seconds
 
 
 def _marked(request: pytest.FixtureRequest) -> tuple["Configs", dict[str, Any]]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -26,19 +27,23 @@ T = TypeVar("T")
 class Store:
     """An embedded store on the running loop, and the cluster's nodes in it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, brokers: list[int]) -> None:
         self._directory = directory
-        self._offload = ThreadOffload()
-        self._links: dict[int, Link] = {}
+        self._links = {broker: Link() for broker in brokers}
+        self._exits = AsyncExitStack()
         self._store: EmbeddedStore
         self._server: StoreServer
 
-    async def start(self, brokers: list[int]) -> None:
+    async def start(self) -> None:
+        """Open the store and serve it; `stop` undoes also a start that was cancelled."""
+        offload = ThreadOffload()
+        self._exits.callback(offload.close)
         path = os.path.join(self._directory, "metadata")
-        self._store = await open_store(OsFiles(), path, self._offload)
+        self._store = await open_store(OsFiles(), path, offload)
+        self._exits.push_async_callback(self._store.close)
         self._server = StoreServer(self._store)
-        for broker in brokers:
-            link = self._links[broker] = Link()
+        self._exits.push_async_callback(self._server.close)
+        for broker, link in self._links.items():
             await self._server.serve(self.socket(broker), partial(self._accept, link))
 
     async def write_security(self, security: Security) -> None:
@@ -50,9 +55,7 @@ class Store:
     async def stop(self) -> None:
         for link in self._links.values():
             link.mend()
-        await self._server.close()
-        await self._store.close()
-        self._offload.close()
+        await self._exits.aclose()
 
     def _accept(self, link: Link) -> SeverableConnection:
         return SeverableConnection(self._server.connection(), link)

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Callable
@@ -241,6 +242,31 @@ def test_start_raises_the_error_that_prevents_it(tmp_path: Path) -> None:
     broker.stop()
     with pytest.raises(Exception, match="keys of security"):
         Broker({"sasl.kerberos.service.name": "kafka"}).start()
+
+
+@pytest.mark.parametrize("make", [Broker, Brokers, partial(Brokers, processes=True)])
+def test_late_start_says_so_and_leaves_nothing(make: Callable[..., Any], tmp_path: Path) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    with pytest.raises(TimeoutError, match=r"^the (broker|cluster) did not start within 0\.001 s$"):
+        make(data_dir=tmp_path, start_timeout=0.001).start()
+    assert {thread.name for thread in threading.enumerate()} == before
+    make(data_dir=tmp_path).start().stop()
+
+
+@pytest.mark.parametrize("make", [Broker, Brokers])
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), "30"])
+def test_limit_of_a_start_is_a_positive_number(make: Callable[..., Any], wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"start_timeout: .* is not a positive number of seconds"):
+        make(start_timeout=wrong)
+
+
+@pytest.mark.parametrize("make", [Broker, Brokers])
+def test_start_without_a_package_raises_at_once(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with pytest.raises(ImportError, match="uvloop"):
+        make().start()
 
 
 def test_second_start_raises_and_second_stop_does_nothing() -> None:

@@ -158,12 +158,30 @@ def test_argument(barnabas_cluster): pass
     )
 
 
+def test_ini_option_and_mark_limit_the_start(pytester: pytest.Pytester) -> None:
+    test = """
+def test_broker(barnabas_broker): pass
+
+def test_cluster(barnabas_cluster): pass
+
+@pytest.mark.barnabas(start_timeout=30)
+def test_mark_wins(barnabas_broker, barnabas_cluster): pass
+"""
+    result = run(pytester, test, ini="barnabas_start_timeout = 0.001")
+    result.assert_outcomes(passed=1, errors=2)
+    result.stdout.fnmatch_lines(
+        ["*the broker did not start within 0.001 s*", "*the cluster did not start within 0.001 s*"]
+    )
+
+
 @pytest.mark.parametrize(
     ("ini", "words"),
     [
         ("barnabas_configs = a.b", "*'a.b' is not KEY=VALUE*"),
         ("barnabas_configs = a.b=1", "*have no effect here: a.b*"),
         ("barnabas_brokers = two", "*'two' is not a number*"),
+        ("barnabas_start_timeout = soon", "*'soon' is not a positive number of seconds*"),
+        ("barnabas_start_timeout = 0", "*'0' is not a positive number of seconds*"),
     ],
 )
 def test_wrong_ini_options_are_errors_that_name_them(
@@ -190,7 +208,7 @@ def test_none():
 
 def test_options_and_mark_are_described_by_pytest(pytester: pytest.Pytester) -> None:
     shown = pytester.runpytest_subprocess("--help").stdout.str()
-    for option in ("barnabas_configs", "barnabas_brokers", "barnabas_processes"):
+    for option in ("barnabas_configs", "barnabas_brokers", "barnabas_processes", "barnabas_start"):
         assert option in shown
     pytester.runpytest_subprocess("--markers").stdout.fnmatch_lines(
         ["@pytest.mark.barnabas(configs*"]

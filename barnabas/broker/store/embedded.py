@@ -135,9 +135,14 @@ async def open_store(files: Files, directory: str, offload: Offload) -> Embedded
     another process has it open.
     """
     journal = Journal(files, directory)
-    tree = await offload.submit(_QUEUE, journal.load)
-    staged = tree.stage([Delete(path) for path in tree.ephemerals()], 0)
-    await offload.submit(_QUEUE, partial(journal.append, encode_transaction(staged)))
+    try:
+        tree = await offload.submit(_QUEUE, journal.load)
+        staged = tree.stage([Delete(path) for path in tree.ephemerals()], 0)
+        await offload.submit(_QUEUE, partial(journal.append, encode_transaction(staged)))
+    except BaseException:
+        # If the caller was cancelled, the thread may still load, and lock the directory.
+        await offload.submit(_QUEUE, journal.close)
+        raise
     tree.install(staged)
     return EmbeddedStore(journal, tree, offload)
 

@@ -1,196 +1,32 @@
 """The wheel, the sdist, a zip without links and the lowest versions: complete, and a broker runs.
 Spark finds the data source in the wheel.
-
-Every installation has a venv of its own and runs outside the repository, so that the sources here
-cannot stand in for a module that was not installed.
 """
 
-import json
 import re
 import shutil
 import subprocess
-import sys
-import sysconfig
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
-from urllib.request import urlopen
 
-import pyspark
 import pytest
 from confluent_kafka import Producer
 
 from barnabas.testing import Broker
-from tests.support.command_line import DEADLINE, ROOT, Served, environment
-from tests.support.ports import free_port
+from tests.support.command_line import DEADLINE, ROOT
+from tests.support.installation import (
+    MODULES,
+    PROJECT,
+    Installation,
+    build,
+    install_from_index,
+    succeed,
+    tracked,
+)
 from tests.support.repository import links
 from tests.support.zookeeper import chroot_of, shared_server
 
 pytestmark = pytest.mark.timeout(300)
-
-MODULES = {
-    "pyspark_barnabas.py",
-    *(str(each.relative_to(ROOT)) for each in (ROOT / "barnabas").rglob("*.py")),
-}
-LIBRARIES = Path(sysconfig.get_path("purelib"))
-SPARK = Path(pyspark.__file__).parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-
-def succeed(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment(PYTHONPATH=""),
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-class Installation:
-    """A venv without pip; `shared` lets it see the packages of the venv that runs the tests."""
-
-    def __init__(
-        self, folder: Path, *, shared: bool = True, python: str | Path = sys.executable
-    ) -> None:
-        self.folder = folder
-        succeed(python, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
-        self.python = folder / "venv" / "bin" / "python"
-        (self._libraries,) = (folder / "venv" / "lib").glob("python*/site-packages")
-        if shared:
-            # A .pth file in a directory that a .pth file adds is not read: an editable
-            # installation of this repository stays invisible.
-            folders = dict.fromkeys([LIBRARIES, SPARK.parent])
-            (self._libraries / "shared.pth").write_text("".join(f"{each}\n" for each in folders))
-
-    def pip(self, *arguments: str | Path) -> None:
-        quiet = ("--disable-pip-version-check", "--no-compile", "--quiet")
-        pip = (sys.executable, "-m", "pip", "--python", self.python)
-        succeed(*pip, "install", *quiet, *arguments, cwd=self.folder)
-
-    def install(self, archive: Path) -> None:
-        """Install without a network: setuptools and the dependencies are shared."""
-        self.pip("--no-index", "--no-deps", "--no-build-isolation", archive)
-
-    def run(self, program: str, *arguments: str) -> str:
-        """Run a program, with this installation's Python in Spark's workers too."""
-        spark = {"PYSPARK_PYTHON": str(self.python), "SPARK_HOME": str(SPARK), "PYTHONPATH": ""}
-        done = subprocess.run(
-            [str(self.python), "-c", program, *arguments],
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=environment(SPARK_LOCAL_IP="127.0.0.1", **spark),
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def modules(self) -> set[str]:
-        found = (self._libraries / "barnabas").rglob("*.py")
-        own = [*found, *self._libraries.glob("pyspark_*.py")]
-        return {str(path.relative_to(self._libraries)) for path in own}
-
-    def check(self, data: str = "data", *settings: str) -> None:
-        """Find all modules, run a broker, produce and consume one record, scrape the metrics."""
-        assert self.modules() == MODULES
-        assert (self._libraries / "barnabas" / "py.typed").exists()
-        command = self.folder / "venv" / "bin" / "barnabas"
-        metrics = f"127.0.0.1:{free_port()}"
-        served = Served(
-            *(settings or ("-l", "127.0.0.1:0")),
-            *("-d", str(self.folder / data), "--metrics", metrics),
-            command=(str(command),),
-            cwd=self.folder,
-            PYTHONPATH="",
-        )
-        try:
-            assert self._run(command, "produce", "t", servers=served.servers, stdin="hello\n") == ""
-            consumed = self._run(
-                *(command, "consume", "t", "--from", "beginning", "--exit"), servers=served.servers
-            )
-            assert consumed == "hello\n"
-            with urlopen(f"http://{metrics}/metrics", timeout=5) as answer:
-                scraped = answer.read().decode()
-                assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-            assert re.search(
-                r"^kafka_server_brokertopicmetrics_messagesin_total.* 1\.0$", scraped, re.M
-            )
-        finally:
-            code, _, errors = served.stop()
-        assert code == 0
-        levels = {json.loads(line)["level"] for line in errors.splitlines()}
-        assert levels <= {"info"}, errors
-
-    def _run(self, *command: str | Path, servers: str, stdin: str = "") -> str:
-        done = subprocess.run(
-            [str(part) for part in command],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=environment(PYTHONPATH="", BARNABAS_BOOTSTRAP_SERVER=servers),
-            timeout=DEADLINE,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
-
-
-def tracked() -> list[Path]:
-    """The files of a build, relative to the repository, as a commit has them."""
-    top = [
-        *("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "pyspark_barnabas.py"),
-        "setup.py",
-    ]
-    below = [each for name in ("barnabas", "docs") for each in (ROOT / name).rglob("*")]
-    return [
-        *map(Path, top),
-        *(
-            path.relative_to(ROOT)
-            for path in below
-            if path.is_file() and "__pycache__" not in path.parts
-        ),
-    ]
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository with its links: a build leaves files behind."""
-    copy = tmp_path_factory.mktemp("sources") / "barnabas"
-    for path in tracked():
-        (copy / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / path, copy / path)
-    for name, target in links().items():
-        (copy / name).symlink_to(target)
-    return copy
-
-
-def build(kind: str, sources: Path, folder: Path) -> Path:
-    """Build as pip and build do, without a network; return the wheel or the sdist."""
-    program = (
-        "import sys, setuptools.build_meta as b; getattr(b, 'build_' + sys.argv[1])(sys.argv[2])"
-    )
-    folder.mkdir()
-    succeed(sys.executable, "-c", program, kind, folder, cwd=sources)
-    (built,) = folder.iterdir()
-    return built
-
-
-@pytest.fixture(scope="module")
-def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", sources, tmp_path_factory.mktemp("wheel") / "dist")
-
-
-@pytest.fixture(scope="module")
-def sdist(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("sdist", sources, tmp_path_factory.mktemp("sdist") / "dist")
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -282,16 +118,6 @@ def lowest_versions(*requirements: str) -> list[str]:
     lowest = [re.sub(r">=([\d.]+).*", r"==\1", each) for each in requirements]
     assert all("==" in each for each in lowest)
     return lowest
-
-
-def install_from_index(installation: Installation, *packages: str | Path) -> None:
-    """Skip the test without a package index for the old versions."""
-    try:
-        installation.pip("--only-binary", ":all:", *packages)
-    except AssertionError as error:
-        if "NewConnectionError" in str(error):
-            pytest.skip("no package index can be reached")
-        raise
 
 
 def test_lowest_versions_of_the_dependencies_run_a_broker(wheel: Path, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def _group(state: GroupMetadataValue | None) -> dict[str, Any] | None:
 
 
 def _member(member: MemberMetadata, protocol_type: str) -> dict[str, Any]:
-    fields = {
+    fields: dict[str, Any] = {
         "member": member.member_id,
         "instance": member.group_instance_id,
         "client_id": member.client_id,
@@ -86,14 +86,15 @@ def _member(member: MemberMetadata, protocol_type: str) -> dict[str, Any]:
         "rebalance_timeout_ms": member.rebalance_timeout,
         "session_timeout_ms": member.session_timeout,
     }
-    if protocol_type != "consumer":
-        return {**fields, "topics": None, "assigned": None}
-    assigned = read_assignment(member.assignment)
-    return {
-        **fields,
-        "topics": list(read_subscription(member.subscription).topics),
-        "assigned": [f"{topic}:{partition}" for topic, partition in assigned],
-    }
+    fields |= {"topics": None, "assigned": None, "error": None}
+    if protocol_type == "consumer":
+        try:
+            fields["topics"] = list(read_subscription(member.subscription).topics)
+            assigned = read_assignment(member.assignment)
+            fields["assigned"] = [f"{topic}:{partition}" for topic, partition in assigned]
+        except ProtocolError as error:
+            fields["error"] = str(error)
+    return fields
 
 
 def _transaction(txn: TransactionMetadata | None) -> dict[str, Any] | None:

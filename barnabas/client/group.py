@@ -4,6 +4,7 @@ The assignors are those of Kafka, so members of other clients can be in the same
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.client.cluster import Cluster, check
@@ -23,7 +24,7 @@ from barnabas.client.groups.protocol import (
     write_assignment,
     write_subscription,
 )
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import (
     heartbeat,
     join_group,
@@ -31,6 +32,8 @@ from barnabas.protocol.messages import (
     sync_group,
 )
 from barnabas.protocol.topic_partition import TopicPartition
+
+_log = logging.getLogger(__name__)
 
 _REJOIN = {
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -299,7 +302,7 @@ class GroupMember:
     async def _compute_assignments(
         self, response: join_group.JoinGroupResponse
     ) -> list[sync_group.SyncGroupRequestAssignment]:
-        members = {row.member_id: read_subscription(row.metadata) for row in response.members}
+        members = {row.member_id: _subscription_of(row) for row in response.members}
         wanted = sorted({topic for row in members.values() for topic in row.topics})
         await self._cluster.refresh(wanted)
         counts = {
@@ -373,3 +376,12 @@ class GroupMember:
             if code:
                 self._rejoin_after(ErrorCode.of(code))
                 return
+
+
+def _subscription_of(member: join_group.JoinGroupResponseMember) -> Subscription:
+    """Return the subscription of a member; none if it cannot be read, as the others must go on."""
+    try:
+        return read_subscription(member.metadata)
+    except ProtocolError as error:
+        _log.warning("member %s gets no partitions: %s", member.member_id, error)
+        return Subscription(())

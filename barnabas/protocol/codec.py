@@ -8,7 +8,7 @@ from barnabas.protocol.compile_encode import encoder
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.types import RecordsSource
 
-__all__ = ["decode", "decoder", "encode", "encode_parts", "encoder"]
+__all__ = ["decode", "decode_prefix", "decoder", "encode", "encode_parts", "encoder"]
 
 M = TypeVar("M")
 
@@ -25,6 +25,17 @@ def decode(cls: type[M], version: int, buf: bytes | bytearray | memoryview, offs
     except KeyError:
         compiled = decoder(cls, version)
     return compiled(buf, offset)
+
+
+def decode_prefix(
+    cls: type[M], version: int, buf: bytes | bytearray | memoryview, offset: int = 0
+) -> M:
+    """Decode the message that begins at `offset`, and skip what is behind it.
+
+    For formats that grow at their end, of which a later version may be stored. Raise as `decode`.
+    """
+    found: M = decoder(cls, version)(buf, offset, False)
+    return found
 
 
 def encode(message: Any, version: int) -> bytes:

@@ -12,12 +12,11 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.group_lag import UNBOUNDED, find_lags
-from barnabas.client.groups.protocol import read_consumer_protocol
+from barnabas.client.groups.protocol import read_assignment
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import Producer
 from barnabas.client.producing.partition_queue import Delivered
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.internal.consumer_protocol import ConsumerProtocolAssignment
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import metadata
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.records.group_lag import offset_lag
@@ -262,10 +261,9 @@ def _lag_topics(described: DescribedGroup | None, committed: dict[TopicPartition
     if described is None or described.protocol_type != "consumer":
         return topics
     for member in described.members:
-        if member.member_assignment:
-            found = read_consumer_protocol(ConsumerProtocolAssignment, member.member_assignment)
-            assert isinstance(found, ConsumerProtocolAssignment)
-            topics |= {row.topic for row in found.assigned_partitions}
+        # The assignment of a foreign member may be unreadable.
+        with suppress(ProtocolError):
+            topics |= {each.topic for each in read_assignment(member.member_assignment)}
     return topics
 
 

@@ -33,8 +33,10 @@ class Member(Answer):
     """Its group.instance.id, or its member id."""
     client_id: str
     host: str
-    assigned: list[str]
-    """TOPIC:PARTITION of each partition that it reads."""
+    assigned: list[str] | None
+    """TOPIC:PARTITION of each partition that it reads; null if its assignment cannot be read."""
+    error: str | None
+    """The reason why it cannot be read."""
 
 
 class GroupPartition(Answer):

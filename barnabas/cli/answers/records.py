@@ -88,7 +88,11 @@ class OffsetRecord(Place):
 
 
 class StoredMember(Answer):
-    """A member of a stored group; the last two are null if the protocol type is no consumer's."""
+    """A member of a stored group.
+
+    `topics` and `assigned` are null if the protocol type is no consumer's, or if a field cannot be
+    read.
+    """
 
     member: str
     """The member id."""
@@ -102,6 +106,8 @@ class StoredMember(Answer):
     """The topics that it subscribes to."""
     assigned: list[str] | None
     """TOPIC:PARTITION of each partition that it reads."""
+    error: str | None
+    """The reason why a field cannot be read."""
 
 
 class StoredGroup(Answer):

@@ -11,6 +11,7 @@ from barnabas.cli.groups.description import (
     card,
     describe_all,
     describe_group,
+    member_rows,
     partition_columns,
     partition_rows,
 )
@@ -87,7 +88,7 @@ def _show(target: Target, group: dict[str, Any]) -> None:
     """Print a group for people: its fields, its partitions and its members."""
     target.show_one(card(group))
     partitions = partition_columns(group), partition_rows(group)
-    for columns, rows in (partitions, (MEMBERS, group["members"])):
+    for columns, rows in (partitions, (MEMBERS, member_rows(group))):
         if rows:
             click.echo()
             target.show(columns, rows)

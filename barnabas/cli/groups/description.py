@@ -10,7 +10,7 @@ from barnabas.client.group_lag import UNBOUNDED, GroupLag, find_lags
 from barnabas.client.groups.protocol import read_assignment
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.transaction_admin import TransactionAdmin
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.records.group_lag import OutOfRange, out_of_range
 from barnabas.protocol.topic_partition import TopicPartition
@@ -27,6 +27,7 @@ PARTITIONS: Final = [
 ]
 MEMBERS: Final = ["member", "client_id", "host", "assigned"]
 OUT_OF_RANGE: Final = "out_of_range"
+UNREADABLE: Final = "cannot be read"
 _COUNTS: Final = ("to_read", "held_back")
 
 Row = dict[str, Any]
@@ -49,10 +50,7 @@ async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -
         "coordinator": {"broker": node.id, "address": f"{node.host}:{node.port}"},
         "assignor": described.protocol_data or None,
         **_total(rows),
-        "members": [
-            {**member, "assigned": [f"{topic}:{partition}" for topic, partition in assigned]}
-            for member, assigned in members.values()
-        ],
+        "members": [member for member, _ in members.values()],
         "partitions": rows,
     }
 
@@ -76,7 +74,7 @@ async def describe_all(cluster: Cluster, *, exact: bool = False) -> tuple[list[R
 
 def card(group: Row) -> Row:
     """Return the fields of a group for people, without its partitions."""
-    idle = sum(not member["assigned"] for member in group["members"])
+    idle = sum(member["assigned"] == [] for member in group["members"])
     count = len(group["members"])
     fields = {name: group[name] for name in group if name not in ("exact", "partitions")}
     without = f"{count} ({idle} without partitions)" if idle else count
@@ -103,6 +101,14 @@ def partition_rows(group: Row) -> list[Row]:
     return rows
 
 
+def member_rows(group: Row) -> list[Row]:
+    """Return a row for people of each member."""
+    return [
+        member if member["error"] is None else {**member, "assigned": UNREADABLE}
+        for member in group["members"]
+    ]
+
+
 def _bounds(counts: Row) -> Row:
     """Return the counts of records; a lower bound ends in +."""
     mark = "" if counts["exact"] else "+"
@@ -115,17 +121,25 @@ def _bounds(counts: Row) -> Row:
 def _members(described: DescribedGroup) -> dict[str, tuple[Row, list[TopicPartition]]]:
     """Return each member by its id, with the partitions assigned to it."""
     reads = described.protocol_type == "consumer"
-    return {
-        each.member_id: (
-            {
-                "member": each.group_instance_id or each.member_id,
-                "client_id": each.client_id,
-                "host": each.client_host,
-            },
-            read_assignment(each.member_assignment) if reads else [],
-        )
-        for each in described.members
-    }
+    members = {}
+    for each in described.members:
+        assigned: list[TopicPartition] = []
+        error = None
+        try:
+            if reads:
+                assigned = read_assignment(each.member_assignment)
+        except ProtocolError as raised:
+            # The client of one member must not hide the others.
+            error = str(raised)
+        row = {
+            "member": each.group_instance_id or each.member_id,
+            "client_id": each.client_id,
+            "host": each.client_host,
+            "assigned": None if error else [f"{topic}:{index}" for topic, index in assigned],
+            "error": error,
+        }
+        members[each.member_id] = (row, assigned)
+    return members
 
 
 async def _partitions(

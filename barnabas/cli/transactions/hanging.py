@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from barnabas.cli.transactions.kept import refuse_to_abort
-from barnabas.cli.transactions.log import histories
+from barnabas.cli.transactions.log import History, histories
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
-from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer, TransactionMetadata
+from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.outcome import Outcome, Verdict, verdict
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -34,13 +34,18 @@ async def verdicts_of(
     producer_ids = {each.producer_id for each in wanted}
     known = await TransactionAdmin(cluster).transactional_ids(producer_ids)
     found = await histories(cluster, producer_ids, known)
-    return [(each, verdict_of(each, found.get(each.producer_id, []))) for each in wanted]
+    return [(each, verdict_of(each, found.get(each.producer_id, History([])))) for each in wanted]
 
 
-def verdict_of(transaction: OpenTransaction, history: list[TransactionMetadata]) -> Verdict:
+def verdict_of(transaction: OpenTransaction, history: History) -> Verdict:
     """Return the verdict on a transaction, from the log records of its transactional id."""
+    if history.unreadable is not None:
+        why = (
+            f"the transaction log has a record of its id that cannot be read: {history.unreadable}"
+        )
+        return Verdict(Outcome.UNKNOWN, why)
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
-    return verdict(history, producer, transaction.topic_partition)
+    return verdict(history.records, producer, transaction.topic_partition)
 
 
 async def abort_one(

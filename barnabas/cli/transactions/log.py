@@ -6,26 +6,42 @@ and until compaction runs, all records.
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import NamedTuple
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.coordinator.transaction.metadata import TransactionMetadata
-from barnabas.coordinator.transaction.records import decode_record
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.coordinator.transaction.records import decode_key, decode_record
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.topic_partition import TopicPartition
 
 TOPIC = "__transaction_state"
 
 
+class History(NamedTuple):
+    """The records of the transactional ids of a producer id, in log order."""
+
+    records: list[TransactionMetadata]
+    unreadable: str | None = None
+    """The reason why a further record cannot be read: it may be the decision."""
+
+
+class _Unreadable(NamedTuple):
+    """A record that cannot be read; a damaged key has no transactional id."""
+
+    transactional_id: str | None
+    why: str
+
+
 async def histories(
     cluster: Cluster, producer_ids: Iterable[int], known: Mapping[int, str]
-) -> dict[int, list[TransactionMetadata]]:
+) -> dict[int, History]:
     """Return by producer id the records of the transactional ids that have or had these ids.
 
-    The records are in log order, from the first record with the producer id on. If `known` names
-    the transactional id of every producer id, only the partitions of these ids are read.
+    The records begin with the first one of the producer id. If `known` names the transactional id
+    of every producer id, only the partitions of these ids are read.
     """
     wanted = set(producer_ids)
     try:
@@ -37,14 +53,25 @@ async def histories(
     indexes: Iterable[int] = range(count)
     if wanted <= known.keys():
         indexes = {partition_for(known[each], count) for each in wanted}
-    owners: dict[str, set[int]] = defaultdict(set)
-    found: dict[int, list[TransactionMetadata]] = defaultdict(list)
+    owners: dict[str | None, set[int]] = defaultdict(set)
+    for producer_id in wanted & known.keys():
+        owners[known[producer_id]].add(producer_id)
+    found: dict[int, list[TransactionMetadata]] = {each: [] for each in wanted}
+    unreadable: dict[str | None, str] = {}
     async for txn in _records(cluster, [TopicPartition(TOPIC, index) for index in indexes]):
-        if mine := wanted & _producer_ids(txn):
-            owners[txn.transactional_id] |= mine
-        for producer_id in owners.get(txn.transactional_id, ()):
-            found[producer_id].append(txn)
-    return dict(found)
+        if isinstance(txn, _Unreadable):
+            unreadable.setdefault(txn.transactional_id, txn.why)
+            continue
+        mine = wanted & _producer_ids(txn)
+        owners[txn.transactional_id] |= mine
+        for producer_id in owners[txn.transactional_id]:
+            # The id's earlier producers wrote nothing of this one.
+            if found[producer_id] or producer_id in mine:
+                found[producer_id].append(txn)
+    # Without its key, a record may be of any transactional id.
+    owners[None] = wanted
+    damaged = {each: why for name, why in unreadable.items() for each in owners.get(name, ())}
+    return {each: History(records, damaged.get(each)) for each, records in found.items()}
 
 
 def _producer_ids(txn: TransactionMetadata) -> set[int]:
@@ -54,7 +81,7 @@ def _producer_ids(txn: TransactionMetadata) -> set[int]:
 
 async def _records(
     cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> AsyncIterator[TransactionMetadata]:
+) -> AsyncIterator[TransactionMetadata | _Unreadable]:
     wanted = dict.fromkeys(partitions, EARLIEST)
     starts = await find_offsets(cluster, wanted)
     ends = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
@@ -67,7 +94,13 @@ async def _records(
         for message in await consumer.poll():
             if message.key is None:
                 continue
-            record = decode_record(message.key, message.value)
+            transactional_id = None
+            try:
+                transactional_id = decode_key(message.key)
+                record = decode_record(message.key, message.value)
+            except ProtocolError as error:
+                yield _Unreadable(transactional_id, str(error))
+                continue
             if record is not None and record.value is not None:
                 yield record.value
         consumer.assign(

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from barnabas.cli.transactions.hanging import verdict_of
 from barnabas.cli.transactions.kept import advice as two_phase_advice
 from barnabas.cli.transactions.kept import explanation, keeper
-from barnabas.cli.transactions.log import histories
+from barnabas.cli.transactions.log import History, histories
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.offsets import LATEST, find_offsets
@@ -118,7 +118,7 @@ class _Sources:
         self._producer_ids = producer_ids
         self._ids: dict[int, str] | None = None
         self._described: dict[str, _CoordinatorView | None] = {}
-        self._histories: dict[int, list[TransactionMetadata]] | None = None
+        self._histories: dict[int, History] | None = None
 
     async def coordinator(self, producer_id: int) -> _CoordinatorView | None:
         """Return the coordinator's state; None if no coordinator knows the producer id any more."""
@@ -129,12 +129,12 @@ class _Sources:
             self._described[transactional_id] = await self._describe(transactional_id)
         return self._described[transactional_id]
 
-    async def history(self, producer_id: int) -> list[TransactionMetadata]:
+    async def history(self, producer_id: int) -> History:
         """Return the log records of the producer's transactional id."""
         if self._histories is None:
             known = await self._transactional_ids()
             self._histories = await histories(self._cluster, self._producer_ids, known)
-        return self._histories.get(producer_id, [])
+        return self._histories.get(producer_id, History([]))
 
     async def _transactional_ids(self) -> dict[int, str]:
         if self._ids is None:
@@ -169,7 +169,7 @@ class _Diagnosis:
         view = await self._sources.coordinator(blocking.producer_id)
         described = view.described if view is not None else None
         is_open = described is not None and self._is_open(described)
-        history: list[TransactionMetadata] = []
+        history = History([])
         # The log is long: do not read it if the coordinator has told everything.
         if described is None or not is_open or not _has_all_events(described):
             history = await self._sources.history(blocking.producer_id)
@@ -190,14 +190,14 @@ class _Diagnosis:
             producer_epoch=blocking.producer_epoch,
             transactional_id=view.transactional_id
             if view is not None
-            else _transactional_id(history),
+            else _transactional_id(history.records),
             coordinator=view.coordinator if view is not None else None,
             state=described.transaction_state if described is not None else None,
             age_ms=None if began_ms is None else max(self._now_ms - began_ms, 0),
             time_left_ms=left_ms if left_ms >= 0 and verdict.outcome is Outcome.OPEN else None,
             client=described.client_host if described is not None else None,
             keeper=keeper(described) if described is not None and is_two_phase(described) else None,
-            timeline=self._timeline(described, history, verdict, first_ms),
+            timeline=self._timeline(described, history.records, verdict, first_ms),
         )
 
     def _is_open(self, described: describe_transactions.TransactionState) -> bool:

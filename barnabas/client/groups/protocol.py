@@ -1,11 +1,14 @@
 """The embedded consumer protocol of a classic group: subscriptions and assignments as bytes."""
 
 from collections.abc import Iterable
+from struct import Struct
+from typing import Final, TypeVar
 
 from barnabas.client.groups.assignors import Subscription
-from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.codec import decode_prefix, encode
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.internal.consumer_protocol import (
+    LAST_VERSION,
     AssignedPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -13,19 +16,26 @@ from barnabas.protocol.internal.consumer_protocol import (
 )
 from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
+M = TypeVar("M")
+_VERSION: Final = Struct(">h")
 
-def read_consumer_protocol(cls: type, data: bytes) -> object:
-    """Decode a subscription or assignment; its first two bytes are the version (3 at most)."""
-    if len(data) < 2:
+
+def _read(cls: type[M], data: bytes) -> M:
+    """Decode a subscription or assignment, which follows its version.
+
+    The protocol grows at its end: a later version is read as the last one that is known.
+    """
+    if len(data) < _VERSION.size:
         raise ProtocolError("a consumer's metadata is cut off")
-    version = min(int.from_bytes(data[:2], "big"), 3)
-    return decode(cls, version, data, 2)
+    (version,) = _VERSION.unpack_from(data)
+    if version < 0:
+        raise ProtocolError(f"a consumer's metadata has version {version}")
+    return decode_prefix(cls, min(version, LAST_VERSION), data, _VERSION.size)
 
 
 def read_subscription(data: bytes) -> Subscription:
     """Decode the subscription of a member; raises ProtocolError if it is invalid."""
-    value = read_consumer_protocol(ConsumerProtocolSubscription, data)
-    assert isinstance(value, ConsumerProtocolSubscription)
+    value = _read(ConsumerProtocolSubscription, data)
     owned = [TopicPartition(row.topic, p) for row in value.owned_partitions for p in row.partitions]
     generation = value.generation_id
     if generation < 0 and value.user_data is not None and len(value.user_data) == 4:
@@ -49,11 +59,13 @@ def write_subscription(subscription: Subscription, version: int = 0) -> bytes:
 
 
 def read_assignment(data: bytes) -> list[TopicPartition]:
-    """Decode the assignment of a member; empty data is an empty assignment."""
+    """Decode the assignment of a member; empty data is an empty assignment.
+
+    Raises ProtocolError if it is invalid.
+    """
     if not data:
         return []
-    value = read_consumer_protocol(ConsumerProtocolAssignment, data)
-    assert isinstance(value, ConsumerProtocolAssignment)
+    value = _read(ConsumerProtocolAssignment, data)
     return [
         TopicPartition(row.topic, p) for row in value.assigned_partitions for p in row.partitions
     ]
@@ -71,4 +83,4 @@ def write_assignment(share: Iterable[TopicPartition]) -> bytes:
 
 
 def _write(value: object, version: int) -> bytes:
-    return version.to_bytes(2, "big") + encode(value, version)
+    return _VERSION.pack(version) + encode(value, version)

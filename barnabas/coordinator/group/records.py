@@ -15,7 +15,7 @@ from barnabas.coordinator.group.group import (
     member_bytes,
 )
 from barnabas.coordinator.group.states import GroupState
-from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.codec import decode_prefix, encode
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.internal.group_metadata import (
     GROUP_METADATA_VALUE,
@@ -160,13 +160,16 @@ def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupCoordinatorRecord | None:
-    """Return the record; None for kinds that are not served here. Raises ProtocolError."""
+    """Return the record; None for kinds that are not served here. Raises ProtocolError.
+
+    Bytes behind the known fields are skipped, as in Kafka.
+    """
     kind = _version(key)
     if kind in _OFFSET_KINDS:
-        known = decode(OffsetCommitKey, 0, key, _VERSION.size)
+        known = decode_prefix(OffsetCommitKey, 0, key, _VERSION.size)
         return OffsetRecord(known.group, known.topic, known.partition, _committed(value))
     if kind == _GROUP_KIND:
-        group_id = decode(GroupMetadataKey, 0, key, _VERSION.size).group
+        group_id = decode_prefix(GroupMetadataKey, 0, key, _VERSION.size).group
         return GroupRecord(group_id, None if value is None else _group_value(value))
     return None
 
@@ -175,7 +178,7 @@ def _committed(value: bytes | None) -> OffsetAndMetadata | None:
     if value is None:
         return None
     version = _known(value, OFFSET_COMMIT_VALUE.versions)
-    stored = decode(OffsetCommitValue, version, value, _VERSION.size)
+    stored = decode_prefix(OffsetCommitValue, version, value, _VERSION.size)
     return OffsetAndMetadata(
         stored.offset,
         stored.leader_epoch,
@@ -188,7 +191,7 @@ def _committed(value: bytes | None) -> OffsetAndMetadata | None:
 
 def _group_value(value: bytes) -> GroupMetadataValue:
     version = _known(value, GROUP_METADATA_VALUE.versions)
-    return decode(GroupMetadataValue, version, value, _VERSION.size)
+    return decode_prefix(GroupMetadataValue, version, value, _VERSION.size)
 
 
 def _versioned(number: int, body: object, version: int) -> bytes:

@@ -16,7 +16,7 @@ from barnabas.coordinator.transaction.metadata import (
     TransactionMetadata,
 )
 from barnabas.coordinator.transaction.states import BY_NUMBER, TransactionState
-from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.codec import decode_prefix, encode
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.internal.transaction_log import (
     TRANSACTION_LOG_VALUE,
@@ -177,16 +177,19 @@ def _topics(txn: TransactionMetadata) -> list[PartitionsSchema]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """Return the record; None for kinds that only a newer broker knows. Raises ProtocolError."""
-    if _number(key) != _KIND:
+    """Return the record; None for kinds that only a newer broker knows. Raises ProtocolError.
+
+    Bytes behind the known fields are skipped, as in Kafka.
+    """
+    transactional_id = decode_key(key)
+    if transactional_id is None:
         return None
-    transactional_id = decode(TransactionLogKey, 0, key, _VERSION.size).transactional_id
     if value is None:
         return TransactionRecord(transactional_id, None)
     version = _number(value)
     if version not in TRANSACTION_LOG_VALUE.versions:
         raise ProtocolError(f"a transaction of version {version}, which is newer than this broker")
-    stored = decode(TransactionLogValue, version, value, _VERSION.size)
+    stored = decode_prefix(TransactionLogValue, version, value, _VERSION.size)
     state = BY_NUMBER.get(stored.transaction_status)
     if state is None:
         raise ProtocolError(f"a transaction in state {stored.transaction_status}")
@@ -218,6 +221,13 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
         ),
         version >= _FLEXIBLE,
     )
+
+
+def decode_key(key: bytes) -> str | None:
+    """Return the transactional id of a key, or None, as `decode_record` does."""
+    if _number(key) != _KIND:
+        return None
+    return decode_prefix(TransactionLogKey, 0, key, _VERSION.size).transactional_id
 
 
 def _number(data: bytes) -> int:

@@ -43,5 +43,6 @@ class ConsumerProtocolAssignment:
     user_data: NullableBytes = field(default=None)
 
 
-SUBSCRIPTION = Schema(ConsumerProtocolSubscription, range(4))
-ASSIGNMENT = Schema(ConsumerProtocolAssignment, range(4))
+LAST_VERSION = 3
+SUBSCRIPTION = Schema(ConsumerProtocolSubscription, range(LAST_VERSION + 1))
+ASSIGNMENT = Schema(ConsumerProtocolAssignment, range(LAST_VERSION + 1))

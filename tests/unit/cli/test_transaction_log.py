@@ -6,9 +6,13 @@ from typing import Any, cast
 import pytest
 
 from barnabas.cli.transactions import log as transaction_log
-from barnabas.cli.transactions.log import TOPIC, histories
+from barnabas.cli.transactions.hanging import verdict_of
+from barnabas.cli.transactions.log import TOPIC, History, _Unreadable, histories
 from barnabas.client.cluster import Cluster
+from barnabas.client.transaction_admin import OpenTransaction
 from barnabas.coordinator.transaction.metadata import Producer, TransactionMetadata
+from barnabas.coordinator.transaction.outcome import Outcome
+from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.java_hash import partition_for
 
 PARTITIONS = 50
@@ -26,16 +30,16 @@ class FakeCluster:
 
 async def read(
     monkeypatch: pytest.MonkeyPatch,
-    records: Iterable[TransactionMetadata],
+    records: Iterable[TransactionMetadata | _Unreadable],
     wanted: Iterable[int],
     known: Mapping[int, str],
-) -> tuple[dict[int, list[TransactionMetadata]], set[int]]:
+) -> tuple[dict[int, History], set[int]]:
     """Return the histories, and the partitions that were read."""
     asked: set[int] = set()
 
     async def scripted(
         _: Cluster, partitions: Iterable[tuple[str, int]]
-    ) -> AsyncIterator[TransactionMetadata]:
+    ) -> AsyncIterator[TransactionMetadata | _Unreadable]:
         asked.update(index for _, index in partitions)
         for each in records:
             yield each
@@ -49,7 +53,7 @@ async def test_histories_reads_only_partitions_of_known_ids(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, asked = await read(monkeypatch, [Y, X, Y, X], [7], {7: "x"})
-    assert found == {7: [X, X]}
+    assert found == {7: History([X, X])}
     assert asked == {partition_for("x", PARTITIONS)}
 
 
@@ -57,7 +61,7 @@ async def test_histories_reads_all_partitions_for_an_unknown_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, asked = await read(monkeypatch, [Y, X], [7, 8], {7: "x"})
-    assert found == {7: [X], 8: [Y]}
+    assert found == {7: History([X]), 8: History([Y])}
     assert asked == set(range(PARTITIONS))
 
 
@@ -66,4 +70,27 @@ async def test_histories_finds_former_producer_id_by_its_successor(
     monkeypatch: pytest.MonkeyPatch, records: list[TransactionMetadata]
 ) -> None:
     found, _ = await read(monkeypatch, [Y, *records], [7], {})
-    assert found == {7: records}
+    assert found == {7: History(records)}
+
+
+async def test_unreadable_record_makes_verdicts_of_its_id_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The record may be the decision: a verdict from the others could end half a transaction."""
+    ended = X._replace(state=TransactionState.COMPLETE_ABORT, epoch=1, client_version=2)
+    later = _Unreadable("x", "a transaction of version 2, which is newer than this broker")
+    hangs = OpenTransaction("t", 0, 7, 0, 0, 0, 0)
+    for records, is_known in (
+        ([X, ended], True),
+        ([X, ended, _Unreadable("y", "damaged")], True),
+        ([X, ended, later], False),
+        ([later, X, ended], False),
+        ([X, ended, _Unreadable(None, "a record without its version")], False),
+    ):
+        found, _ = await read(monkeypatch, records, [7], {7: "x"})
+        assert found[7].records == [X, ended]
+        verdict = verdict_of(hangs, found[7])
+        assert (verdict.outcome is Outcome.ABORTED) == is_known, verdict
+        assert is_known or "cannot be read" in verdict.why
+    found, _ = await read(monkeypatch, [later], [7], {7: "x"})
+    assert verdict_of(hangs, found[7]).outcome is Outcome.UNKNOWN

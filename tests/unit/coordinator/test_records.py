@@ -16,6 +16,7 @@ from barnabas.coordinator.group.records import (
 )
 from barnabas.coordinator.group.states import GroupState
 from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.internal.group_metadata import GroupMetadataValue, MemberMetadata
 from barnabas.protocol.types import ZERO_UUID
 
 INT64 = st.integers(0, 2**63 - 1)
@@ -90,6 +91,30 @@ def test_values_of_old_brokers_are_read() -> None:
     assert found.value is not None
     member = restored("g", found.value, MemberMemory()).members["m"]
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10, 10)
+
+
+def test_bytes_behind_the_known_fields_are_skipped() -> None:
+    member = MemberMetadata(
+        member_id="m", client_id="c", client_host="/h", session_timeout=9, subscription=b"S",
+        assignment=b"A",
+    )  # fmt: skip
+    for record in (
+        OffsetRecord("g", "t", 3, OffsetAndMetadata(7, 2, "m", 1_000)),
+        GroupRecord(
+            "g",
+            GroupMetadataValue(
+                protocol_type="consumer",
+                generation=3,
+                protocol="range",
+                leader="m",
+                current_state_timestamp=5,
+                members=[member],
+            ),
+        ),
+    ):
+        key, value = encode_record(record)
+        assert value is not None
+        assert decode_record(key + b"\0later", value + b"\0later") == record
 
 
 def test_records_of_other_protocols_are_skipped() -> None:

@@ -109,6 +109,7 @@ def test_tombstone_round_trips() -> None:
 def test_unknown_kind_is_skipped_and_unknown_version_is_refused() -> None:
     key, value = encode_record(TransactionRecord(ID, transaction()))
     assert value is not None
+    assert decode_record(key + b"\0later", value + b"\0later") == decode_record(key, value)
     assert decode_record(b"\0\1" + key[2:], value) is None
     with pytest.raises(ProtocolError, match="version 2, which is newer"):
         decode_record(key, b"\0\2" + value[2:])

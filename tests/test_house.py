@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.inert_keys import InertKeys, InertTopicDefaults, InertTopicKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Family, Registry
@@ -286,8 +287,15 @@ def test_a_key_that_is_accepted_is_read_by_somebody():
         key.name
         for key in [*keys, *TopicConfig.KEYS.values()]
         if READ_THROUGH.get(key.attribute, key.attribute) not in read
+        and key.name not in InertTopicKeys.KEYS
     ]
     assert offenders == []
+
+
+def test_a_key_without_effect_says_so():
+    keys = [*InertKeys.KEYS.values(), *InertTopicKeys.KEYS.values()]
+    keys += InertTopicDefaults.KEYS.values()
+    assert [key.name for key in keys if not key.doc.startswith("Has no effect: ")] == []
 
 
 def test_a_metric_that_is_announced_is_fed_by_somebody():

@@ -426,13 +426,13 @@ def _api_versions(parts: BrokerParts) -> api_versions.Parts:
     announced = api_versions.announce(
         parts.served, two_phase_commit=parts.config().transaction_two_phase_commit_enable
     )
-    return api_versions.Parts(parts.features, announced)
+    return api_versions.Parts(parts.cache.cluster_id, parts.broker_id, parts.features, announced)
 
 
 BROKERS_ONLY: Final = range(0)
 # fmt: off
 API_TABLE: Final = (
-    _row(api_versions,                  range(5),     _api_versions),
+    _row(api_versions,                  range(6),     _api_versions),
     _row(sasl_handshake,                range(2),     lambda p: p),
     _row(sasl_authenticate,             range(3),     lambda p: p),
     # data
@@ -484,13 +484,13 @@ API_TABLE: Final = (
     _row(offset_delete,                 range(1),     _offset_delete),
     _row(describe_groups,               range(7),     lambda p: p.groups),
     _row(list_groups,                   range(6),     lambda p: p.groups),
-    _row(delete_groups,                 range(3),     lambda p: p.groups),
+    _row(delete_groups,                 range(4),     lambda p: p.groups),
     # transactions
     _row(init_producer_id,              range(7),     _init_producer_id),
     _row(add_partitions_to_txn,         range(6),     _add_partitions_to_txn, clients=range(4),
          fast_path=_add_partitions_fast_path),
     _row(add_offsets_to_txn,            range(5),     _add_offsets_to_txn),
-    _row(txn_offset_commit,             range(6),     _txn_offset_commit),
+    _row(txn_offset_commit,             range(7),     _txn_offset_commit),
     _row(end_txn,                       range(6),     lambda p: p.transactions.coordinator,
          fast_path=_end_txn_fast_path),
     _row(write_txn_markers,             range(1, 3),  _write_txn_markers,

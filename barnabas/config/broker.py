@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from barnabas.config.controller_keys import ControllerKeys, ShutdownKeys
 from barnabas.config.declare import boolean, integer, optional_string, string
 from barnabas.config.group_keys import GroupKeys
+from barnabas.config.inert_keys import InertKeys, InertTopicDefaults
 from barnabas.config.key import INT_MAX, ConfigError, Key, Type
 from barnabas.config.listeners import (
     Listener,
@@ -23,7 +24,7 @@ from barnabas.config.metadata_keys import SharedMetadataKeys, ZooKeeperKeys
 from barnabas.config.network_keys import NetworkKeys
 from barnabas.config.password_keys import PasswordEncoderKeys
 from barnabas.config.replication_keys import ReplicationKeys
-from barnabas.config.sasl_keys import MECHANISMS, DelegationTokenKeys, InertKeys, SaslKeys
+from barnabas.config.sasl_keys import MECHANISMS, DelegationTokenKeys, SaslKeys
 from barnabas.config.table import Table
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
@@ -86,6 +87,7 @@ class BrokerConfig(
     DelegationTokenKeys,
     LogKeys,
     TopicDefaultKeys,
+    InertTopicDefaults,
     ReplicationKeys,
     ShutdownKeys,
     ControllerKeys,
@@ -173,10 +175,11 @@ class BrokerConfig(
         config.validate()
         unknown = config.keys_without_effect(texts)
         _refuse_security({name: texts[name] for name in unknown})
-        if unknown and strict:
-            raise ConfigError(f"These configuration keys have no effect here: {', '.join(unknown)}")
+        idle = sorted([*unknown, *(given.keys() & InertTopicDefaults.KEYS.keys())])
+        if idle and strict:
+            raise ConfigError(f"These configuration keys have no effect here: {', '.join(idle)}")
         given |= {key: text for key, text in texts.items() if key not in unknown}
-        return config.replace(given=MappingProxyType(given), warnings=_warnings(unknown))
+        return config.replace(given=MappingProxyType(given), warnings=_warnings(idle))
 
     @classmethod
     def key_of(cls, name: str) -> Key[Any]:

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import Final
 
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.inert_keys import InertKeys
 from barnabas.config.key import ConfigError, Update, java_text
 from barnabas.config.listeners import parse_connection_overrides, parse_listener_key
-from barnabas.config.sasl_keys import InertKeys, SaslKeys
+from barnabas.config.sasl_keys import SaslKeys
 from barnabas.config.tls_keys import TlsKeys
 
 Subscriber = Callable[[BrokerConfig], None]

@@ -103,7 +103,7 @@ class GroupKeys(Table):
 class GroupConfig(Table):
     """The configuration of one group, without any key yet.
 
-    Every group key of Kafka 4.3 sets a value for the consumer protocol of KIP-848, for share groups
+    Every group key of Kafka 4.4 sets a value for the consumer protocol of KIP-848, for share groups
     or for streams groups. Classic groups have none: their members send their own timeouts. Until
     those protocols are served, a key would have no effect, so none is accepted.
     """

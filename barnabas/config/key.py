@@ -20,6 +20,8 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 T = TypeVar("T")
 
 INT_MAX: Final = (1 << 31) - 1
+ARRAY_MAX: Final = INT_MAX - 8
+"""The length of the longest array of Java, and so of the largest record."""
 LONG_MAX: Final = (1 << 63) - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 

@@ -13,7 +13,7 @@ from barnabas.config.declare import (
     optional_names,
     string,
 )
-from barnabas.config.key import DOUBLE_MAX, LONG_MAX, Update
+from barnabas.config.key import ARRAY_MAX, DOUBLE_MAX, LONG_MAX, Update
 from barnabas.config.table import Table
 from barnabas.config.topic import (
     CLEANUP_POLICIES,
@@ -154,6 +154,15 @@ class TopicDefaultKeys(Table):
         60_000,
         "Time that a deleted file is kept for readers that still use it.",
         at_least=0,
+        update=_CLUSTER,
+    )
+    max_decompressed_message_bytes = integer(
+        ARRAY_MAX,
+        "Maximum size of one record of a compressed batch, once it is decompressed. A lower limit "
+        "than the default has every compressed batch of a producer decompressed before it is "
+        "appended.",
+        at_least=1,
+        at_most=ARRAY_MAX,
         update=_CLUSTER,
     )
     message_max_bytes = integer(

@@ -4,14 +4,12 @@ for one of its mechanisms."""
 from typing import Final
 
 from barnabas.config.declare import (
-    double,
     integer,
     long,
     names,
     optional_integer,
     optional_string,
     password,
-    short,
     string,
 )
 from barnabas.config.key import Update
@@ -115,40 +113,6 @@ class SaslKeys(TokenKeys):
     )
     sasl_oauthbearer_scope_claim_name = string("scope", "Claim with the scopes of a token.")
     sasl_oauthbearer_sub_claim_name = string("sub", "Claim that is the name of the principal.")
-
-
-_KERBEROS: Final = "Has no effect: GSSAPI is not supported."
-_REFRESH: Final = "Has no effect: a token is fetched when a login needs one."
-
-
-class InertKeys(Table):
-    """Keys without effect that tools for Kafka set by AlterConfigs, and that are stored for them.
-
-    A file with one of them is refused.
-    """
-
-    sasl_kerberos_kinit_cmd = string("/usr/bin/kinit", _KERBEROS, update=Update.PER_BROKER)
-    sasl_kerberos_min_time_before_relogin = long(60_000, _KERBEROS, update=Update.PER_BROKER)
-    sasl_kerberos_principal_to_local_rules = names(
-        ("DEFAULT",), _KERBEROS, update=Update.PER_BROKER
-    )
-    sasl_kerberos_service_name = optional_string(_KERBEROS, update=Update.PER_BROKER)
-    sasl_kerberos_ticket_renew_jitter = double(
-        0.05, _KERBEROS, at_least=0, update=Update.PER_BROKER
-    )
-    sasl_kerberos_ticket_renew_window_factor = double(
-        0.8, _KERBEROS, at_least=0, update=Update.PER_BROKER
-    )
-    sasl_login_refresh_buffer_seconds = short(300, _REFRESH, at_least=0, update=Update.PER_BROKER)
-    sasl_login_refresh_min_period_seconds = short(
-        60, _REFRESH, at_least=0, update=Update.PER_BROKER
-    )
-    sasl_login_refresh_window_factor = double(
-        0.8, _REFRESH, at_least=0.5, at_most=1, update=Update.PER_BROKER
-    )
-    sasl_login_refresh_window_jitter = double(
-        0.05, _REFRESH, at_least=0, at_most=0.25, update=Update.PER_BROKER
-    )
 
 
 class DelegationTokenKeys(Table):

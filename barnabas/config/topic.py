@@ -1,12 +1,13 @@
-"""Topic keys: all of Kafka 4.3's, except those of tiered storage."""
+"""Topic keys: all of Kafka 4.4's, except those of tiered storage."""
 
 import re
 from collections.abc import Mapping
 from typing import Final, Protocol, Self
 
 from barnabas.config.declare import boolean, double, integer, long, names, string
-from barnabas.config.key import LONG_MAX, ConfigError
-from barnabas.config.table import Table, require_known
+from barnabas.config.inert_keys import InertTopicKeys
+from barnabas.config.key import ARRAY_MAX, LONG_MAX, ConfigError
+from barnabas.config.table import require_known
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -41,7 +42,7 @@ class TopicDefaults(Protocol):
         ...
 
 
-class TopicConfig(Table):
+class TopicConfig(InertTopicKeys):
     """The configuration of one topic: its own overrides over the broker's defaults."""
 
     cleanup_policy = names(
@@ -94,6 +95,15 @@ class TopicConfig(Table):
         check=_check_throttled_replicas,
     )
     max_compaction_lag_ms = long(LONG_MAX, "Maximum time until a record is compacted.", at_least=1)
+    max_decompressed_message_bytes = integer(
+        ARRAY_MAX,
+        "Maximum size of one record of a compressed batch, once it is decompressed. A lower limit "
+        "than the default has every compressed batch of a producer decompressed before it is "
+        "appended, and searches by time refuse a larger stored record. How large a whole batch may "
+        "become is bounded besides, by 32 times `max.message.bytes` and at least 32 MiB.",
+        at_least=1,
+        at_most=ARRAY_MAX,
+    )
     max_message_bytes = integer(
         1_048_588, "Maximum size of a record batch, compressed.", at_least=0
     )
@@ -236,6 +246,7 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     "index.interval.bytes": ("log.index.interval.bytes",),
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.decompressed.message.bytes": ("max.decompressed.message.bytes",),
     "max.message.bytes": ("message.max.bytes",),
     "message.records.validation.enable": ("log.message.records.validation.enable",),
     "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
@@ -245,6 +256,8 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
     "min.insync.replicas": ("min.insync.replicas",),
     "preallocate": ("log.preallocate",),
+    "remote.copy.lag.bytes": ("log.remote.copy.lag.bytes",),
+    "remote.copy.lag.ms": ("log.remote.copy.lag.ms",),
     "retention.bytes": ("log.retention.bytes",),
     "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "segment.bytes": ("log.segment.bytes",),

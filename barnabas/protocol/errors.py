@@ -1,6 +1,6 @@
 """All error codes of the protocol, and their replacements for older clients.
 
-Numbers, names and retriability are Kafka 4.3's; the texts are ours.
+Numbers, names and retriability are Kafka 4.4's; the texts are ours.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -179,6 +179,12 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "the streams topology's epoch is invalid"
     STREAMS_TOPOLOGY_FENCED = 132, "the streams topology is fenced"
     SHARE_SESSION_LIMIT_REACHED = 133, "the limit of share sessions is reached", True
+    GROUP_DELETION_FAILED = 134, "the group could not be deleted"
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = (
+        135,
+        "the description of the streams topology could not be stored",
+    )
+    CONTROLLER_ID_NOT_REGISTERED = 136, "the controller id is not registered"
 
 
 _BY_CODE: Final = {int(member): member for member in ErrorCode}

@@ -1,4 +1,4 @@
-"""The differences from Apache Kafka 4.3: the APIs that are missing, and other behaviour.
+"""The differences from Apache Kafka 4.4: the APIs that are missing, and other behaviour.
 
 They are a written part of docs/COMPATIBILITY.md.
 """
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Missing(NamedTuple):
-    """APIs of Kafka 4.3 that are not served, by key, and the reason."""
+    """APIs of Kafka 4.4 that are not served, by key, and the reason."""
 
     apis: dict[int, str]
     why: str
@@ -45,7 +45,11 @@ MISSING = (
         "Share groups (KIP-932) come later.",
     ),
     Missing(
-        {88: "StreamsGroupHeartbeat", 89: "StreamsGroupDescribe"},
+        {
+            88: "StreamsGroupHeartbeat",
+            89: "StreamsGroupDescribe",
+            93: "StreamsGroupTopologyDescriptionUpdate",
+        },
         "Streams groups (KIP-1071) are not planned; Kafka Streams works on classic groups.",
     ),
     Missing(
@@ -54,6 +58,7 @@ MISSING = (
             64: "UnregisterBroker",
             80: "AddRaftVoter",
             81: "RemoveRaftVoter",
+            94: "UnregisterController",
         },
         "They administer KRaft, which Barnabas does not have.",
     ),
@@ -317,8 +322,9 @@ DIFFERENCES = (
         "Where the broker reads records (at the append as above, for a search by time, at "
         "compaction), a batch may decompress to 32 times max.message.bytes, and to 32 MiB in any "
         "case. A larger one is refused with INVALID_RECORD, a search by time ends with "
-        "CORRUPT_MESSAGE, and its log is not compacted until the next start.",
-        "There is no bound.",
+        "CORRUPT_MESSAGE, and its log is not compacted until the next start. "
+        "`max.decompressed.message.bytes` bounds one record besides, as in Kafka.",
+        "The batch has no bound, only each record.",
         "A few kilobytes can decompress to gigabytes.",
     ),
     Difference(

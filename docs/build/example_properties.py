@@ -6,6 +6,7 @@ from textwrap import wrap
 from typing import Any
 
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.inert_keys import InertTopicDefaults
 from barnabas.config.key import Key, Type, Update
 from barnabas.config.properties import property_line
 from barnabas.config.table import Table
@@ -46,7 +47,7 @@ def _tables() -> Iterator[tuple[type[Table], list[Key[Any]]]]:
     """Yield the tables that a broker's configuration consists of, with the keys of each."""
     for table in BrokerConfig.__mro__:
         own = [key for key in vars(table).values() if isinstance(key, Key)]
-        if own:
+        if own and table is not InertTopicDefaults:
             yield table, sorted(own, key=lambda key: key.name)
 
 

@@ -63,6 +63,6 @@ IDEAS = (
         "KIP-939",
         "Served where `transaction.two.phase.commit.enable` is on: InitProducerId v6 with "
         "Enable2Pc and KeepPreparedTxn, under `transaction.version` 2. See the life of a kept "
-        "transaction in ARCHITECTURE.md. Kafka 4.3 refuses KeepPreparedTxn.",
+        "transaction in ARCHITECTURE.md. Kafka 4.4 refuses KeepPreparedTxn.",
     ),
 )

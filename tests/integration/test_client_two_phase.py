@@ -318,7 +318,7 @@ async def test_apache_kafka_prepares_and_does_not_keep(kafka_for_clients: str) -
             decided = await producer.prepare_transaction()
             (row,) = await TransactionAdmin(cluster).open_under(topic)
             assert (is_two_phase(row), client_of(row)) == (True, decided)
-            text = "Apache Kafka 4.3 cannot keep a prepared transaction"
+            text = "Apache Kafka 4.4 cannot keep a prepared transaction"
             with pytest.raises(KafkaError, match=text) as caught:
                 await init_producer_id(cluster, topic, 60_000, keep_prepared=True)
             assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION

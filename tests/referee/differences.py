@@ -1,4 +1,4 @@
-"""The deliberate differences between the answers of Barnabas and Apache Kafka 4.3.
+"""The deliberate differences between the answers of Barnabas and Apache Kafka 4.4.
 
 They are listed in docs/COMPATIBILITY.md. A difference names the scenarios that show it, and each of
 them must show it: an obsolete difference fails the test.

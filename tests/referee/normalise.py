@@ -17,7 +17,8 @@ from barnabas.protocol.records.batch import (
     crc_matches,
     peek_header,
 )
-from barnabas.protocol.schema import Message, fields_of
+from barnabas.protocol.schema import Message, api, fields_of
+from tests.referee.releases import WITHOUT_OLD_VERSIONS, is_later, last_version, referee
 from tests.referee.scenario import CLOSED, Exchange
 from tests.support.raw import SERVED
 
@@ -65,6 +66,7 @@ TABLE = (
     Rule("WriteTxnMarkers.markers", How.SORTED, "Kafka's order is that of a hash"),
     Rule("WriteTxnMarkers.markers.topics*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Fetch.*.aborted_transactions", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("DescribeLogDirs.results.topics*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DescribeLogDirs.results.log_dir", How.PRESENT, "a path on this machine"),
     Rule("DescribeLogDirs.results.*_bytes", How.PRESENT, "of the machine's disk"),
     Rule("*UserScramCredentials.results", How.SORTED, "Kafka's order is that of a hash"),
@@ -100,7 +102,7 @@ ABSENT: tuple[Any, ...] = (None, "", -1, 0, bytes(16))
 COORDINATOR_EPOCH = slice(12, 16)
 """The position of the coordinator epoch in the record of a marker."""
 
-_OF_ONE_BROKER = ("remote.", "local.retention.", "message.records.validation.")
+_OF_ONE_BROKER = ("remote.storage.", "remote.log.", "local.retention.", "message.records.")
 """Beginnings of topic keys that only one of the two brokers has."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=-)[A-Za-z0-9_-]{22}$")
@@ -187,7 +189,7 @@ class Normaliser:
             case How.SORTED:
                 return value
             case How.SERVED:
-                return [entry for entry in value if _is_served(entry)]
+                return [_as_in_both(entry) for entry in value if _is_served(entry)]
             case How.NAMED:
                 return self._named(value)
 
@@ -223,8 +225,19 @@ def _is_served(entry: dict[str, Any]) -> bool:
     if "api_key" in entry:
         return entry["api_key"] in SERVED
     if "value" in entry:
-        return not entry["name"].startswith(_OF_ONE_BROKER)
+        return not entry["name"].startswith(_OF_ONE_BROKER) and not is_later(entry["name"])
     return bool(entry["name"] == "transaction.version")
+
+
+def _as_in_both(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an API of an answer with the versions that an older referee may have as well."""
+    if "api_key" not in entry:
+        return entry
+    ours = api(entry["api_key"])
+    shown = entry | {"max_version": min(entry["max_version"], last_version(ours))}
+    if referee() < WITHOUT_OLD_VERSIONS:
+        shown["min_version"] = max(entry["min_version"], ours.versions[0])
+    return shown
 
 
 def _identity(entry: Any) -> Any:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
 from barnabas.protocol.schema import Api
+from tests.referee.releases import is_later, last_version
 from tests.support.raw import APIS, Closed, Connection
 
 LEVELS = (0, 1, 2)
@@ -73,7 +74,7 @@ class Peer:
         self.api = api
         self.version = version
         self.level = level
-        self.newer = level == LEVELS[-1] and version == api.versions[-1] and api.key != OLDER_ONLY
+        self.newer = level == LEVELS[-1] and version == last_version(api) and api.key != OLDER_ONLY
         self.transcript: list[Exchange] = []
         self.sent: list[int] = []
         self._address = (host, port)
@@ -95,12 +96,12 @@ class Peer:
     def version_of(self, request: Any) -> int:
         """Return the version under test for the scenario's own API, the highest for any other."""
         api = APIS[type(request)]
-        return self.version if api is self.api else api.versions[-1]
+        return self.version if api is self.api else last_version(api)
 
     def last_version(self, request: Any) -> int:
         """Return the highest version that a client of the protocol under test uses."""
         api = APIS[type(request)]
-        highest = CLIENTS_UNTIL.get(api.key, api.versions[-1])
+        highest = min(CLIENTS_UNTIL.get(api.key, api.versions[-1]), last_version(api))
         return highest if self.newer else min(highest, NEWER_SINCE.get(api.key, highest + 1) - 1)
 
     def ask(
@@ -149,7 +150,7 @@ class Peer:
         if until is None:
             self.sent.append(api.key)
         while True:
-            connection.post(request, api.versions[-1] if version is None else version)
+            connection.post(request, last_version(api) if version is None else version)
             answer = connection.take()
             if until is None or until(answer):
                 return answer
@@ -263,6 +264,7 @@ class Played(NamedTuple):
     versions: range
     worn: bool
     any_level: bool
+    key: str
 
 
 @dataclass(slots=True)
@@ -271,10 +273,13 @@ class Scenarios:
 
     Attributes:
         levels: of transaction.version, at which they are played.
+        also: further versions at which they are played, where the lowest, the middle and the
+            highest one do not show every form of the request.
     """
 
     api: Api
     levels: tuple[int, ...] = (0,)
+    also: frozenset[int] = frozenset()
     plays: list[Played] = field(default_factory=list)
 
     @overload
@@ -287,6 +292,7 @@ class Scenarios:
         until: int | None = None,
         worn: bool = False,
         any_level: bool = False,
+        key: str = "",
     ) -> Callable[[Play], Play]: ...
     def __call__(
         self,
@@ -296,17 +302,19 @@ class Scenarios:
         until: int | None = None,
         worn: bool = False,
         any_level: bool = False,
+        key: str = "",
     ) -> Play | Callable[[Play], Play]:
         """Add a scenario, for all versions of the API or those from `since` to `until`, inclusive.
 
-        With `any_level` newer versions are played at older levels too.
+        With `any_level` newer versions are played at older levels too. `key` is a key of the
+        configuration that the scenario needs.
         """
         served = self.api.versions
         first = served[0] if since is None else since
         last = served[-1] if until is None else until
 
         def add(play: Play) -> Play:
-            self.plays.append(Played(play, range(first, last + 1), worn, any_level))
+            self.plays.append(Played(play, range(first, last + 1), worn, any_level, key))
             return play
 
         return add if play is None else add(play)
@@ -318,7 +326,10 @@ class Scenarios:
                     yield Scenario(self.api, each.play, version, level, each.worn)
 
     def _versions(self, played: Played, level: int) -> list[int]:
-        versions = played.versions
+        last = min(played.versions[-1], last_version(self.api))
+        versions = range(played.versions[0], last + 1)
+        if not versions or is_later(played.key):
+            return []
         if len(self.levels) > 1 and level < LEVELS[-1] and not played.any_level:
             newer = NEWER_SINCE.get(self.api.key, versions[-1] + 1)
             versions = range(versions[0], min(versions[-1] + 1, newer))
@@ -328,4 +339,4 @@ class Scenarios:
         if len(self.levels) > 1 and level < LEVELS[-1]:
             # Level 1 differs from 0 only in the coordinator's log, not on the wire.
             return sorted({versions[0] if level == 0 else versions[-1], versions[-1]})
-        return sorted({versions[0], middle, versions[-1]})
+        return sorted({versions[0], middle, versions[-1], *self.also.intersection(versions)})

@@ -213,7 +213,7 @@ ASKED: Final = (
         "DeleteTopics", "DELETE CLUSTER | DELETE TOPIC", versions=range(1, 6), also="DESCRIBE TOPIC"
     ),
 )
-"""The rights that Kafka 4.3 asks for, from KafkaApis, ControllerApis and its documents; those of
+"""The rights that Kafka 4.4 asks for, from KafkaApis, ControllerApis and its documents; those of
 3.9 for the APIs of a controller on ZooKeeper. Written without a look at the declarations."""
 
 

@@ -4,24 +4,39 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from barnabas.broker.cluster.cache import TopicMetadata
+from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
 from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.group.committing import NewOffset
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponsePartition,
 )
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponsePartition,
 )
-from barnabas.protocol.types import ZERO_UUID
 
 R = TypeVar("R")
 Asked = Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition]
 Answered = Sequence[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition]
+
+
+def find_topic(
+    cache: MetadataCache,
+    topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
+    *,
+    by_id: bool,
+) -> tuple[TopicMetadata | None, ErrorCode]:
+    """Return a topic of a request, and the error of its partitions that do not exist."""
+    if not by_id:
+        return cache.topic(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    known = cache.topic_by_id(topic.topic_id)
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if known is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return known, unknown
 
 
 class KnownOffsets:
@@ -33,9 +48,7 @@ class KnownOffsets:
         self._api_key = api_key
         self._version = version
 
-    def add(
-        self, topic: TopicMetadata, asked: Asked, answers: Answered, topic_id: bytes = ZERO_UUID
-    ) -> Steps[None]:
+    def add(self, topic: TopicMetadata, asked: Asked, answers: Answered) -> Steps[None]:
         """Add the partitions of a topic that exist; the answers of the others keep their error."""
         for each, answer in zip(asked, answers, strict=True):
             yield None
@@ -48,7 +61,7 @@ class KnownOffsets:
                         each.committed_offset,
                         each.committed_leader_epoch,
                         each.committed_metadata,
-                        topic_id,
+                        topic.topic_id,
                     )
                 )
 

@@ -2,7 +2,9 @@
 
 An unknown version is answered with UNSUPPORTED_VERSION in version 0, with the range of this API
 alone (KIP-511). v3 has features: those that this broker supports, and those that the cluster has
-finalized (KIP-584); v4 also those whose lowest level is 0 (KIP-1022). Produce is announced from
+finalized (KIP-584); v4 also those whose lowest level is 0 (KIP-1022). A client of v5 may name the
+cluster and the broker that it means: another one answers REBOOTSTRAP_REQUIRED, and serves the
+connection all the same (KIP-1242). Produce is announced from
 version 0 on, although 0 to 2 are refused: otherwise old librdkafka sends its batches uncompressed
 (KAFKA-18659).
 """
@@ -18,6 +20,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import init_producer_id, produce
 from barnabas.protocol.messages.api_versions import (
     API,
+    NO_NODE,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -28,7 +31,7 @@ from barnabas.protocol.messages.api_versions import (
 __all__ = ["API", "RIGHTS", "VERSIONS", "Parts", "announce", "error_response", "handle"]
 
 RIGHTS = NOTHING
-VERSIONS: Final = range(5)
+VERSIONS: Final = range(6)
 _CLIENT_SINCE = 3
 _MINIMUM_ZERO_SINCE = 4
 """Older Java clients fail over a feature whose lowest level is 0 (KAFKA-17011)."""
@@ -38,6 +41,8 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 class Parts(NamedTuple):
     """The parts of the broker that ApiVersions works with."""
 
+    cluster_id: str
+    broker_id: int
     features: Features
     announced: list[ApiVersion]
     """The APIs that the listener serves."""
@@ -63,6 +68,7 @@ def handle(
         and _NAME.fullmatch(request.client_software_version)
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    _check_address(parts, request)
     return ApiVersionsResponse(
         api_keys=parts.announced,
         supported_features=[
@@ -76,6 +82,16 @@ def handle(
             for name, level in parts.features.finalized.items()
         ],
     )
+
+
+def _check_address(parts: Parts, request: ApiVersionsRequest) -> None:
+    """Raise REBOOTSTRAP_REQUIRED if the client means another cluster or broker, and INVALID_REQUEST
+    if it names one of the two alone."""
+    meant = request.cluster_id, request.node_id
+    if meant in ((None, NO_NODE), (parts.cluster_id, parts.broker_id)):
+        return
+    one_alone = request.cluster_id is None or request.node_id == NO_NODE
+    raise KafkaError(ErrorCode.INVALID_REQUEST if one_alone else ErrorCode.REBOOTSTRAP_REQUIRED)
 
 
 def _announce(api_key: int, versions: range) -> ApiVersion:

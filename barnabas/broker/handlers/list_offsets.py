@@ -32,6 +32,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from barnabas.protocol.records.record import RecordTooLargeError
 from barnabas.storage.log.log import Log
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
@@ -119,6 +120,8 @@ def handle(
             except KafkaError as error:
                 code = downgrade(API.key, context.api_version, error.code)
                 answer = _error(asked, code)
+            except RecordTooLargeError:
+                answer = _error(asked, ErrorCode.INVALID_RECORD)
             except ProtocolError as error:
                 _log.error("damaged log", topic=topic.name, reason=str(error))
                 answer = _error(asked, ErrorCode.CORRUPT_MESSAGE)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
-from barnabas.broker.groups.known_offsets import KnownOffsets
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic
 from barnabas.broker.security.rights import GROUP, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
@@ -51,11 +51,11 @@ def handle(
     response = OffsetCommitResponse(topics=[])
     known_offsets = KnownOffsets(API.key, version)
     for topic in request.topics:
-        known = _find(parts.cache, topic, version)
-        answer = yield from _answer(topic, _why_unknown(known, version))
+        known, unknown = find_topic(parts.cache, topic, by_id=version >= _TOPIC_IDS_SINCE)
+        answer = yield from _answer(topic, unknown)
         response.topics.append(answer)
         if known is not None:
-            yield from known_offsets.add(known, topic.partitions, answer.partitions, known.topic_id)
+            yield from known_offsets.add(known, topic.partitions, answer.partitions)
     commit = CommitOffsets(
         request.group_id,
         request.generation_id_or_member_epoch,
@@ -65,20 +65,6 @@ def handle(
         request.retention_time_ms,
     )
     return known_offsets.commit(response, lambda: parts.groups.commit_offsets(commit))
-
-
-def _find(
-    cache: MetadataCache, topic: OffsetCommitRequestTopic, version: int
-) -> TopicMetadata | None:
-    if version >= _TOPIC_IDS_SINCE:
-        return cache.topic_by_id(topic.topic_id)
-    return cache.topic(topic.name)
-
-
-def _why_unknown(known: TopicMetadata | None, version: int) -> ErrorCode:
-    if known is None and version >= _TOPIC_IDS_SINCE:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> Steps[OffsetCommitResponseTopic]:

@@ -1,11 +1,11 @@
 """TxnOffsetCommit (key 28): commit a group's offsets in a transaction (KIP-98).
 
 v3 checks the member's generation (KIP-447), v4 TRANSACTION_ABORTABLE, from v5 on this request adds
-the group's partition to the transaction (KIP-890). Errors by partition:
-UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE; for all of them INVALID_GROUP_ID,
-UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH,
-INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, and
-those of coordinators.
+the group's partition to the transaction (KIP-890), v6 has topic ids (KIP-1319). Errors by
+partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE; for all of them
+INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID,
+INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
+TRANSACTION_ABORTABLE, and those of coordinators.
 """
 
 # The annotations of nested functions would be evaluated at each call.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
-from barnabas.broker.groups.known_offsets import KnownOffsets
+from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic
 from barnabas.broker.security.rights import (
     GROUP,
     READ,
@@ -58,13 +58,14 @@ RIGHTS = Rights(
     whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"), Need(READ, GROUP, "group_id")),
     each=Each(
         "topics",
-        (Need(READ, TOPIC, "name"),),
+        (Need(READ, TOPIC, "name", "topic_id"),),
         lambda topic, code, _: _answer(topic, code),
         "topics",
     ),
 )
 
 _ADDS_SINCE = 5
+_TOPIC_IDS_SINCE = 6
 
 
 class Parts(NamedTuple):
@@ -81,10 +82,11 @@ def handle(
     """Commit the offsets of partitions that exist; answer when the records are committed."""
     response = TxnOffsetCommitResponse(topics=[])
     known_offsets = KnownOffsets(API.key, context.api_version)
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
     for topic in request.topics:
-        answer = yield from _answer(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known, unknown = find_topic(parts.cache, topic, by_id=by_id)
+        answer = yield from _answer(topic, unknown)
         response.topics.append(answer)
-        known = parts.cache.topic(topic.name)
         if known is not None:
             yield from known_offsets.add(known, topic.partitions, answer.partitions)
     producer = TransactionalProducer(request.producer_id, request.producer_epoch, UNVERIFIED)
@@ -157,7 +159,9 @@ def _answer(
 
     yield None
     partitions = yield from in_steps(answer, topic.partitions)
-    return TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+    )
 
 
 def error_response(

@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57): change the finalized features of the cluster (KIP-584).
 
 v1 upgrade types and a dry run (KIP-778); v2 one error in place of one per feature. All changes are
-made or none, so the error always concerns the whole request. As in Kafka 4.3, v0 only upgrades: its
+made or none, so the error always concerns the whole request. As in Kafka 4.4, v0 only upgrades: its
 `AllowDowngrade` is ignored.
 
 Errors: INVALID_UPDATE_VERSION; FEATURE_UPDATE_FAILED while the metadata store is out of reach.

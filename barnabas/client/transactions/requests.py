@@ -39,7 +39,7 @@ _TWO_PHASE_COMMIT = 6
 """The first version of InitProducerId with two-phase commit (KIP-939)."""
 _TWO_PHASE_HINTS = {
     ErrorCode.UNSUPPORTED_VERSION: "two-phase commit needs transaction.version 2 in the cluster;"
-    " Apache Kafka 4.3 cannot keep a prepared transaction",
+    " Apache Kafka 4.4 cannot keep a prepared transaction",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "two-phase commit is not permitted: set"
     " transaction.two.phase.commit.enable=true on every broker",
 }

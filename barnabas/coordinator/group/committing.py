@@ -51,7 +51,7 @@ def commit_offsets(
     """Commit offsets; answered with one code for each of them.
 
     In a transaction, they count once the producer commits it. Raises UNKNOWN_MEMBER_ID,
-    FENCED_INSTANCE_ID, ILLEGAL_GENERATION, and outside of a transaction GROUP_ID_NOT_FOUND and
+    FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, and outside of a transaction
     REBALANCE_IN_PROGRESS.
     """
     draft = Draft(table, now)
@@ -63,9 +63,8 @@ def commit_offsets(
         if may_extend and not in_transaction:
             extend_session(draft, group, group.members[request.member_id])
     elif request.generation_id >= 0:
-        # Clients before KIP-848 do not know GROUP_ID_NOT_FOUND here: see `downgrade`.
-        unknown = ErrorCode.ILLEGAL_GENERATION if in_transaction else ErrorCode.GROUP_ID_NOT_FOUND
-        raise KafkaError(unknown)
+        # Older clients do not know this error here: see `downgrade`.
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     codes: list[ErrorCode] = []
     steps = _add_records(draft, request, codes)
     return Decision(codes, draft.records, draft.effects, producer=request.producer, steps=steps)

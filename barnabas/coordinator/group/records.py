@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, exactly as Apache Kafka 4.3 writes and reads them.
+"""Records of `__consumer_offsets`, exactly as Apache Kafka 4.4 writes and reads them.
 
 A key begins with an int16 that names its kind: 0 and 1 are committed offsets, 2 is a group.
 A value begins with an int16 version. Other kinds belong to protocols that are not served here.

@@ -89,7 +89,7 @@ OLDER_CLIENTS: Final[ReplyTable] = {
     (_S.COMPLETE_COMMIT, Epoch.CURRENT): Replies(_R.REPEAT, _R.INVALID),
     (_S.COMPLETE_ABORT, Epoch.CURRENT): Replies(_R.INVALID, _R.REPEAT),
 }
-"""Before TV2, as in Kafka 4.3: the same epoch means the same transaction. Another epoch is FENCED
+"""Before TV2, as in Kafka 4.4: the same epoch means the same transaction. Another epoch is FENCED
 in every state."""
 
 NEWER_CLIENTS: Final[ReplyTable] = {
@@ -108,7 +108,7 @@ NEWER_CLIENTS: Final[ReplyTable] = {
     (_S.COMPLETE_ABORT, Epoch.CURRENT): Replies(_R.INVALID, _R.DECIDE),
     (_S.COMPLETE_ABORT, Epoch.PREVIOUS): Replies(_R.INVALID, _R.REPEAT),
 }
-"""From TV2 on, as in Kafka 4.3: the current epoch means the current transaction, even if it has no
+"""From TV2 on, as in Kafka 4.4: the current epoch means the current transaction, even if it has no
 partitions; the previous epoch means the transaction before. Another epoch is FENCED in every
 settled state."""
 
@@ -144,7 +144,7 @@ def end(table: TransactionTable, request: EndTxn, now: Instant) -> TxnDecision[P
     transactional_id, producer, committed, client_version, written, connection, owner = request
     table.require_owner(transactional_id, owner)
     if client_version >= TV2:
-        # As in Kafka 4.3: only TV2 looks at pending steps before it looks at the producer.
+        # As in Kafka 4.4: only TV2 looks at pending steps before it looks at the producer.
         table.require_free(transactional_id)
     else:
         table.admit(transactional_id, producer, connection)

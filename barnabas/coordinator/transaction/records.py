@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`, as Apache Kafka 4.3 writes and reads them.
+"""Records of `__transaction_state`, as Apache Kafka 4.4 writes and reads them.
 
 A key begins with an int16 that names its kind, 0 for a transactional id; a value begins with an
 int16 version: 1 carries what `transaction.version` 1 and 2 add, in tags.

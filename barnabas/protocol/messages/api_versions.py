@@ -1,21 +1,34 @@
 """ApiVersions (key 18): the APIs that the broker serves. The first request on a connection.
 
 v3 flexible, the client's software (KIP-511), features (KIP-584); v4 features of minimal version 0
-(KIP-1022). A version that the broker does not know is answered in v0.
+(KIP-1022); v5 the cluster and the broker that the client means (KIP-1242). A version that the
+broker does not know is answered in v0.
 
-Errors: UNSUPPORTED_VERSION, INVALID_REQUEST for a malformed software name.
+Errors: UNSUPPORTED_VERSION; INVALID_REQUEST for a malformed software name, or one of the two ids
+alone; REBOOTSTRAP_REQUIRED if the client means another cluster or broker.
 """
 
+from typing import Final
+
 from barnabas.protocol.schema import Api, field, message, since, tagged
-from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
+from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, NullableString, String
+
+NO_NODE: Final = -1
+"""The node id of a client that does not know which broker it reaches."""
 
 
 @message
 class ApiVersionsRequest:
-    """The name and version of the client's software, since v3."""
+    """The name and version of the client's software, since v3.
+
+    `cluster_id` and `node_id` are those of the broker that the client means to reach; null and -1
+    if it knows neither.
+    """
 
     client_software_name: String = since(3, default="", ignorable=True)
     client_software_version: String = since(3, default="", ignorable=True)
+    cluster_id: NullableString = since(5, default=None, nullable=5, ignorable=True)
+    node_id: Int32 = since(5, default=NO_NODE, ignorable=True)
 
 
 @message
@@ -65,7 +78,7 @@ class ApiVersionsResponse:
 API = Api(
     key=18,
     name="ApiVersions",
-    versions=range(5),
+    versions=range(6),
     flexible=3,
     request=ApiVersionsRequest,
     response=ApiVersionsResponse,

@@ -1,13 +1,13 @@
 """DeleteGroups (key 42): deletes empty groups with their offsets (KIP-229).
 
-v2 flexible.
+v2 flexible; v3 messages beside errors.
 
 Errors by group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
 """
 
-from barnabas.protocol.schema import Api, field, message
-from barnabas.protocol.types import Array, Int16, Int32, String
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Int16, Int32, NullableString, String
 
 
 @message
@@ -23,6 +23,7 @@ class DeletableGroupResult:
 
     group_id: String
     error_code: Int16 = field(default=0)
+    error_message: NullableString = since(3, default=None, nullable=3, ignorable=True)
 
 
 @message
@@ -36,7 +37,7 @@ class DeleteGroupsResponse:
 API = Api(
     key=42,
     name="DeleteGroups",
-    versions=range(3),
+    versions=range(4),
     flexible=2,
     request=DeleteGroupsRequest,
     response=DeleteGroupsResponse,

@@ -1,18 +1,28 @@
 """TxnOffsetCommit (key 28): commits offsets of a group as part of a transaction (KIP-98).
 
 v2 leader epochs (KIP-320); v3 flexible, fenced by member and generation (KIP-447); v4 may return
-TRANSACTION_ABORTABLE; v5 adds the offsets to the transaction without AddOffsetsToTxn (KIP-890).
+TRANSACTION_ABORTABLE; v5 adds the offsets to the transaction without AddOffsetsToTxn (KIP-890); v6
+names topics by their ids (KIP-1319).
 
 Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE,
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
 UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, INVALID_COMMIT_OFFSET_SIZE,
 INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
 TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
-TOPIC_AUTHORIZATION_FAILED.
+TOPIC_AUTHORIZATION_FAILED; since v6 UNKNOWN_TOPIC_ID, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH.
 """
 
 from barnabas.protocol.schema import Api, field, message, since
-from barnabas.protocol.types import Array, Int16, Int32, Int64, NullableString, String
+from barnabas.protocol.types import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    String,
+    Uuid,
+)
 
 
 @message
@@ -29,7 +39,8 @@ class TxnOffsetCommitRequestPartition:
 class TxnOffsetCommitRequestTopic:
     """Partitions of one topic."""
 
-    name: String
+    name: String = field(default="", until=5, ignorable=True)
+    topic_id: Uuid = since(6, default=ZERO_UUID, ignorable=True)
     partitions: Array[TxnOffsetCommitRequestPartition]
 
 
@@ -59,7 +70,8 @@ class TxnOffsetCommitResponsePartition:
 class TxnOffsetCommitResponseTopic:
     """The results of one topic's partitions."""
 
-    name: String
+    name: String = field(default="", until=5, ignorable=True)
+    topic_id: Uuid = since(6, default=ZERO_UUID, ignorable=True)
     partitions: Array[TxnOffsetCommitResponsePartition]
 
 
@@ -74,7 +86,7 @@ class TxnOffsetCommitResponse:
 API = Api(
     key=28,
     name="TxnOffsetCommit",
-    versions=range(6),
+    versions=range(7),
     flexible=3,
     request=TxnOffsetCommitRequest,
     response=TxnOffsetCommitResponse,

@@ -41,6 +41,10 @@ _MAX_VARLONG = 10
 _HEADERS_PER_PAUSE = 128
 
 
+class RecordTooLargeError(ProtocolError):
+    """A record of a compressed batch has more bytes than the topic allows."""
+
+
 class Record(NamedTuple):
     """One record; `offset` is absolute, `timestamp` in ms since the epoch."""
 
@@ -231,12 +235,17 @@ def codec_of(header: BatchHeader) -> Compression:
 
 
 class RecordReader:
-    """The records of one batch, from its decompressed bytes piece by piece."""
+    """The records of one batch, from its decompressed bytes piece by piece.
 
-    def __init__(self, header: BatchHeader) -> None:
+    In a compressed batch a record may have `max_record` bytes, without its length; another one
+    raises RecordTooLargeError.
+    """
+
+    def __init__(self, header: BatchHeader, max_record: int = MAX_RECORD) -> None:
         if header.record_count < 0:
             raise CorruptRecordError(f"a batch of {header.record_count} records")
         self._left = header.record_count
+        self._max_record = max_record if header.compression else MAX_RECORD
         self._base_offset = header.base_offset
         self._base_timestamp = header.base_timestamp
         self._stamp = header.max_timestamp if header.timestamp_type else None
@@ -289,9 +298,12 @@ class RecordReader:
             rest.clear()
         at, size, self._missing = 0, len(piece), 0
         base, base_timestamp, stamp = self._base_offset, self._base_timestamp, self._stamp
+        limit = min(longest, self._max_record)
         while self._left:
             start, end = _extent(piece, at, size)
-            if end - start > longest:
+            if end - start > limit:
+                if end - start > self._max_record:
+                    raise RecordTooLargeError(f"a record of {end - start} bytes")
                 self._left -= 1
                 self._long = _LongRecord(end - start, base, base_timestamp, stamp)
                 rest += piece[start:]

@@ -43,7 +43,7 @@ from barnabas.storage.log.record_steps import Steps
 from barnabas.storage.log.retention import roll_after_ms, should_roll
 from barnabas.storage.log.scan import replicated_batches
 from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segments import TimestampAndOffset
+from barnabas.storage.log.segments import ReadLimits, TimestampAndOffset
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import (
     LAST_CODEC,
@@ -489,21 +489,22 @@ class Log:
     def offset_for_timestamp(self, timestamp: int) -> Steps[TimestampAndOffset | None]:
         """Return the first record not older than `timestamp` (ms), in steps.
 
-        Raises ProtocolError if a record or a batch is damaged, LogDirFailed. The records of a batch
-        are read as far as the bound of `inflation_bound`.
+        Raises ProtocolError if a record or a batch is damaged, RecordTooLargeError, LogDirFailed.
+        The records of a batch are read as far as the bound of `inflation_bound`.
         """
-        return self._on_disk(
-            self.segments.find_timestamp(
-                timestamp, self.log_start_offset, self.config.max_message_bytes
-            )
-        )
+        start = self.log_start_offset
+        return self._on_disk(self.segments.find_timestamp(timestamp, start, self._read_limits()))
 
     def offset_of_max_timestamp(self) -> Steps[TimestampAndOffset | None]:
         """Return the first record with the greatest timestamp (KIP-734), in steps.
 
         Raises as `offset_for_timestamp` does.
         """
-        return self._on_disk(self.segments.find_max_timestamp(self.config.max_message_bytes))
+        return self._on_disk(self.segments.find_max_timestamp(self._read_limits()))
+
+    def _read_limits(self) -> ReadLimits:
+        config = self.config
+        return ReadLimits(config.max_message_bytes, config.max_decompressed_message_bytes)
 
     def count_records(self, offset: int, max_batches: int) -> Steps[RecordLag]:
         """Count the records from `offset` up to the high watermark of now, in steps: those that a

@@ -18,7 +18,13 @@ from barnabas.protocol.records.compression import (
     inflation_memory,
     joined,
 )
-from barnabas.protocol.records.record import Record, RecordReader, codec_of, records_part
+from barnabas.protocol.records.record import (
+    MAX_RECORD,
+    Record,
+    RecordReader,
+    codec_of,
+    records_part,
+)
 from barnabas.protocol.records.varint import Buffer
 
 T = TypeVar("T")
@@ -105,6 +111,7 @@ def each_record(
     max_bytes: int,
     visit: Callable[[Record], bool | None],
     copy_to: Callable[[bytes], None] | None = None,
+    max_record: int = MAX_RECORD,
 ) -> Steps[None]:
     """Call `visit` with each record of a batch, until it returns True.
 
@@ -112,7 +119,8 @@ def each_record(
 
     `copy_to` gets the decompressed bytes before; it may run in a thread. The first piece of a batch
     is decompressed at once, because most batches have no more. Raises ProtocolError if a record is
-    damaged, if their number is not the header's, or if they have more than `max_bytes`.
+    damaged, if their number is not the header's, or if they have more than `max_bytes`, and
+    RecordTooLargeError if one of a compressed batch has more than `max_record`.
     """
     data = records_part(batch, 0, header)
     codec = codec_of(header)
@@ -120,7 +128,7 @@ def each_record(
     # A block of Snappy is decompressed as a whole, however long it is.
     call = memory if codec is Compression.SNAPPY else BYTES_PER_STEP
     yield Memory(header.size + memory, call)
-    reader = RecordReader(header)
+    reader = RecordReader(header, max_record)
     next_piece = partial(joined, inflate(codec, data, max_bytes))
     in_thread = call > 3 * BYTES_PER_STEP
     checked = -_PART_COST

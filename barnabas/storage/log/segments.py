@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
+from barnabas.config.key import ARRAY_MAX
 from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
 from barnabas.protocol.records.compression import inflation_bound
 from barnabas.protocol.records.record import Record
@@ -18,6 +19,15 @@ from barnabas.storage.log.txn_index import ENTRY_SIZE, AbortedTxn, decode
 
 _base_offset = attrgetter("base_offset")
 _HEADERS_PER_STEP = 256
+
+
+class ReadLimits(NamedTuple):
+    """The limits of a topic for the batches of its log that are decompressed again."""
+
+    batch_bytes: int
+    """`max.message.bytes`: see `inflation_bound`."""
+    record_bytes: int = ARRAY_MAX
+    """`max.decompressed.message.bytes`."""
 
 
 class TimestampAndOffset(NamedTuple):
@@ -138,7 +148,7 @@ class Segments:
         return found
 
     def find_timestamp(
-        self, timestamp: int, start_offset: int, max_batch_bytes: int
+        self, timestamp: int, start_offset: int, limits: ReadLimits
     ) -> Steps[TimestampAndOffset | None]:
         """Return the first record from `start_offset` on that is not older than `timestamp`.
 
@@ -148,15 +158,13 @@ class Segments:
         while index < len(self._segments):
             segment = self._segments[index]
             if segment.max_timestamp >= timestamp:
-                found = yield from _find_timestamp(
-                    segment, timestamp, start_offset, max_batch_bytes
-                )
+                found = yield from _find_timestamp(segment, timestamp, start_offset, limits)
                 if found is not None:
                     return found
             index = bisect_right(self._segments, segment.base_offset, key=_base_offset)
         return None
 
-    def find_max_timestamp(self, max_batch_bytes: int) -> Steps[TimestampAndOffset | None]:
+    def find_max_timestamp(self, limits: ReadLimits) -> Steps[TimestampAndOffset | None]:
         """Return the first record with the greatest timestamp of all.
 
         In a log without timestamps it is the first record, whose timestamp is -1.
@@ -171,7 +179,7 @@ class Segments:
             return None
         greatest = header.max_timestamp
         found = yield from _first_record(
-            segment.file(), position, header, max_batch_bytes, lambda r: r.timestamp == greatest
+            segment.file(), position, header, limits, lambda r: r.timestamp == greatest
         )
         if found is None:
             raise CorruptRecordError(f"no record has the maximum timestamp of its batch, {header}")
@@ -222,7 +230,7 @@ def _stretch(
 
 
 def _find_timestamp(
-    segment: Segment, timestamp: int, start_offset: int, max_batch_bytes: int
+    segment: Segment, timestamp: int, start_offset: int, limits: ReadLimits
 ) -> Steps[TimestampAndOffset | None]:
     position = segment.position_of(max(segment.time_index.lookup(timestamp), start_offset))
     # Opened before the first pause: a segment may be renamed or deleted meanwhile.
@@ -236,7 +244,7 @@ def _find_timestamp(
             file,
             at,
             header,
-            max_batch_bytes,
+            limits,
             lambda r: r.timestamp >= timestamp and r.offset >= start_offset,
         )
         if found is not None:
@@ -248,7 +256,7 @@ def _first_record(
     file: File,
     position: int,
     header: BatchHeader,
-    max_batch_bytes: int,
+    limits: ReadLimits,
     is_wanted: Callable[[Record], bool],
 ) -> Steps[TimestampAndOffset | None]:
     """Return the first wanted record of a batch."""
@@ -265,6 +273,6 @@ def _first_record(
     # Work that may have long calls waits for them without memory for which other work waits.
     yield Memory(header.size, longest_call(header))
     batch = file.read(header.size, position)
-    bound = inflation_bound(max(max_batch_bytes, header.size))
-    yield from each_record(batch, header, bound, visit)
+    bound = inflation_bound(max(limits.batch_bytes, header.size))
+    yield from each_record(batch, header, bound, visit, max_record=limits.record_bytes)
     return found

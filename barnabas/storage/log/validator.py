@@ -2,15 +2,16 @@
 
 Batches stay compressed: CRC, sizes, counts, flags, timestamps and producer fields are checked in
 the header alone. Records are decompressed only if the topic requires it: keys on a compacted topic,
-a `compression.type` other than the producer's, and `message.records.validation.enable`. A batch of
-many records then takes long: `validation` works in steps, between which the event loop serves
-others.
+a `compression.type` other than the producer's, `message.records.validation.enable`, and a limit in
+`max.decompressed.message.bytes`, which is for the records of compressed batches. A batch of many
+records then takes long: `validation` works in steps, between which the event loop serves others.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.config.key import ARRAY_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.batch import (
     COMPRESSION_MASK,
@@ -36,7 +37,7 @@ from barnabas.protocol.records.compression import (
     compressor,
     inflation_bound,
 )
-from barnabas.protocol.records.record import MIN_RECORD, Record
+from barnabas.protocol.records.record import MIN_RECORD, Record, RecordTooLargeError
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.record_steps import (
     BYTES_PER_STEP,
@@ -108,13 +109,20 @@ class Rules:
     compression: Compression | None = None
     """The codec of `compression.type`; None keeps the producer's."""
     compression_level: int | None = None
+    max_record_bytes: int = ARRAY_MAX
+    """The bytes of a record in a compressed batch."""
     looks_inside: bool = field(init=False)
     """Whether records are checked, not only the headers of their batches."""
 
     def __post_init__(self) -> None:
         checks = self.keys_required or self.validates_records
-        looks_inside = checks or self.compression is not None
+        looks_inside = checks or self.compression is not None or self.bounds_records
         object.__setattr__(self, "looks_inside", looks_inside)
+
+    @property
+    def bounds_records(self) -> bool:
+        """Whether a record of a compressed batch may be too large."""
+        return self.max_record_bytes < ARRAY_MAX
 
     @classmethod
     def of(cls, config: "TopicConfig") -> "Rules":
@@ -134,6 +142,7 @@ class Rules:
             validates_records=config.message_records_validation_enable,
             compression=codec,
             compression_level=None if codec is None else levels.get(codec),
+            max_record_bytes=config.max_decompressed_message_bytes,
         )
 
 
@@ -373,7 +382,8 @@ def _look_inside(
     for pos, header in batches:
         batch: Buffer = memoryview(data)[pos : pos + header.size]
         other_codec = rules.compression not in (None, header.compression) and not header.is_control
-        if checks or other_codec:
+        bounds = rules.bounds_records and header.compression and origin is _CLIENT
+        if checks or other_codec or bounds:
             copy = _Recompression(rules) if other_codec else None
             newest = yield from _check_records(batch, header, rules, needs_keys, copy)
             if copy is not None:
@@ -400,7 +410,10 @@ def _check_records(
     bound = _bound(header, rules)
     copy_to = None if copy is None else copy.add
     try:
-        yield from each_record(batch, header, bound, checks.visit, copy_to)
+        yield from each_record(batch, header, bound, checks.visit, copy_to, rules.max_record_bytes)
+    except RecordTooLargeError:
+        # As Kafka, without a text.
+        raise KafkaError(ErrorCode.INVALID_RECORD) from None
     except ProtocolError as error:
         raise _invalid(str(error)) from None
     checks.refuse()

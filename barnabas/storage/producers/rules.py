@@ -50,7 +50,7 @@ def check_sequence(
     if entry is None:
         # The state may have expired, or its records may have been deleted: any sequence may be the
         # next, except one above a batch that is still being verified. A known producer has exactly
-        # one next sequence, so there a late repeat that is being verified is ignored. Kafka 4.3
+        # one next sequence, so there a late repeat that is being verified is ignored. Kafka 4.4
         # compares with it for known producers too, and refuses the next transaction.
         if verification is not None:
             _check_first_sequence(header, verification)

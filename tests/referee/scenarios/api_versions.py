@@ -6,7 +6,7 @@ from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.api_versions import API, ApiVersionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from tests.referee import given
-from tests.referee.scenario import Peer, Scenarios
+from tests.referee.scenario import Peer, Play, Scenarios
 
 scenario = Scenarios(API)
 
@@ -76,7 +76,7 @@ def a_truncated_body(s: Peer) -> None:
 
 @scenario
 def versions_far_outside(s: Peer) -> None:
-    for version in (5, 2**15 - 1, -1, -(2**15)):
+    for version in (6, 2**15 - 1, -1, -(2**15)):
         s.ask_frame(frame(API.key, version))
     s.ask(hello())
 
@@ -162,3 +162,46 @@ def unknown_tagged_fields_of_the_header_are_ignored(s: Peer) -> None:
 def tagged_fields_of_the_header_that_are_cut_off(s: Peer) -> None:
     s.ask_frame(frame(API.key, s.version) + b"\x01\x63\x20hi", version=s.version)
     s.ask(hello())
+
+
+IDS_SINCE = 5
+RIGHT = "right"
+CLUSTERS = {"no": None, "the": RIGHT, "another": "AnotherCluster00000000", "an_empty": ""}
+NODES = {"no": -1, "the": 1, "another": 2, "a_negative": -2}
+
+
+def _means(cluster: str | None, node: int) -> Play:
+    """Return the scenario of a client that names a cluster and a broker."""
+
+    def play(s: Peer) -> None:
+        mine = s.do(MetadataRequest(topics=[])).cluster_id
+        request = hello()
+        request.cluster_id = mine if cluster == RIGHT else cluster
+        request.node_id = node
+        s.ask(request)
+        s.ask(MetadataRequest(topics=[]))
+
+    return play
+
+
+for _cluster, _name in CLUSTERS.items():
+    for _node, _number in NODES.items():
+        _play = _means(_name, _number)
+        _play.__name__ = f"{_cluster}_cluster_and_{_node}_broker"
+        scenario(since=IDS_SINCE)(_play)
+
+
+@scenario(since=IDS_SINCE)
+def another_cluster_and_a_software_name_that_is_wrong(s: Peer) -> None:
+    request = hello(software="my client")
+    request.cluster_id, request.node_id = "AnotherCluster00000000", 1
+    s.ask(request)
+
+
+@scenario(since=IDS_SINCE)
+def another_cluster_and_then_the_right_one(s: Peer) -> None:
+    mine = s.do(MetadataRequest(topics=[])).cluster_id
+    for cluster in ("AnotherCluster00000000", mine, mine.lower(), None):
+        request = hello()
+        request.cluster_id, request.node_id = cluster, 1
+        s.ask(request)

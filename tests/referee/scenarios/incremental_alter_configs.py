@@ -13,7 +13,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.referee import given
-from tests.referee.scenario import Peer, Scenarios
+from tests.referee.scenario import Peer, Play, Scenarios
 
 scenario = Scenarios(API)
 
@@ -264,3 +264,54 @@ def a_resource_that_is_named_twice(s: Peer) -> None:
     two = alter(TOPIC, to.name, ("segment.bytes", SET, "2000000"))
     s.ask(alter_all(*one.resources, *two.resources))
     is_now(s, TOPIC, to.name, "retention.ms", "604800000")
+
+
+NEW_TOPIC_KEYS = {
+    "errors.deadletterqueue.group.enable": ("true", "maybe"),
+    "max.decompressed.message.bytes": ("1", "0"),
+    "remote.copy.lag.bytes": ("-1", "-2"),
+    "remote.copy.lag.ms": ("-1", "-2"),
+}
+"""Keys of Kafka 4.4 with a value that is valid and one that is not."""
+
+NEW_BROKER_KEYS = {
+    "errors.deadletterqueue.auto.create.topics.enable": ("true", "maybe"),
+    "errors.deadletterqueue.topic.name.prefix": ("dead.", ""),
+    "group.consumer.assignor.offload.enable": ("false", "maybe"),
+    "group.share.assignor.offload.enable": ("false", "maybe"),
+    "group.streams.assignor.offload.enable": ("false", "maybe"),
+    "log.remote.copy.lag.bytes": ("-1", "-2"),
+    "log.remote.copy.lag.ms": ("-1", "-2"),
+    "max.decompressed.message.bytes": ("2147483639", "2147483640"),
+}
+
+
+def _of_a_topic(key: str, valid: str, invalid: str) -> Play:
+    def play(s: Peer) -> None:
+        to = given.topic(s)
+        s.ask(alter(TOPIC, to.name, (key, SET, invalid)))
+        s.ask(alter(TOPIC, to.name, (key, SET, valid)))
+        is_now(s, TOPIC, to.name, key, valid)
+        s.ask(alter(TOPIC, to.name, (key, DELETE, None)))
+
+    return play
+
+
+def _of_a_broker(key: str, valid: str, invalid: str) -> Play:
+    def play(s: Peer) -> None:
+        for name in ("1", ""):
+            s.ask(alter(BROKER, name, (key, SET, invalid)))
+            s.ask(alter(BROKER, name, (key, SET, valid)))
+            s.ask(alter(BROKER, name, (key, DELETE, None)))
+
+    return play
+
+
+for _kind, _keys, _make in (
+    ("topic", NEW_TOPIC_KEYS, _of_a_topic),
+    ("broker", NEW_BROKER_KEYS, _of_a_broker),
+):
+    for _key, _values in _keys.items():
+        _play = _make(_key, *_values)
+        _play.__name__ = f"{_key.replace('.', '_')}_of_a_{_kind}"
+        scenario(key=_key)(_play)

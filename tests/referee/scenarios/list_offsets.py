@@ -11,12 +11,15 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from barnabas.protocol.records.compression import Compression
 from tests.referee import given
 from tests.referee.given import NOW, list_offsets
 from tests.referee.scenario import Peer, Scenarios
+from tests.referee.scenarios.incremental_alter_configs import SET, TOPIC, alter, is_now
 
 scenario = Scenarios(API)
 
+RECORD_LIMIT = "max.decompressed.message.bytes"
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
 
 
@@ -144,3 +147,19 @@ def no_topics_and_no_partitions(s: Peer) -> None:
 @scenario
 def a_partition_below_zero(s: Peer) -> None:
     s.ask(list_offsets(given.topic(s).name, (-1, LATEST)))
+
+
+@scenario(key=RECORD_LIMIT)
+def a_record_that_is_larger_than_its_topic_allows(s: Peer) -> None:
+    for codec in Compression:
+        to = given.topic(s, codec.name)
+        given.records(s, to, b"x" * 20_000, compression=codec)
+        s.do(alter(TOPIC, to.name, (RECORD_LIMIT, SET, "100")))
+        is_now(s, TOPIC, to.name, RECORD_LIMIT, "100")
+        refused = lambda r: r.topics[0].partitions[0].error_code != 0  # noqa: E731
+        until = refused if codec is not Compression.NONE else None
+        # Kafka describes the new value a moment before the log has it.
+        s.ask(list_offsets(to.name, (0, NOW)), until=until)
+        s.ask(list_offsets(to.name, (0, MAX_TIMESTAMP)))
+        s.ask(list_offsets(to.name, (0, LATEST)))
+        s.ask(given.fetch(to))

@@ -1,4 +1,4 @@
-"""InitProducerId with two-phase commit (KIP-939), unstable in Apache Kafka 4.3."""
+"""InitProducerId with two-phase commit (KIP-939), unstable in Apache Kafka 4.4."""
 
 from typing import Any
 

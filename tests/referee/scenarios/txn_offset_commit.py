@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -12,6 +13,7 @@ from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -24,12 +26,18 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from barnabas.protocol.records.batch import iter_headers
+from barnabas.protocol.records.record import iter_records
 from tests.referee import given
 from tests.referee.given import committed
 from tests.referee.scenario import LEVELS, Peer, Scenarios
 from tests.referee.transactions import has_ended
 
-scenario = Scenarios(API, LEVELS)
+NAMES_UNTIL = 5
+IDS_SINCE = 6
+"""Versions of TxnOffsetCommit that name topics, and that have their ids (KIP-1319)."""
+
+scenario = Scenarios(API, LEVELS, also=frozenset({NAMES_UNTIL}))
 
 MEMBERS = 3
 OLDER = 4
@@ -81,7 +89,7 @@ class Producer:
         """Return the request that commits offsets, each for a topic and partition."""
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for to, partition, offset in wanted:
-            topic = TxnOffsetCommitRequestTopic(name=to.name, partitions=[])
+            topic = TxnOffsetCommitRequestTopic(name=to.name, topic_id=to.id, partitions=[])
             topics.setdefault(to.name, topic).partitions.append(
                 TxnOffsetCommitRequestPartition(
                     partition_index=partition,
@@ -97,14 +105,18 @@ class Producer:
         }
         return TxnOffsetCommitRequest(**(asked | options), topics=list(topics.values()))
 
-    def end(self, *, committed: bool = True) -> None:
-        """End the transaction; return when its markers are written."""
-        request = EndTxnRequest(
+    def ending(self, *, committed: bool = True) -> EndTxnRequest:
+        """Return the request that ends the transaction."""
+        return EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             committed=committed,
         )
+
+    def end(self, *, committed: bool = True) -> None:
+        """End the transaction; return when its markers are written."""
+        request = self.ending(committed=committed)
         self.s.do(request, until=lambda r: r.error_code == 0, version=OLDER)
         asked = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
         self.s.do(asked, until=has_ended)
@@ -115,6 +127,11 @@ class Producer:
 
 def producer(s: Peer, suffix: str = "x") -> Producer:
     return Producer(s, s.name(suffix), s.name("g")).init()
+
+
+def is_forgotten(answer: Any) -> bool:
+    partitions = [each for topic in answer.groups[0].topics for each in topic.partitions]
+    return all(each.committed_offset == -1 for each in partitions)
 
 
 def is_stable(answer: Any) -> bool:
@@ -397,3 +414,136 @@ def a_group_of_pending_offsets_alone_is_listed(s: Peer) -> None:
     s.ask(ListGroupsRequest(), pick=mine)
     x.end(committed=False)
     s.ask(ListGroupsRequest(), pick=mine)
+
+
+@scenario(since=IDS_SINCE)
+def topics_by_ids_that_exist_and_not(s: Peer) -> None:
+    to, x = given.topic(s), producer(s)
+    unknown, none = given.Topic("", b"0123456789abcdef"), given.Topic("none", bytes(16))
+    s.ask(x.commit((unknown, 0, 5), (to, 0, 6), (to, 1, 7), (none, 0, 8)))
+    s.ask(given.offset_fetch(10, x.group, (to, [0])))
+    s.ask(x.stable((to, [0])))
+    x.end()
+    s.ask(x.stable((to, [0])), until=is_stable)
+
+
+@scenario(since=IDS_SINCE)
+def no_topic_has_the_id_and_the_transaction_stays_empty(s: Peer) -> None:
+    x = producer(s)
+    s.ask(x.commit((given.Topic("", b"0123456789abcdef"), 0, 5)))
+    s.ask(x.ending())
+
+
+@scenario(since=NAMES_UNTIL)
+def the_topic_was_deleted_and_created_again(s: Peer) -> None:
+    old, kept, x = given.topic(s), given.topic(s, "kept"), producer(s)
+    given.delete(s, old)
+    new = given.topic(s)
+    assert new.id != old.id
+    s.ask(x.commit((old, 0, 5), (kept, 0, 6)))
+    s.ask(x.commit((new, 0, 7)))
+    x.end()
+    s.ask(x.stable((new, [0]), (kept, [0])), until=is_stable)
+    s.ask(x.stable((old, [0])))
+
+
+@scenario(since=NAMES_UNTIL)
+def the_topic_is_created_again_before_the_commit(s: Peer) -> None:
+    old, kept, x = given.topic(s), given.topic(s, "kept"), producer(s)
+    s.ask(x.commit((old, 0, 5), (kept, 0, 6)))
+    given.delete(s, old)
+    new = given.topic(s)
+    x.end()
+    s.ask(x.stable((kept, [0])), until=is_stable)
+    s.ask(x.stable((new, [0])), until=is_stable)
+    s.ask(x.stable((old, [0])))
+
+
+@scenario(since=NAMES_UNTIL)
+def the_topic_is_created_again_after_the_commit(s: Peer) -> None:
+    old, x = given.topic(s), producer(s)
+    s.ask(x.commit((old, 0, 5)))
+    x.end()
+    s.ask(x.stable((old, [0])), until=is_stable)
+    given.delete(s, old)
+    new = given.topic(s)
+    s.ask(x.stable((new, [0])), until=is_forgotten)
+    s.ask(given.offset_fetch(9, x.group, (new, [0])), version=9)
+
+
+@scenario(since=NAMES_UNTIL)
+def by_another_producer_of_the_topics_id(s: Peer) -> None:
+    to, x = given.topic(s), producer(s)
+    s.ask(x.commit((to, 0, 5), producer_epoch=x.epoch - 1))
+    s.ask(x.commit((to, 0, 5), producer_epoch=x.epoch + 1))
+    s.ask(x.commit((to, 0, 5), producer_id=x.producer_id + 1_000_000))
+    s.ask(x.commit((to, 0, 5), transactional_id=s.name("unknown")))
+
+
+@scenario(since=NAMES_UNTIL)
+def a_member_that_left_and_a_generation_below_zero(s: Peer) -> None:
+    to, me = given.topic(s), given.member(s)
+    x = producer(s)
+    s.ask(x.commit((to, 0, 5), member_id=me.id, generation_id=-1))
+    s.ask(x.commit((to, 0, 5), member_id="", generation_id=-2))
+    s.ask(LeaveGroupRequest(group_id=me.group, members=[MemberIdentity(member_id=me.id)]))
+    s.ask(x.commit((to, 0, 5), member_id=me.id, generation_id=me.generation))
+    s.ask(x.commit((to, 0, 5), member_id=me.id, generation_id=-1))
+    s.ask(x.commit((to, 0, 5), generation_id=0))
+
+
+@scenario(since=NAMES_UNTIL)
+def a_group_that_nobody_knows(s: Peer) -> None:
+    to, x = given.topic(s), producer(s)
+    s.ask(x.commit((to, 0, 5), member_id="m", generation_id=0))
+    s.ask(x.commit((to, 0, 5), generation_id=0))
+    s.ask(x.commit((to, 0, 5), group_instance_id="i", generation_id=1))
+    s.ask(x.commit((to, 0, 5), group_id="", generation_id=-1))
+    s.ask(x.commit((to, 0, 5), member_id="m", generation_id=-1))
+
+
+@scenario(since=NAMES_UNTIL)
+def a_group_of_offsets_alone(s: Peer) -> None:
+    to, x = given.topic(s), producer(s)
+    committed(s, x.group, to, 1)
+    s.ask(x.commit((to, 0, 5), member_id="m", generation_id=3))
+    s.ask(x.commit((to, 0, 5), generation_id=0))
+    s.ask(x.commit((to, 0, 5), member_id="m", generation_id=-1))
+
+
+@scenario(since=NAMES_UNTIL)
+def the_same_topic_twice(s: Peer) -> None:
+    to, x = given.topic(s), producer(s)
+    request = x.commit((to, 0, 5))
+    request.topics += x.commit((to, 0, 6)).topics
+    s.ask(request)
+    x.end()
+    s.ask(x.stable((to, [0])), until=is_stable)
+
+
+@scenario(since=NAMES_UNTIL)
+def the_record_has_the_topics_id(s: Peer) -> None:
+    to, x = given.topic(s), producer(s)
+    s.ask(x.commit((to, 0, 5)))
+    name = "__consumer_offsets"
+    (internal,) = s.do(MetadataRequest(topics=[MetadataRequestTopic(name=name)])).topics
+    partition = partition_for(x.group, len(internal.partitions))
+
+    def written(answer: Any) -> list[dict[str, Any]]:
+        """Return the version of each value of the producer, and whether it has the id."""
+        data = bytes(answer.responses[0].partitions[0].records or b"")
+        values = [
+            record.value
+            for at, header in iter_headers(data)
+            if header.producer_id == x.producer_id and not header.is_control
+            for record in iter_records(data, at, header)
+        ]
+        return [
+            {"version": int.from_bytes(value[:2]), "has_id": to.id in value}
+            for value in values
+            if value is not None
+        ]
+
+    read = given.fetch(given.Topic(name, internal.topic_id), partition=partition)
+    s.ask(read, until=lambda answer: bool(written(answer)), pick=written)
+    x.end()

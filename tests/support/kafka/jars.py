@@ -1,7 +1,8 @@
 """Apache Kafka's own jars, fetched once from Maven Central into `.jars/`.
 
 The list is in `pom.xml`, so that raising the referee's version is one edit; `pom-zookeeper.xml` has
-the last release whose tools write to ZooKeeper. If Java or Maven is missing, tests that need the
+the last release whose tools write to ZooKeeper. `REFEREE=4.3.1` in the environment takes another
+release as referee. If Java or Maven is missing, tests that need the
 referee are skipped with the reason; on CI they fail instead.
 """
 
@@ -22,7 +23,9 @@ COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
 
 
 def version(pom: Path = POM) -> str:
-    """Return the version of Apache Kafka that a list has."""
+    """Return the version of Apache Kafka that a list has, or `REFEREE` of the environment."""
+    if pom == POM and (other := os.environ.get("REFEREE")):
+        return other
     found = re.search(r"<kafka\.version>(.+?)</kafka\.version>", pom.read_text())
     assert found is not None
     return found[1]
@@ -53,6 +56,7 @@ def _download(pom: Path, home: Path) -> None:
     partial = home.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     command = ["mvn", "-q", "-B", "-f", str(pom), COPY, "-DincludeScope=runtime"]
+    command.append(f"-Dkafka.version={version(pom)}")
     done = subprocess.run(
         [*command, f"-DoutputDirectory={partial}"], capture_output=True, text=True, check=False
     )

@@ -58,6 +58,7 @@ def test_doubles_round_trip_through_their_text(value):
 def test_every_topic_key_inherits_from_broker_keys_or_from_none():
     without = set(TopicConfig.KEYS) - set(BROKER_SYNONYMS)
     assert without == {
+        "errors.deadletterqueue.group.enable",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
     }

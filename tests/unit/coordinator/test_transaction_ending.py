@@ -62,7 +62,7 @@ def said(here: Transactions, epoch: int, commits: bool, version: int) -> object:
 async def test_replies_of_older_protocol_match_kafka(
     state: TransactionState, commit: object, abort: object
 ) -> None:
-    """As in Kafka 4.3: the same epoch means the same transaction."""
+    """As in Kafka 4.4: the same epoch means the same transaction."""
     for commits, answer in ((True, commit), (False, abort)):
         here = await standing(state)
         before = here.txn
@@ -91,7 +91,7 @@ async def test_replies_of_newer_protocol_match_kafka(
     commit_again: object,
     abort_again: object,
 ) -> None:
-    """As in Kafka 4.3: the current epoch means the current transaction, even if it has no
+    """As in Kafka 4.4: the current epoch means the current transaction, even if it has no
     partitions; the previous epoch means the previous transaction."""
     for commits, answer, again in ((True, commit, commit_again), (False, abort, abort_again)):
         assert said(await standing(state), EPOCH, commits, TV2) == answer
@@ -108,7 +108,7 @@ async def test_replies_of_newer_protocol_match_kafka(
 async def test_zombie_does_not_get_epoch_of_older_protocol_successor(
     commits: bool,
 ) -> None:
-    """Unlike Kafka 4.3, which takes the request for a repeated EndTxn of the zombie."""
+    """Unlike Kafka 4.4, which takes the request for a repeated EndTxn of the zombie."""
     here = await Transactions().load()
     zombie = here.init()
     _, successor = here.completed(commits=commits, version=TV0)
@@ -131,7 +131,7 @@ async def test_end_txn_of_other_producer_id_is_refused(
 
 
 async def test_older_protocol_checks_producer_before_pending_step() -> None:
-    """As in Kafka 4.3: only TV2 looks at pending steps first."""
+    """As in Kafka 4.4: only TV2 looks at pending steps first."""
     here = await Transactions().load()
     producer = here.ongoing()
     here.log.held = True
@@ -157,7 +157,7 @@ ENDED = {Reply.DECIDE: NEXT, Reply.REPEAT: SAME}
 async def test_replies_to_end_txn_are_those_of_the_table(
     state: TransactionState, epoch: Epoch, version: int
 ) -> None:
-    """The two tests above compare the same cases with the answers of Kafka 4.3."""
+    """The two tests above compare the same cases with the answers of Kafka 4.4."""
     table = NEWER_CLIENTS if version == TV2 else OLDER_CLIENTS
     fenced = Replies(Reply.FENCED, Reply.FENCED)
     replies = table.get((state, epoch), fenced)
@@ -192,7 +192,7 @@ async def test_a_decision_of_the_older_protocol_keeps_the_epoch(commits: bool) -
 
 @pytest.mark.parametrize("commits", [True, False])
 async def test_a_decision_of_the_newer_protocol_uses_up_the_epoch(commits: bool) -> None:
-    """As in Kafka 4.3: the epoch is bumped when PREPARE is logged, and markers carry the bumped
+    """As in Kafka 4.4: the epoch is bumped when PREPARE is logged, and markers carry the bumped
     epoch."""
     here = await Transactions().load()
     producer = here.ongoing(A, B)
@@ -225,7 +225,7 @@ async def test_abort_without_partitions_sends_no_markers() -> None:
 
 @pytest.mark.parametrize("commits", [True, False])
 async def test_the_last_epoch_ends_with_another_producer_id(commits: bool) -> None:
-    """As in Kafka 4.3: PREPARE at 32767 with the next id, COMPLETE (next id, 0)."""
+    """As in Kafka 4.4: PREPARE at 32767 with the next id, COMPLETE (next id, 0)."""
     log = transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=1)
     here = await Transactions().write(log).load()
     after = here.end(EXHAUSTED, commits=commits)

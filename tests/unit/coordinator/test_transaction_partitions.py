@@ -29,7 +29,7 @@ async def test_the_first_partitions_begin_the_transaction(version: int) -> None:
 
 
 async def test_known_partitions_are_not_written_again() -> None:
-    """As in Kafka 4.3."""
+    """As in Kafka 4.4."""
     here = await Transactions().load()
     producer = here.ongoing(A, B)
     written = here.log.record_count
@@ -59,7 +59,7 @@ async def test_unknown_transactional_id_is_refused() -> None:
 async def test_adding_partitions_is_refused_while_markers_are_written(
     state: TransactionState,
 ) -> None:
-    """As in Kafka 4.3: this check precedes those of id and epoch, because a TV2 client may hold the
+    """As in Kafka 4.4: this check precedes those of id and epoch, because a TV2 client may hold the
     next ones."""
     here = await Transactions().write(transaction(state, partitions=frozenset({A}))).load()
     future = here.txn.producer._replace(epoch=9)
@@ -129,7 +129,7 @@ async def test_verification_fails_after_end_of_transaction(commits: bool) -> Non
 
 
 async def test_verification_ignores_pending_step() -> None:
-    """As in Kafka 4.3: pending state is ignored."""
+    """As in Kafka 4.4: pending state is ignored."""
     here = await Transactions().load()
     producer = here.ongoing(A, version=TV0)
     here.log.held = True
@@ -164,6 +164,6 @@ async def test_requests_are_refused_until_log_is_loaded() -> None:
 
 
 async def test_an_unknown_id_is_not_described() -> None:
-    """As in Kafka 4.3: error 105."""
+    """As in Kafka 4.4: error 105."""
     here = await Transactions().load()
     assert code_of(lambda: here.txn) == "TRANSACTIONAL_ID_NOT_FOUND"

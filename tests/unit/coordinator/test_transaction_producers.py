@@ -40,7 +40,7 @@ async def test_the_latest_timeout_counts() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 async def test_timeout_out_of_range_is_refused(timeout_ms: int) -> None:
-    """As in Kafka 4.3: over transaction.max.timeout.ms, or <= 0."""
+    """As in Kafka 4.4: over transaction.max.timeout.ms, or <= 0."""
     here = await Transactions().load()
     assert code_of(lambda: here.init(timeout_ms=timeout_ms)) == "INVALID_TRANSACTION_TIMEOUT"
     assert here.init(timeout_ms=900_000)
@@ -102,7 +102,7 @@ async def test_resume_of_unknown_id_gets_fresh_producer_id() -> None:
 
 
 async def test_the_last_epoch_is_given_and_then_the_producer_id_rotates() -> None:
-    """As in Kafka 4.3: a client never holds 32767."""
+    """As in Kafka 4.4: a client never holds 32767."""
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH - 1)).load()
     assert here.init() == EXHAUSTED
     assert here.init() == Producer(FIRST_ID, 0)

@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`, in the formats of Apache Kafka 4.3."""
+"""Records of `__transaction_state`, in the formats of Apache Kafka 4.4."""
 
 import pytest
 from hypothesis import given

@@ -82,7 +82,7 @@ def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
 
 def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
     if field.name.endswith("error_code"):
-        return st.sampled_from([int(code) for code in ErrorCode])
+        return st.sampled_from([int(code) for code in ErrorCode if code <= LAST_ERROR_OF_KIO])
     if field.name.endswith("_ms") or "timestamp" in field.name:
         # The range that foreign implementations can convert to a point or a span of time.
         return st.integers(0, 2**31 - 1 if field.type.kind == "int32" else 4 * 10**12)
@@ -126,6 +126,9 @@ def _present(kind: Type, version: int) -> st.SearchStrategy[Any]:
         return messages(kind.struct, version)
     return st.binary(max_size=20) | st.just(b"r" * 200)
 
+
+LAST_ERROR_OF_KIO = ErrorCode.SHARE_SESSION_LIMIT_REACHED
+"""The last error of Kafka 4.3: kio does not have those of 4.4 yet."""
 
 FEW = settings(
     max_examples=3,

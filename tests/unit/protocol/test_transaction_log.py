@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`, compared with the bytes that Kafka 4.3's own classes write."""
+"""Records of `__transaction_state`, compared with the bytes that Kafka 4.4's own classes write."""
 
 from typing import Any
 

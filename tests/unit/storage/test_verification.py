@@ -166,7 +166,7 @@ def test_replicated_batch_needs_no_guard(leader: Leader) -> None:
 
 def test_late_repeat_leaves_the_next_transaction_its_sequence() -> None:
     """The producer's earlier batches are gone, because compaction removed them, and a new replica
-    knows only the last one. Kafka 4.3 refuses the next transaction, too."""
+    knows only the last one. Kafka 4.4 refuses the next transaction, too."""
     leader = Leader(ProducerStateManager(3))
     leader.append(header(2, transactional=True), None, Origin.REPLICATION)
     leader.mark()

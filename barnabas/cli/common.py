@@ -75,6 +75,7 @@ class Target:
             timeout=self.timeout,
             request_timeout=None if request_ms is None else request_ms / 1000,
             connect=connect,
+            check_cluster=keys.metadata_cluster_check_enable,
         )
 
     def administer(self, work: Callable[[Admin], Awaitable[T]]) -> T:

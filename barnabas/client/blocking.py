@@ -88,7 +88,7 @@ class ClientLoop:
         keys = frozenset(security.items())
         key = bootstrap_servers, client_id, timeout, request_timeout, keys
         known = self._clusters.get(key)
-        if known is not None and self._reason_to_refuse() is None:
+        if known is not None and not known.is_replaced and self._reason_to_refuse() is None:
             # Every task of a worker asks: no way through the loop's thread.
             return known
         return self.run(self._open(key))
@@ -112,6 +112,11 @@ class ClientLoop:
 
     async def _open(self, key: _ClusterKey) -> Cluster:
         async with self._opening.setdefault(key, asyncio.Lock()):
+            known = self._clusters.get(key)
+            if known is not None and known.is_replaced:
+                # What failed has said so; what begins now, begins with the other cluster.
+                del self._clusters[key]
+                await known.close()
             if key not in self._clusters:
                 bootstrap_servers, client_id, timeout, request_timeout, keys = key
                 cluster = Cluster(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from barnabas.client.connection import BrokerUnreachable, Connect, Connection
+from barnabas.client.connection import BrokerUnreachable, Connect, Connection, Meant
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import find_coordinator, metadata
 from barnabas.protocol.schema import Api
@@ -100,6 +100,10 @@ class Cluster:
     `bootstrap` is Kafka's `bootstrap.servers`; `timeout` bounds each call, retries included, in s,
     and `request_timeout` each of its requests: None for no other bound. `connect` opens sockets;
     `connect_with` of barnabas/client/security.py makes one for TLS and SASL.
+
+    If another cluster has taken the addresses of this one, every call raises KafkaError
+    REBOOTSTRAP_REQUIRED, unless `check_cluster` is false: then the client goes on with the other
+    cluster, as Kafka's clients do.
     """
 
     def __init__(
@@ -110,8 +114,10 @@ class Cluster:
         timeout: float = 30.0,
         request_timeout: float | None = None,
         connect: Connect | None = None,
+        check_cluster: bool = True,
     ) -> None:
         self._connect_protocol = connect
+        self._check_cluster = check_cluster
         self._bootstrap = [parse_address(part.strip()) for part in bootstrap.split(",")]
         self._client_id = client_id
         self.timeout = timeout
@@ -120,6 +126,8 @@ class Cluster:
         self.topics: dict[str, TopicInfo] = {}
         self.controller_id = -1
         self.cluster_id: str | None = None
+        self.is_replaced = False
+        """Whether another cluster was found at the addresses: a new client is needed."""
         self._connections: dict[_ConnectionKey, Connection] = {}
         self._opening: dict[_ConnectionKey, asyncio.Lock] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -205,14 +213,29 @@ class Cluster:
             metadata.MetadataRequest(topics=rows, allow_auto_topic_creation=create),
         )
         check(response.error_code)
-        self.nodes = {b.node_id: Node(b.node_id, b.host, b.port) for b in response.brokers}
-        self.controller_id = response.controller_id
-        self.cluster_id = response.cluster_id
+        self._require_same_cluster(response.cluster_id)
+        self._remember_brokers(response)
         if topics is None:
             self.topics.clear()
         for topic in response.topics:
             self._remember(topic)
         return response
+
+    def _remember_brokers(self, response: metadata.MetadataResponse) -> None:
+        self.nodes = {b.node_id: Node(b.node_id, b.host, b.port) for b in response.brokers}
+        self.controller_id = response.controller_id
+        self.cluster_id = response.cluster_id
+
+    def _require_same_cluster(self, cluster_id: str | None) -> None:
+        """Raise REBOOTSTRAP_REQUIRED if a broker is of another cluster than those before."""
+        known = self.cluster_id
+        if self._check_cluster and None not in (known, cluster_id) and known != cluster_id:
+            self.is_replaced = True
+            raise KafkaError(
+                ErrorCode.REBOOTSTRAP_REQUIRED,
+                f"cluster {cluster_id} has taken the addresses of cluster {known}, with which this "
+                "client began. Start the client again, or set metadata.cluster.check.enable=false",
+            )
 
     def _remember(self, topic: metadata.MetadataResponseTopic) -> None:
         assert topic.name is not None
@@ -337,12 +360,40 @@ class Cluster:
             connection = self._connections.get(key)
             if connection is None or not connection.is_open:
                 self._connections.pop(key, None)
-                connection = await Connection.open(
-                    key[0],
-                    key[1],
-                    client_id=self._client_id,
-                    timeout=min(self.timeout, CONNECT_TIMEOUT),
-                    connect=self._connect_protocol,
-                )
+                connection = await self._open(key[0], key[1])
                 self._connections[key] = connection
             return connection
+
+    async def _open(self, host: str, port: int) -> Connection:
+        """Connect to an address. If another broker of the cluster has taken it, the brokers are
+        known again after it; raises BrokerUnreachable then, and REBOOTSTRAP_REQUIRED if it is of
+        another cluster."""
+        node = next((n for n in self.nodes.values() if (n.host, n.port) == (host, port)), None)
+        meant = None
+        if self._check_cluster and self.cluster_id is not None and node is not None:
+            meant = Meant(self.cluster_id, node.id)
+        try:
+            return await self._open_to(host, port, meant)
+        except KafkaError as error:
+            if meant is None or error.code is not ErrorCode.REBOOTSTRAP_REQUIRED:
+                raise
+        other = await self._open_to(host, port, None)
+        try:
+            response = await other.request(
+                metadata.API, metadata.MetadataRequest(topics=[]), timeout=self.request_timeout
+            )
+        finally:
+            await other.close()
+        self._require_same_cluster(response.cluster_id)
+        self._remember_brokers(response)
+        raise BrokerUnreachable(f"{host}:{port} is not broker {meant.node_id} any more")
+
+    async def _open_to(self, host: str, port: int, meant: Meant | None) -> Connection:
+        return await Connection.open(
+            host,
+            port,
+            client_id=self._client_id,
+            timeout=min(self.timeout, CONNECT_TIMEOUT),
+            connect=self._connect_protocol,
+            meant=meant,
+        )

@@ -45,6 +45,13 @@ class AuthenticationError(KafkaError):
     """The broker refused the login, or could not prove who it is. A retry would not help."""
 
 
+class Meant(NamedTuple):
+    """The cluster and the broker that a client means to reach at an address (KIP-1242)."""
+
+    cluster_id: str
+    node_id: int
+
+
 class Reply(Protocol):
     """The taker of a response or an error, for example a future."""
 
@@ -91,8 +98,9 @@ def _versions_in(response: api_versions.ApiVersionsResponse) -> dict[int, range]
 class Connection(asyncio.BufferedProtocol):
     """A connection that uses the highest common version of each API; see `Connection.open`."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, meant: Meant | None = None) -> None:
         self._client_id = client_id
+        self._meant = meant
         self._frames = FrameReader(MAX_RESPONSE)
         self._pending: deque[_Pending] = deque()
         self._gathered: list[bytes | memoryview] = []
@@ -123,11 +131,16 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str = SOFTWARE_NAME,
         timeout: float = 30.0,
         connect: Connect | None = None,
+        meant: Meant | None = None,
     ) -> "Connection":
         """Connect and negotiate versions, at most `timeout` s. Raises BrokerUnreachable, and
-        AuthenticationError if `connect` logs in."""
+        AuthenticationError if `connect` logs in.
+
+        If another broker than the `meant` one answers, which only some releases know, raises
+        KafkaError REBOOTSTRAP_REQUIRED.
+        """
         connect = connect or asyncio.get_running_loop().create_connection
-        connection = cls(client_id)
+        connection = cls(client_id, meant)
         try:
             async with asyncio.timeout(timeout):
                 await connect(lambda: connection, host, port)
@@ -244,6 +257,8 @@ class Connection(asyncio.BufferedProtocol):
         request = api_versions.ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=__version__
         )
+        if self._meant is not None:
+            request.cluster_id, request.node_id = self._meant
         response = await self._send(api, request, api.versions[-1])
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # Brokers before KIP-511 do not tell their versions of this API.

@@ -311,7 +311,7 @@ async def test_api_versions_lists_the_served_apis(client: Client) -> None:
     answer = await client.connection.request(api_versions.API, request("test"))
     served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert served[produce.API.key] == (0, 13)
-    assert served[api_versions.API.key] == (0, 4)
+    assert served[api_versions.API.key] == (0, 5)
     features = {row.name: row.max_version_level for row in answer.finalized_features}
     assert features == {"transaction.version": 2, "barnabas.transaction.registration": 1}
     assert answer.finalized_features_epoch >= 0

@@ -18,6 +18,7 @@ from barnabas.protocol.messages import (
     end_txn,
     find_coordinator,
     init_producer_id,
+    metadata,
     offset_commit,
     offset_fetch,
     txn_offset_commit,
@@ -78,6 +79,11 @@ class Transactor:
         partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata="here"
         )
+        named = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name="t")])
+        (known,) = (await self.ask(metadata, named)).topics
+        topic = txn_offset_commit.TxnOffsetCommitRequestTopic(
+            name="t", topic_id=known.topic_id, partitions=[partition]
+        )
         answer = await self.ask(
             txn_offset_commit,
             txn_offset_commit.TxnOffsetCommitRequest(
@@ -85,9 +91,7 @@ class Transactor:
                 group_id=GROUP,
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
-                topics=[
-                    txn_offset_commit.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
-                ],
+                topics=[topic],
             ),
             version,
         )

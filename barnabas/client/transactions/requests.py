@@ -216,9 +216,8 @@ class TransactionCalls:
         )
 
         async def attempt(connection: Connection) -> None:
-            version = connection.version_for(api)
-            if not newer:
-                version = min(version, _OLDER_TXN_OFFSET_COMMIT)
+            highest = txn_offset_commit.LAST_WITH_NAMES if newer else _OLDER_TXN_OFFSET_COMMIT
+            version = min(connection.version_for(api), highest)
             response = await self._ask(connection, api, request, version)
             for topic in response.topics:
                 for row in topic.partitions:

@@ -12,6 +12,8 @@ TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATIO
 TOPIC_AUTHORIZATION_FAILED; since v6 UNKNOWN_TOPIC_ID, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH.
 """
 
+from typing import Final
+
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import (
     ZERO_UUID,
@@ -82,6 +84,9 @@ class TxnOffsetCommitResponse:
     throttle_time_ms: Int32 = field(default=0)
     topics: Array[TxnOffsetCommitResponseTopic]
 
+
+LAST_WITH_NAMES: Final = 5
+"""The last version that names topics."""
 
 API = Api(
     key=28,

@@ -179,9 +179,9 @@ class Transactor:
         async def work() -> None:
             if not self.newer and group not in self._added:
                 await self._add_group(group)
-            answer = await self._ask(
-                txn_offset_commit.API, self._offset_request(member, offsets), group
-            )
+            request = self._offset_request(member, offsets)
+            highest = txn_offset_commit.LAST_WITH_NAMES
+            answer = await self._ask(txn_offset_commit.API, request, group, highest=highest)
             for topic in answer.topics:
                 for row in topic.partitions:
                     check(row.error_code, f"{topic.name}-{row.partition_index}")

@@ -20,14 +20,22 @@ class Topic:
     partitions: tuple[int, ...] = (0, 1)
 
 
+def topic_id_of(name: str) -> bytes:
+    """Return the id that `Topics` gives to a topic."""
+    return (name.encode() * 16)[:16]
+
+
 class Topics:
     """A metadata cache that has only topics."""
 
     def __init__(self, *names: str) -> None:
-        self._topics = {name: Topic(name, name.encode() * 16) for name in names}
+        self._topics = {name: Topic(name, topic_id_of(name)) for name in names}
 
     def topic(self, name: str) -> Topic | None:
         return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return next((each for each in self._topics.values() if each.topic_id == topic_id), None)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return next(

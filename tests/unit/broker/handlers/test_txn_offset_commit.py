@@ -15,7 +15,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 from tests.support.coordinator.harness import EPOCH, GROUP, PRODUCER, Groups
 from tests.support.steps import all_taken
 from tests.unit.broker.handlers.fake_verifier import FakeVerifier
-from tests.unit.broker.handlers.group_handlers import Topics, ask
+from tests.unit.broker.handlers.group_handlers import Topics, ask, topic_id_of
 
 OFFSETS_0 = ("__consumer_offsets", 0)
 VERSIONS = list(txn_offset_commit.API.versions)
@@ -50,6 +50,7 @@ class Rig:
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=name,
+                    topic_id=topic_id_of(name),
                     partitions=[
                         TxnOffsetCommitRequestPartition(
                             partition_index=each, committed_offset=7, committed_metadata=""

@@ -107,7 +107,7 @@ class Producer:
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata=""
         )
-        topic = TxnOffsetCommitRequestTopic(name=to.name, partitions=[partition])
+        topic = TxnOffsetCommitRequestTopic(name=to.name, topic_id=to.id, partitions=[partition])
         return TxnOffsetCommitRequest(**self.who(**options), group_id=group, topics=[topic])
 
     def end(self, *, committed: bool = True, **options: Any) -> EndTxnRequest:

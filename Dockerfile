@@ -71,7 +71,6 @@ COPY --from=build /opt/barnabas /opt/barnabas
 
 # Every key of the broker can be set like these; variables of the container take precedence.
 ENV PATH=/opt/barnabas/bin:$PATH \
-    KAFKA_LISTENERS=PLAINTEXT://:9092 \
     KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
     KAFKA_LOG_DIRS=/var/lib/barnabas \
     KAFKA_METRICS_LISTENER=:9404

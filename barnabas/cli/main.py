@@ -131,10 +131,10 @@ class _LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches
+            from barnabas.config.spelling import closest
 
-            if close := get_close_matches(args[0], _COMMANDS, 1):
-                text = f"{error.message} Did you mean {close[0]!r}?"
+            if close := closest(args[0], _COMMANDS, 0.6):
+                text = f"{error.message} Did you mean {close!r}?"
                 raise click.UsageError(text, error.ctx) from None
             raise
 

@@ -42,20 +42,40 @@ def read_properties(file: Path | None, options: Mapping[str, str]) -> dict[str, 
     return merged(property_sources(file, options))
 
 
-def property_sources(file: Path | None, options: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+def property_sources(
+    file: Path | None,
+    options: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Mapping[str, str]]:
     """Return the keys of `file`, of KAFKA_... variables and of `options`, by the name of their
-    source. The first source has what the command line sets if no other one does."""
+    source. The first source has what the command line sets if no other one does. The environment is
+    that of this process, unless it is given."""
     from barnabas.config.properties import from_environment, parse_properties
 
     sources: dict[str, Mapping[str, str]] = {OF_THE_COMMAND: {}}
     if file is not None:
         # java.util.Properties reads Latin-1; other characters are escaped in the file.
         sources[str(file)] = parse_properties(file.read_text("iso-8859-1"))
-    sources |= {"KAFKA_... variables": from_environment(os.environ), "options": options}
-    ours = {"listeners": f"PLAINTEXT://{DEFAULT_LISTENER}"}
+    variables = from_environment(os.environ if environment is None else environment)
+    sources |= {"KAFKA_... variables": variables, "options": options}
+    ours = {"listeners": _default_listeners(variables, merged(sources))}
     if not merged(sources).keys() & {"log.dir", "log.dirs"}:
         ours["log.dirs"] = str(default_data_directory())
     return sources | {OF_THE_COMMAND: ours}
+
+
+def _default_listeners(variables: Mapping[str, str], properties: Mapping[str, str]) -> str:
+    """Return the listeners of a broker for which none are set: on all interfaces, if clients of
+    other hosts are told an address.
+
+    Like Kafka's images, take the ports of KAFKA_ADVERTISED_LISTENERS; otherwise Kafka's default.
+    """
+    from barnabas.config.listeners import listening_everywhere
+
+    if "advertised.listeners" not in properties:
+        return f"PLAINTEXT://{DEFAULT_LISTENER}"
+    told = variables.get("advertised.listeners", "PLAINTEXT://:9092")
+    return ",".join(map(listening_everywhere, told.split(",")))
 
 
 def merged(sources: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

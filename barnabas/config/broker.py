@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from barnabas.config.controller_keys import ControllerKeys, ShutdownKeys
 from barnabas.config.declare import boolean, integer, optional_string, string
 from barnabas.config.group_keys import GroupKeys
-from barnabas.config.inert_keys import InertKeys, InertTopicDefaults
+from barnabas.config.inert_keys import InertKeys, InertTopicDefaults, is_of_kafka, refuse_misleading
 from barnabas.config.key import INT_MAX, ConfigError, Key, Type
 from barnabas.config.listeners import (
     Listener,
@@ -25,6 +25,7 @@ from barnabas.config.network_keys import NetworkKeys
 from barnabas.config.password_keys import PasswordEncoderKeys
 from barnabas.config.replication_keys import ReplicationKeys
 from barnabas.config.sasl_keys import MECHANISMS, DelegationTokenKeys, SaslKeys
+from barnabas.config.spelling import asking, closest
 from barnabas.config.table import Table
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
@@ -51,6 +52,7 @@ _SECURITY: Final = re.compile(
 _ZOOKEEPER_TLS: Final = re.compile(
     r"zookeeper\.ssl\.(?!client\.enable|keystore\.|truststore\.(location|type)|endpoint\.).+"
 )
+_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.")
 T = TypeVar("T", bound=Table)
 _NO_SECURITY: Final = frozenset({"", "none", "PLAINTEXT"})
 
@@ -171,15 +173,17 @@ class BrokerConfig(
         """
         texts = _without_controllers(resolve_aliases(properties))
         given = {key: text for key, text in texts.items() if key in cls.KEYS}
+        refuse_misleading(texts)
         config = cls(**cls.parse(given)).overlay(texts)
         config.validate()
         unknown = config.keys_without_effect(texts)
         _refuse_security({name: texts[name] for name in unknown})
-        idle = sorted([*unknown, *(given.keys() & InertTopicDefaults.KEYS.keys())])
-        if idle and strict:
-            raise ConfigError(f"These configuration keys have no effect here: {', '.join(idle)}")
+        idle = given.keys() & InertTopicDefaults.KEYS.keys()
+        warnings = _warnings(sorted([*unknown, *idle]))
+        if warnings and strict:
+            raise ConfigError(warnings[0])
         given |= {key: text for key, text in texts.items() if key not in unknown}
-        return config.replace(given=MappingProxyType(given), warnings=_warnings(idle))
+        return config.replace(given=MappingProxyType(given), warnings=warnings)
 
     @classmethod
     def key_of(cls, name: str) -> Key[Any]:
@@ -545,7 +549,7 @@ def _refuse_security(properties: Mapping[str, str]) -> None:
     """Raise ConfigError if keys without effect configure security: none of them is ignored."""
     if found := _security_keys(_SECURITY, properties):
         raise ConfigError(
-            f"These keys of security have no effect in this release: {', '.join(found)}. Remove "
+            f"These keys of security have no effect in this release: {_named(found)}. Remove "
             "them only if the broker is safe without them."
         )
     if found := _security_keys(_ZOOKEEPER_TLS, properties):
@@ -567,4 +571,25 @@ def _security_keys(pattern: re.Pattern[str], properties: Mapping[str, str]) -> l
 def _warnings(unknown: list[str]) -> tuple[str, ...]:
     if not unknown:
         return ()
-    return (f"These configuration keys have no effect here: {', '.join(unknown)}",)
+    return (f"These configuration keys have no effect here: {_named(unknown)}",)
+
+
+def _named(unknown: Iterable[str]) -> str:
+    """Return the names of keys without effect, misspelt ones with the key that may be meant."""
+    return ", ".join(
+        name if is_of_kafka(name) else f"{name}{asking(meant_by(name))}" for name in unknown
+    )
+
+
+def meant_by(name: str) -> str | None:
+    """Return the key that an unknown name may mean; None if no key is like it."""
+    if name in BROKER_SYNONYMS:
+        return BROKER_SYNONYMS[name][0]
+    # Each listener has keys with this prefix, and their rest is what is misspelt.
+    found = _LISTENER_PREFIX.match(name)
+    prefix = "" if found is None else found[0]
+    rest = name.removeprefix(prefix)
+    if prefix and rest in BrokerConfig.KEYS:
+        return None
+    close = closest(rest, BrokerConfig.KEYS)
+    return None if close is None else f"{prefix}{close}"

@@ -42,7 +42,7 @@ def double(
     default: float,
     doc: str,
     *,
-    at_least: float,
+    at_least: float | None = None,
     at_most: float | None = None,
     update: Update = Update.READ_ONLY,
 ) -> Key[float]:
@@ -72,9 +72,15 @@ def names(
     check: Check | None = None,
     update: Update = Update.READ_ONLY,
 ) -> Key[tuple[str, ...]]:
-    """Declare a key with a comma-separated list of distinct texts; `check` replaces all checks."""
-    check = check or _distinct(one_of, may_be_empty)
-    return Key(Type.LIST, default, doc, update, check, _choices(one_of))
+    """Declare a key with a comma-separated list of distinct texts.
+
+    With `check`, which replaces all other checks, equal texts are kept.
+    """
+    valid = _choices(one_of)
+    if check is not None:
+        return Key(Type.LIST, default, doc, update, check, valid)
+    each = _each(one_of, may_be_empty)
+    return Key(Type.LIST, default, doc, update, each, valid, distinct=True)
 
 
 def optional_integer(
@@ -105,7 +111,7 @@ def password(doc: str, *, update: Update = Update.READ_ONLY) -> Key[str | None]:
 
 def optional_names(doc: str, *, update: Update = Update.READ_ONLY) -> Key[tuple[str, ...] | None]:
     """Declare a key with a comma-separated list that may be unset; another key is its default."""
-    return Key(Type.LIST, None, doc, update, _distinct((), may_be_empty=False))
+    return Key(Type.LIST, None, doc, update, _each((), may_be_empty=False), distinct=True)
 
 
 def _range(low: float | None, high: float | None) -> Check | None:
@@ -135,7 +141,7 @@ def _one_of(choices: tuple[str, ...]) -> Check:
     return check
 
 
-def _distinct(choices: tuple[str, ...], may_be_empty: bool) -> Check:
+def _each(choices: tuple[str, ...], may_be_empty: bool) -> Check:
     check_item = _one_of(choices) if choices else None
 
     def check(key: str, values: tuple[str, ...]) -> None:
@@ -144,8 +150,6 @@ def _distinct(choices: tuple[str, ...], may_be_empty: bool) -> Check:
                 f"Configuration '{key}' must not be empty. Valid values include: "
                 + (_choices(choices) or "any non-empty value")
             )
-        if len(set(values)) != len(values):
-            raise ConfigError(f"Configuration '{key}' values must not be duplicated.")
         for value in values:
             if not value:
                 raise ConfigError(f"Configuration '{key}' values must not be empty.")

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.config.broker import BrokerConfig, resolve_aliases
 from barnabas.config.dynamic import DynamicConfig, inert
+from barnabas.config.inert_keys import InertKeys
 from barnabas.config.key import HIDDEN, Key, Type, Update
 from barnabas.config.properties import property_line
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
@@ -59,13 +60,12 @@ def describe_broker(config: DynamicConfig) -> list[Entry]:
     """Return every key of this broker, sorted by name."""
     entries = []
     own = config.current.listener_values
-    stored = inert(config.overrides)
-    for name in sorted({*BrokerConfig.KEYS, *own, *stored}):
+    for name in sorted({*BrokerConfig.KEYS, *own, *inert(config.stored)}):
         key = BrokerConfig.key_of(name)
         names = (name, key.name) if name in own else _SYNONYMS.get(name, (name,))
         synonyms = tuple(_broker_synonyms(key, names, config))
-        if name in stored:
-            value: str | None = config.overrides[name]
+        if name in InertKeys.KEYS:
+            value = key.text(key.parse(config.stored[name]))
         else:
             value = key.text(own[name]) if name in own else config.current.text(name)
         sensitive = key.type is Type.PASSWORD
@@ -134,7 +134,7 @@ def describe_topic(overrides: Mapping[str, str], config: DynamicConfig) -> list[
     topic = TopicConfig.resolve(overrides, config.current)
     entries = []
     for name, key in TopicConfig.KEYS.items():
-        synonyms = tuple(_topic_synonyms(name, overrides, config))
+        synonyms = tuple(_topic_synonyms(name, topic, overrides, config))
         entries.append(
             Entry(
                 name=name,
@@ -150,10 +150,10 @@ def describe_topic(overrides: Mapping[str, str], config: DynamicConfig) -> list[
 
 
 def _topic_synonyms(
-    name: str, overrides: Mapping[str, str], config: DynamicConfig
+    name: str, topic: TopicConfig, overrides: Mapping[str, str], config: DynamicConfig
 ) -> Iterator[Synonym]:
     if name in overrides:
-        yield Synonym(name, overrides[name], Source.DYNAMIC_TOPIC_CONFIG)
+        yield Synonym(name, topic.text(name), Source.DYNAMIC_TOPIC_CONFIG)
     if names := BROKER_SYNONYMS.get(name):
         yield from _broker_synonyms(BrokerConfig.KEYS[names[0]], names, config)
 

@@ -7,13 +7,14 @@ broker was started with, the defaults of the keys.
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NoReturn
 
-from barnabas.config.broker import BrokerConfig
-from barnabas.config.inert_keys import InertKeys
+from barnabas.config.broker import BrokerConfig, meant_by
+from barnabas.config.inert_keys import InertKeys, is_of_kafka
 from barnabas.config.key import ConfigError, Update, java_text
 from barnabas.config.listeners import parse_connection_overrides, parse_listener_key
 from barnabas.config.sasl_keys import SaslKeys
+from barnabas.config.spelling import asking
 from barnabas.config.tls_keys import TlsKeys
 
 Subscriber = Callable[[BrokerConfig], None]
@@ -41,6 +42,11 @@ class DynamicConfig:
     def now(self) -> BrokerConfig:
         """Return the current configuration; to be passed as a function."""
         return self.current
+
+    @property
+    def stored(self) -> dict[str, str]:
+        """The dynamic values of this broker, its own and those of the cluster."""
+        return {**self.cluster_defaults, **self.overrides}
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call `subscriber` with the configuration after each change of a value."""
@@ -105,16 +111,21 @@ def inert(texts: Iterable[str]) -> list[str]:
 
 def _require_known(without_effect: Iterable[str]) -> None:
     for name in without_effect:
-        if name not in InertKeys.KEYS:
-            raise ConfigError(f"Unknown broker config name: {name}")
+        if name in InertKeys.KEYS:
+            continue
+        if is_of_kafka(name):
+            _refuse_fixed(name)
+        raise ConfigError(f"Unknown broker config name: {name}{asking(meant_by(name))}")
 
 
 def _require_dynamic(names: Mapping[str, str]) -> None:
     fixed = [name for name in names if not _is_dynamic(name)]
     if fixed:
-        raise ConfigError(
-            f"Cannot update these configs dynamically: {java_text(tuple(sorted(fixed)))}"
-        )
+        _refuse_fixed(*sorted(fixed))
+
+
+def _refuse_fixed(*names: str) -> NoReturn:
+    raise ConfigError(f"Cannot update these configs dynamically: {java_text(names)}")
 
 
 def _is_dynamic(name: str) -> bool:

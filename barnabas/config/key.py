@@ -84,6 +84,8 @@ class Key(Generic[T]):
     update: Update
     check: Check | None = None
     valid: str = ""
+    distinct: bool = False
+    """Whether the value is a list in which only the first of equal items counts."""
     name: str = ""
     attribute: str = ""
 
@@ -101,6 +103,8 @@ class Key(Generic[T]):
     def parse(self, text: str) -> T:
         """Parse a text; raise ConfigError if it is malformed or out of range."""
         value = _PARSERS[self.type](self.name, text.strip(), self.type)
+        if self.distinct:
+            value = tuple(dict.fromkeys(value))
         if self.check is not None:
             self.check(self.name, value)
         return value  # type: ignore[no-any-return]

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.config.key import ConfigError
+from barnabas.config.references import refuse_template
 from barnabas.config.sasl_keys import MECHANISMS, SaslKeys
 from barnabas.config.tls_keys import TlsKeys
 
 _ADDRESS: Final = re.compile(
     r"(?P<name>[^:/]+)://(?P<host>\[[0-9A-Fa-f:.%\w]*\]|[^\[\]:]*):(?P<port>[0-9]+)"
 )
+_HOST: Final = re.compile(r"\[.*\]|[0-9A-Za-z._-]*")
 _WILDCARDS: Final = ("0.0.0.0", "::")
 _LOOPBACK: Final = re.compile(r"127(\.[0-9]+){3}|::1")
 _MECHANISMS: Final = "|".join(each.lower() for each in MECHANISMS)
@@ -67,9 +69,13 @@ class Listener(NamedTuple):
 
 def parse_address(key: str, text: str) -> tuple[str, Address]:
     """Parse `NAME://host:port` into name and address; names are in upper case, as in Kafka."""
+    refuse_template(key, text)
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ConfigError.invalid(key, text, "Unable to parse it as NAME://host:port")
+    if not _HOST.fullmatch(found["host"]):
+        reason = f"{found['host']} is no host: write its name or its address"
+        raise ConfigError.invalid(key, text, reason)
     port = int(found["port"])
     if port > 65535:
         raise ConfigError.invalid(key, text, f"{port} is not a port")
@@ -117,6 +123,11 @@ def without_controllers(listeners: Sequence[str], controllers: Iterable[str]) ->
     return tuple(text for text in listeners if text.partition(":")[0].upper() not in names)
 
 
+def listening_everywhere(advertised: str) -> str:
+    """Return an advertised address with an empty host, which is every interface."""
+    return re.sub(r"://(\[.*\]|[^\[\]]*):", "://:", advertised.strip())
+
+
 def parse_connection_overrides(key: str, text: str) -> dict[str, int]:
     """Parse the limits by host of `max.connections.per.ip.overrides`."""
     limits: dict[str, int] = {}
@@ -152,7 +163,7 @@ def _require_distinct_ports(bound: Mapping[str, Address]) -> None:
 
 def _protocols(protocol_map: Iterable[str]) -> dict[str, str]:
     protocols: dict[str, str] = {}
-    for item in protocol_map:
+    for item in filter(None, protocol_map):
         name, separator, protocol = item.partition(":")
         if not separator:
             raise ConfigError.invalid(

@@ -11,6 +11,7 @@ from barnabas.config.declare import (
     string,
 )
 from barnabas.config.key import ConfigError
+from barnabas.config.references import refuse_template
 from barnabas.config.table import Table
 
 _DEFAULT_PORT: Final = 2181
@@ -98,6 +99,7 @@ class ZooKeeperKeys(Table):
         """Raise ConfigError if the keys contradict each other."""
         if not self.zookeeper_connect:
             return
+        refuse_template("zookeeper.connect", self.zookeeper_connect)
         self.zookeeper_address()
         if not self.zookeeper_ssl_client_enable and (
             self.zookeeper_ssl_keystore_location or self.zookeeper_ssl_truststore_location

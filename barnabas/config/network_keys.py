@@ -17,6 +17,10 @@ from barnabas.config.table import Table
 _CLUSTER: Final = Update.CLUSTER_WIDE
 
 
+def _accept(key: str, protocols: tuple[str, ...]) -> None:
+    """Leave the check to `resolve_listeners`: Kafka takes an empty item, and a name twice."""
+
+
 class NetworkKeys(Table):
     """Keys of listeners and of limits on connections and requests."""
 
@@ -57,6 +61,7 @@ class NetworkKeys(Table):
             "SASL_SSL:SASL_SSL",
         ),
         "Security protocol of each listener, as `NAME:PROTOCOL`.",
+        check=_accept,
     )
     listeners = names(
         ("PLAINTEXT://:9092",),

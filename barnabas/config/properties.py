@@ -17,6 +17,7 @@ _OF_THE_IMAGE: Final = frozenset(
     {
         "KAFKA_CLUSTER_ID",
         "KAFKA_DEBUG",
+        "KAFKA_ENABLE_KRAFT",
         "KAFKA_GC_LOG_OPTS",
         "KAFKA_HEAP_OPTS",
         "KAFKA_HOME",
@@ -24,6 +25,7 @@ _OF_THE_IMAGE: Final = frozenset(
         "KAFKA_JMX_OPTS",
         "KAFKA_JMX_PORT",
         "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_KRAFT_CLUSTER_ID",
         "KAFKA_LOG4J_LOGGERS",
         "KAFKA_LOG4J_OPTS",
         "KAFKA_LOG4J_ROOT_LOGLEVEL",
@@ -33,6 +35,10 @@ _OF_THE_IMAGE: Final = frozenset(
     }
 )
 """Environment variables that configure a container image and its JVM; they are no broker keys."""
+_OF_A_SERVICE: Final = re.compile(
+    r"KAFKA_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=|PORT_[0-9]+_(TCP|UDP)(_\w+)?=|PORT=(tcp|udp)://)"
+)
+"""Variables that Kubernetes sets in each pod for a service with the name kafka or kafka-..."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -53,23 +59,32 @@ def property_line(name: str, value: str) -> str:
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the keys given as `KAFKA_LOG_DIRS` or `KAFKA_CFG_LOG_DIRS`, as in Kafka's images.
 
-    `_` stands for a dot, `__` for an underscore, `___` for a dash.
+    `_` stands for a dot, `__` for an underscore, `___` for a dash. The images write each value into
+    a file behind its key. So it is read as a line of a file, except that a line break without a
+    backslash, which begins another key there, is part of the value here.
     """
     properties: dict[str, str] = {}
-    for variable in sorted(environment):
-        if variable.startswith("KAFKA_") and variable not in _OF_THE_IMAGE:
+    for variable, value in sorted(environment.items()):
+        if (
+            variable.startswith("KAFKA_")
+            and variable not in _OF_THE_IMAGE
+            and not _OF_A_SERVICE.match(f"{variable}={value}")
+        ):
             name = variable.removeprefix("KAFKA_").removeprefix("CFG_").lower()
-            properties[_key_of(name)] = environment[variable]
+            lines = list(_logical_lines(f"={value}"))
+            lines[0] = lines[0][1:].lstrip(" \t\f")
+            properties[_key_of(name)] = "\n".join(map(_unescape, lines))
     return properties
 
 
 def cluster_id(environment: Mapping[str, str]) -> str:
     """Return the cluster id given to a container for a new cluster, or an empty text.
 
-    Kafka's images take `CLUSTER_ID`, others `KAFKA_CLUSTER_ID`. Raise ConfigError if it is not one
-    word.
+    Kafka's images take `CLUSTER_ID`, others `KAFKA_CLUSTER_ID` or `KAFKA_KRAFT_CLUSTER_ID`. Raise
+    ConfigError if it is not one word.
     """
-    found = (environment.get(name, "").strip() for name in ("CLUSTER_ID", "KAFKA_CLUSTER_ID"))
+    names = ("CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID")
+    found = (environment.get(name, "").strip() for name in names)
     text = next(filter(None, found), "")
     if not re.fullmatch("[!-~]*", text):
         raise ConfigError.invalid("CLUSTER_ID", text, "Expected letters, digits, - and _")

@@ -1,9 +1,11 @@
 """Tables of keys: a table is a class of `Key`s; its instances hold one value per key."""
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, Self
 
 from barnabas.config.key import ConfigError, Key
+from barnabas.config.spelling import asking, closest
 
 
 class Table:
@@ -66,13 +68,20 @@ class Table:
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
-def require_known(table: type[Table], names: Collection[str], what: str) -> None:
+def require_known(
+    table: type[Table],
+    names: Collection[str],
+    what: str,
+    synonyms: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Raise ConfigError, with Kafka's text, if one of `names` is not a key of the table.
 
+    `synonyms` are names of other tables for its keys.
     Of more names than there are keys it is the first unknown one, which is found without sorting
     100,000 of them.
     """
     many = len(names) > len(table.KEYS)
     unknown = (name for name in names if name not in table.KEYS) if many else table.unknown(names)
     for name in unknown:
-        raise ConfigError(f"Unknown {what} config name: {name}")
+        meant = synonyms.get(name) or closest(name, table.KEYS)
+        raise ConfigError(f"Unknown {what} config name: {name}{asking(meant)}")

@@ -169,7 +169,7 @@ class TopicConfig(InertTopicKeys):
         Values that contradict each other are accepted: a default of the broker may have changed
         since the override was set.
         """
-        require_known(cls, overrides, "topic")
+        require_known(cls, overrides, "topic", _OF_BROKERS)
         return cls(**{**broker.topic_defaults(), **cls.parse(overrides)})
 
     def require_consistent(self) -> None:
@@ -267,3 +267,4 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "unclean.leader.election.enable": ("unclean.leader.election.enable",),
 }
 """The broker keys that a topic key inherits from; the first one that is set counts."""
+_OF_BROKERS: Final = {each: name for name, of in BROKER_SYNONYMS.items() for each in of}

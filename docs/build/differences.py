@@ -579,8 +579,9 @@ DIFFERENCES = (
     Difference(
         "Broker keys",
         "DescribeConfigs lists the keys of configuration.md, and AlterConfigs takes no other, but "
-        "for keys that tools set: it stores `sasl.kerberos.*` and `sasl.login.refresh.*` of one "
-        "broker, which have no effect, and the log warns of them.",
+        "for keys that tools set: it stores the dynamic keys of Kafka that mean nothing here, such "
+        "as num.io.threads and `sasl.kerberos.*`, and the log warns of them. They are listed when "
+        "they are set.",
         "Every key of KRaft is listed, and unknown ones are stored.",
         "A key that is accepted has its effect.",
     ),

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from barnabas.cli.processes.secure import make_secure
+from barnabas.cli.settings import merged, property_sources
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.properties import from_environment
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
@@ -88,8 +88,7 @@ def secure_config(
     """Return the configuration of `serve` with these words, where `directory` is mounted."""
     assert words == ["serve", "--secure-directory", mounted]
     texts = {name: str(value) for name, value in environment.items()}
-    properties = from_environment(image_environment() | texts)
-    made = make_secure(properties, directory, several=False)
+    made = make_secure(_properties(texts), directory, several=False)
     return BrokerConfig.from_properties(made.properties, strict=True)
 
 
@@ -163,4 +162,8 @@ def broker_config(environment: Mapping[str, object]) -> BrokerConfig:
     Raises ConfigError for an unknown key.
     """
     texts = {name: str(value) for name, value in environment.items()}
-    return BrokerConfig.from_properties(from_environment(image_environment() | texts), strict=True)
+    return BrokerConfig.from_properties(_properties(texts), strict=True)
+
+
+def _properties(variables: Mapping[str, str]) -> dict[str, str]:
+    return merged(property_sources(None, {}, image_environment() | variables))

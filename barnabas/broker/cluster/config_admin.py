@@ -262,7 +262,8 @@ class ConfigAdmin:
         self.check_new_topic(values)
         if self._cache.topic(name) is None:
             raise _unknown_topic(name)
-        if name in COMPACTED_TOPICS and values.get("cleanup.policy") != "compact":
+        policy = TopicConfig.cleanup_policy.parse(values.get("cleanup.policy", "delete"))
+        if name in COMPACTED_TOPICS and policy != ("compact",):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"The cleanup.policy of {name} has to be compact: with another one brokers lose "

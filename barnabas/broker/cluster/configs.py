@@ -309,7 +309,7 @@ class Configs:
 
     async def _apply(self, kind: str, name: str) -> None:
         if kind == "brokers" and name in (str(self._broker_id), znodes.DEFAULT_ENTITY):
-            before = inert(self.broker.overrides)
+            before = inert(self.broker.stored)
             try:
                 self.broker.apply(
                     cluster_defaults=await self.read(kind, znodes.DEFAULT_ENTITY),
@@ -318,7 +318,7 @@ class Configs:
             except (ConfigError, ZnodeError) as error:
                 # Another version of the broker wrote this value; the previous configuration stays.
                 _log.error("dynamic broker configuration refused", reason=str(error))
-            if (found := inert(self.broker.overrides)) and found != before:
+            if (found := inert(self.broker.stored)) and found != before:
                 _log.warning("keys without effect are stored", keys=found)
             await self._notify_outdated()
         elif kind == "topics":

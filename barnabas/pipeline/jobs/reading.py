@@ -235,7 +235,8 @@ def _problems(errors: Sequence[ErrorDetails]) -> list[Problem]:
     for error in errors:
         if error["type"] == "extra_forbidden":
             *above, key = error["loc"]
-            meant |= {(*above, each) for each in near(str(key), _keys_at(tuple(above)))}
+            if close := near(str(key), _keys_at(tuple(above))):
+                meant.add((*above, close))
     return [
         _problem(error)
         for error in errors

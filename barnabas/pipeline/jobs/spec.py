@@ -4,7 +4,6 @@ The models check one value at a time, and the views of a job against each other.
 run the queries is found out by `barnabas.pipeline.spark.plan`.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from barnabas.config.spelling import closest
 from barnabas.pipeline.security import is_security
 
 Location = tuple[str | int, ...]
@@ -44,18 +44,17 @@ _SET_BY_KEY: Final = {
 """Options of the formats, in lower case, that a job file has keys for."""
 
 
-def near(name: str, known: Iterable[str]) -> list[str]:
+def near(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is nearest to `name`, if one is near."""
     names = sorted(known)
     # Half of the letters: so two letters in the wrong order are still near.
-    found = (difflib.get_close_matches(each, names, 1, 0.5) for each in (name, name.lower()))
-    return next(filter(None, found), [])
+    return closest(name, names, 0.5) or closest(name.lower(), names, 0.5)
 
 
 def nearest(name: str, known: Collection[str]) -> str:
     """Return the advice for a name that is not known: the nearest one, or all of them."""
     if close := near(name, known):
-        return f"did you mean {close[0]!r}?"
+        return f"did you mean {close!r}?"
     return f"known: {', '.join(sorted(known))}" if known else "there are none"
 
 

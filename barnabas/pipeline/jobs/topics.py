@@ -26,7 +26,7 @@ async def missing_topics(cluster: Cluster, job: Job) -> list[Problem]:
         if name not in known:
             advice = f"barnabas topics create {name}"
             if close := near(name, known):
-                advice = f"did you mean {close[0]!r}? Or: {advice}"
+                advice = f"did you mean {close!r}? Or: {advice}"
             problems.append(Problem(location, f"topic {name} does not exist; {advice}"))
     return problems
 

@@ -5,7 +5,6 @@ Spark passes the names of options in lower case. Every error is one line that sa
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from barnabas.client.cluster import parse_address
 from barnabas.config.key import ConfigError
+from barnabas.config.spelling import closest
 from barnabas.pipeline.errors import OneLineError
 from barnabas.pipeline.security import OPEN, Security, split_security
 from barnabas.protocol.records.compression import Compression
@@ -188,10 +188,8 @@ def _refuse(name: str, value: str) -> None:
 
 def _nearest(name: str) -> str:
     known = [*_NAMES, *_ALIASES, *_FIXED]
-    found = get_close_matches(name, known, 1, 0.7)
-    if not found:
-        return ": remove it"
-    return f": did you mean {_NAMES.get(found[0], found[0])}?"
+    found = closest(name, known, 0.7)
+    return ": remove it" if found is None else f": did you mean {_NAMES.get(found, found)}?"
 
 
 def _first_of(error: ValidationError) -> str:

@@ -5,8 +5,8 @@ Spark gives options as text under names in any case. A refusal says what to do.
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
+from barnabas.config.spelling import closest
 from barnabas.pipeline.errors import OneLineError
 
 _DURATION = re.compile(r"(-?\d+)\s*([a-z]*)")
@@ -114,7 +114,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
     wanted = name.lower()
     if f"kafka.{wanted}" in spelled:
         return f"did you mean {spelled[f'kafka.{wanted}']}?"
-    close = get_close_matches(wanted, spelled, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {spelled[close[0]]}?"
+    if close := closest(wanted, spelled, 0.6):
+        return f"did you mean {spelled[close]}?"
     return f"remove it; the options are {', '.join(sorted(spelled.values()))}"

@@ -13,6 +13,7 @@ from tests.referee.scenarios.incremental_alter_configs import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
+    DELETE,
     GROUP,
     SET,
     TOPIC,
@@ -46,6 +47,38 @@ def synonyms_of_a_topics_key(s: Peer) -> None:
     to = given.topic(s, configs={"segment.bytes": "2000000"})
     keys = ("segment.bytes", "retention.ms", "segment.ms", "min.insync.replicas")
     s.ask(describe(TOPIC, to.name, *keys, synonyms=True))
+
+
+@scenario
+def values_that_are_written_in_other_ways(s: Peer) -> None:
+    written = {
+        "cleanup.policy": "compact,compact",
+        "follower.replication.throttled.replicas": " 0:1 , 0:1",
+        "min.cleanable.dirty.ratio": "1",
+        "preallocate": " TRUE",
+        "retention.ms": " 0100 ",
+    }
+    to = given.topic(s, configs=written)
+    s.ask(describe(TOPIC, to.name, *written, synonyms=True))
+    s.do(alter(TOPIC, to.name, ("cleanup.policy", SET, " delete , compact")))
+    both = lambda r: "delete" in r.results[0].configs[0].value  # noqa: E731
+    s.ask(describe(TOPIC, to.name, "cleanup.policy", synonyms=True), until=both)
+
+
+@scenario
+def values_of_the_broker_that_are_written_in_other_ways(s: Peer) -> None:
+    written = {
+        "log.cleanup.policy": " delete , delete",
+        "log.cleaner.min.cleanable.ratio": "0.50",
+        "log.preallocate": " FALSE",
+        "log.cleaner.io.buffer.load.factor": "0.90",
+    }
+    changes = [(key, SET, value) for key, value in written.items()]
+    s.ask(alter(BROKER, "1", *changes))
+    there = lambda r: r.results[0].configs[0].config_source == 2  # noqa: E731
+    request = describe(BROKER, "1", "log.cleanup.policy", *written, synonyms=True)
+    s.ask(request, until=there)
+    s.do(alter(BROKER, "1", *((key, DELETE, None) for key in written)))
 
 
 @scenario(since=3)

@@ -315,3 +315,17 @@ for _kind, _keys, _make in (
         _play = _make(_key, *_values)
         _play.__name__ = f"{_key.replace('.', '_')}_of_a_{_kind}"
         scenario(key=_key)(_play)
+
+
+@scenario
+def items_of_a_list_with_blanks_and_a_list_with_a_repetition(s: Peer) -> None:
+    for suffix, written, left in (
+        ("blanks", " delete , compact", "delete,compact"),
+        ("twice", "compact,compact", "compact,delete"),
+        ("plain", "delete,compact", "delete,compact"),
+    ):
+        to = given.topic(s, suffix, configs={"cleanup.policy": written})
+        s.ask(alter(TOPIC, to.name, ("cleanup.policy", SUBTRACT, "compact")))
+        s.ask(alter(TOPIC, to.name, ("cleanup.policy", APPEND, "delete")))
+        s.ask(alter(TOPIC, to.name, ("cleanup.policy", APPEND, " compact ")))
+        is_now(s, TOPIC, to.name, "cleanup.policy", left)

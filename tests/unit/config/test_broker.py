@@ -98,8 +98,8 @@ def test_without_properties_every_key_has_its_default():
         ),
         (
             "log.cleanup.policy",
-            "delete, delete",
-            "Configuration 'log.cleanup.policy' values must not be duplicated.",
+            "delete,",
+            "Configuration 'log.cleanup.policy' values must not be empty.",
         ),
         (
             "log.dirs",

@@ -61,12 +61,32 @@ def test_free_ports_and_one_port_of_both_families_are_no_conflict():
         (["INSIDE://:1"], ["OUTSIDE://host:1"], "subset"),
         (["INSIDE://0.0.0.0:1"], None, "nonroutable meta-address 0.0.0.0"),
         (["INSIDE://[::]:1"], None, "nonroutable meta-address ::"),
+        (["PLAINTEXT://a b:1"], None, "a b is no host: write its name or its address"),
+        (["PLAINTEXT://h/p:1"], None, "h/p is no host"),
+        (["PLAINTEXT://*:1"], None, r"\* is no host"),
         (["ELSEWHERE://:1"], None, "No security protocol defined for listener ELSEWHERE"),
     ],
 )
 def test_mistakes_are_named_in_the_error(listeners, advertised, message):
     with pytest.raises(ConfigError, match=message):
         resolve_listeners(listeners, advertised, MAP)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["${HOST_IP}", "<your ip>", "_{HOSTNAME_COMMAND}", "$HOST", "{{ ip }}", "%HOST%", "${A:-b}"],
+)
+def test_host_that_is_a_template_is_refused(host):
+    for text in (f"PLAINTEXT://{host}:9092", f"{host}://:9092", f"PLAINTEXT://a:{host}"):
+        with pytest.raises(ConfigError, match="template: write the name or the address"):
+            resolve_listeners(["PLAINTEXT://:9092"], [text], MAP)
+    with pytest.raises(ConfigError, match="It is HOST:PORT"):
+        parse_host_port("metrics.listener", f"{host}:9404")
+
+
+def test_listener_map_may_name_a_listener_twice_and_end_with_a_comma():
+    (listener,) = resolve_listeners(["A://:1"], None, ["A:SSL", "A:PLAINTEXT", ""])
+    assert listener.protocol == "PLAINTEXT"
 
 
 def test_addresses_of_our_own_keys_are_bare():

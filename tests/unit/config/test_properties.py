@@ -51,3 +51,36 @@ def test_variables_of_both_images_become_keys():
             "PATH": "/bin",
         }
     ) == {"log.dirs": "/data", "node.id": "3", "a-b_c.d": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("required \\\n   username=a \\\n\tpassword=b;\n", "required username=a password=b;"),
+        ("C:\\\\data\\u0041", "C:\\dataA"),
+        ("  a\\ ", "a "),
+        ("#!=:", "#!=:"),
+        ("=a", "=a"),
+        ("", ""),
+        ("a\\", "a"),
+        # Kafka's images take the second line for another key.
+        ("-----BEGIN X-----\nabc=\n-----END X-----\n", "-----BEGIN X-----\nabc=\n-----END X-----"),
+    ],
+)
+def test_value_of_a_variable_is_read_as_the_line_of_a_file(text, value):
+    assert from_environment({"KAFKA_SASL_JAAS_CONFIG": text}) == {"sasl.jaas.config": value}
+
+
+def test_variables_of_a_service_of_kubernetes_are_no_keys():
+    service = {
+        "KAFKA_SERVICE_HOST": "10.0.0.1",
+        "KAFKA_SERVICE_PORT": "9092",
+        "KAFKA_SERVICE_PORT_CLIENT": "9092",
+        "KAFKA_PORT": "tcp://10.0.0.1:9092",
+        "KAFKA_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        "KAFKA_PORT_9092_TCP_ADDR": "10.0.0.1",
+        "KAFKA_UI_PORT_8080_TCP_PROTO": "tcp",
+        "KAFKA_UI_PORT": "tcp://10.0.0.2:8080",
+    }
+    assert from_environment(service | {"KAFKA_PORT_X": "1"}) == {"port.x": "1"}
+    assert from_environment({"KAFKA_PORT": "9092"}) == {"port": "9092"}

@@ -20,7 +20,7 @@ def test_an_override_wins_over_the_brokers_default():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"segment.bites": "1"}, "Unknown topic config name: segment.bites"),
+        ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"remote.storage.enable": "true"}, "Unknown topic config name: remote.storage.enable"),
         (
             {"retention.ms": "-2"},

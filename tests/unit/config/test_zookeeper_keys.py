@@ -29,7 +29,17 @@ def test_zookeeper_connect_is_parsed(connect: str, servers: tuple[str, ...], chr
 
 @pytest.mark.parametrize(
     "connect",
-    ["zk1:0", "zk1:70000", "zk1:x", "zk1:2181,", ":2181", "zk 1:2181", "zk1:2181/a//b", "zk1/.."],
+    [
+        "zk1:0",
+        "zk1:70000",
+        "zk1:x",
+        "zk1:2181,",
+        ":2181",
+        "zk 1:2181",
+        "zk1:2181/a//b",
+        "zk1/..",
+        "${Z}",
+    ],
 )
 def test_malformed_zookeeper_address_is_refused(connect: str) -> None:
     with pytest.raises(ConfigError, match=r"configuration zookeeper\.connect"):

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from barnabas.cli.client_file import SERVERS, client_file, replaced, require_protocol
 from barnabas.cli.tables import cell, for_people, lines_of, print_rows, tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -156,17 +158,42 @@ def progress(title: str, total: int | None, *, unit: str = "") -> Iterator[Calla
         yield lambda done: bar.update(task, completed=done)
 
 
-command_config = click.option(
-    "--command-config",
-    "properties",
-    type=click.File(encoding="utf-8"),
-    callback=lambda _context, _option, file: {} if file is None else parse_properties(file.read()),
-    envvar="BARNABAS_COMMAND_CONFIG",
-    show_envvar=True,
-    help="File with the keys of a client, as Kafka or librdkafka name them: bootstrap.servers, "
-    "security, client.id and timeouts.",
-)
-"""The option with the keys of a client, passed to the command as `properties`."""
+@contextmanager
+def _refused(file: str = "--command-config") -> Iterator[None]:
+    """Refuse a wrong value in a client's file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise click.ClickException(f"{file}: {error}") from error
+
+
+def command_config_option(
+    read: Callable[[Mapping[str, str]], Mapping[str, str]],
+) -> Callable[[Command], Command]:
+    """Return the option with the keys of a client, passed to the command as `properties`, as a
+    function makes them of those in the file."""
+
+    def keys_of(
+        _context: click.Context, _option: click.Parameter, file: TextIO | None
+    ) -> Mapping[str, str]:
+        if file is None:
+            return {}
+        with _refused():
+            return read(parse_properties(file.read()))
+
+    return click.option(
+        "--command-config",
+        "properties",
+        type=click.File(encoding="utf-8"),
+        callback=keys_of,
+        envvar="BARNABAS_COMMAND_CONFIG",
+        show_envvar=True,
+        help="File with the keys of a client, as Kafka or librdkafka name them: bootstrap.servers, "
+        "security, client.id and timeouts.",
+    )
+
+
+command_config = command_config_option(lambda keys: client_file(replaced(keys)))
 timeout_option = click.option(
     "--timeout",
     type=float,
@@ -174,15 +201,6 @@ timeout_option = click.option(
     help="Timeout of an operation in seconds.",
 )
 """The option that `seconds_of` takes."""
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    """Refuse a wrong value in --command-config."""
-    try:
-        yield
-    except ConfigError as error:
-        raise click.ClickException(f"--command-config: {error}") from error
 
 
 def client_keys(properties: Mapping[str, str]) -> ClientKeys:
@@ -203,7 +221,10 @@ def _profile() -> Mapping[str, str]:
     from barnabas.cli import profiles
 
     name = profiles.in_use()
-    return {} if name is None else profiles.read(name)
+    if name is None:
+        return {}
+    with _refused(f"profile {name}"):
+        return client_file(replaced(profiles.read(name)))
 
 
 def target_of(
@@ -214,8 +235,26 @@ def target_of(
     if server is None:
         # Passwords of a profile are for its own servers.
         properties = properties or _profile()
-        server = properties.get("bootstrap.servers", _DEFAULT_SERVER)
+        server = properties.get(SERVERS, _DEFAULT_SERVER)
+    if "://" in server:
+        with _refused("--bootstrap-server"):
+            require_protocol(server, properties)
     return Target(server, seconds_of(timeout, properties), as_json, properties)
+
+
+def _tell_ignored_address(server: str | None, properties: Mapping[str, str]) -> None:
+    """Say which address is asked, if another one was given that the command line does not have."""
+    from barnabas.cli import profiles
+
+    source = click.get_current_context().get_parameter_source("bootstrap_server")
+    in_file = properties.get(SERVERS)
+    if source is ParameterSource.ENVIRONMENT and in_file not in (None, server):
+        ignored = f"{SERVERS}={in_file} of --command-config"
+    elif server is None and properties and in_file is None and (name := profiles.in_use()):
+        server, ignored = _DEFAULT_SERVER, f"the profile {name}, because of --command-config"
+    else:
+        return
+    tell(f"asking {server}, and not {ignored}", err=True)
 
 
 def cluster_options(command: Command) -> Command:
@@ -241,6 +280,7 @@ def cluster_options(command: Command) -> Command:
         as_json: bool,
         **kwargs: Any,
     ) -> Any:
+        _tell_ignored_address(bootstrap_server, properties)
         target = target_of(bootstrap_server, properties, timeout, as_json=as_json)
         return command(*args, target=target, **kwargs)
 
@@ -289,7 +329,9 @@ def store_options(command: Command) -> Command:
             # Imported here: the other commands need no broker code.
             from barnabas.cli.stored_configs import StoredConfigs
 
-            properties = {} if session is None else parse_properties(session.read_text())
+            with _refused(str(session)):
+                keys = {} if session is None else parse_properties(session.read_text())
+                properties = dict(replaced(keys))
             if zookeeper is not None:
                 properties["zookeeper.connect"] = zookeeper
             context.obj = StoredConfigs(data, properties)

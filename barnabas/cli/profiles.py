@@ -15,7 +15,6 @@ import click
 from barnabas.cli.files import replace_file
 from barnabas.config.properties import parse_properties
 
-SERVERS: Final = "bootstrap.servers"
 _SUFFIX: Final = ".properties"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _FILES: Final = re.compile(r"\.location$|\.file$")

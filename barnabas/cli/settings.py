@@ -48,8 +48,9 @@ def property_sources(
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Mapping[str, str]]:
     """Return the keys of `file`, of KAFKA_... variables and of `options`, by the name of their
-    source. The first source has what the command line sets if no other one does. The environment is
-    that of this process, unless it is given."""
+    source, with what references to config providers stand for. The first source has what the
+    command line sets if no other one does. The environment is that of this process, unless it is
+    given. Raises ConfigError."""
     from barnabas.config.properties import from_environment, parse_properties
 
     sources: dict[str, Mapping[str, str]] = {OF_THE_COMMAND: {}}
@@ -58,6 +59,12 @@ def property_sources(
         sources[str(file)] = parse_properties(file.read_text("iso-8859-1"))
     variables = from_environment(os.environ if environment is None else environment)
     sources |= {"KAFKA_... variables": variables, "options": options}
+    if "config.providers" in (given := merged(sources)):
+        # Imported here: a broker without providers starts faster.
+        from barnabas.security.config_providers import providers_of, replace_with
+
+        providers = providers_of(given)
+        sources = {name: replace_with(providers, keys) for name, keys in sources.items()}
     ours = {"listeners": _default_listeners(variables, merged(sources))}
     if not merged(sources).keys() & {"log.dir", "log.dirs"}:
         ours["log.dirs"] = str(default_data_directory())

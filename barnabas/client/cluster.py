@@ -1,9 +1,10 @@
 """The metadata and connections of a client: brokers, topics, leaders and coordinators."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from barnabas.client.connection import BrokerUnreachable, Connect, Connection, Meant
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -11,6 +12,8 @@ from barnabas.protocol.messages import find_coordinator, metadata
 from barnabas.protocol.schema import Api
 
 T = TypeVar("T")
+_SCHEME: Final = re.compile(r"[A-Za-z0-9_.-]+://")
+_HOST: Final = re.compile(r"[^\s/<>{}$]+")
 
 GROUP = 0
 TRANSACTION = 1
@@ -85,11 +88,15 @@ async def gather_all(attempts: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse `host:port`, `[v6]:port` or a host alone (port 9092); ValueError otherwise."""
-    host, colon, port = text.rpartition(":")
+    """Parse `host:port`, `[v6]:port` or a host alone (port 9092); ValueError otherwise.
+
+    As in Java, a protocol before it, as in `PLAINTEXT://host:port`, is ignored.
+    """
+    address = _SCHEME.sub("", text)
+    host, colon, port = address.rpartition(":")
     if not colon or (":" in host and not host.startswith("[")):
-        host, port = text, "9092"
-    if not host or not port.isdigit() or int(port) > 65535:
+        host, port = address, "9092"
+    if not _HOST.fullmatch(host) or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r} is not a valid address: give HOST:PORT")
     return host.strip("[]"), int(port)
 
@@ -118,7 +125,8 @@ class Cluster:
     ) -> None:
         self._connect_protocol = connect
         self._check_cluster = check_cluster
-        self._bootstrap = [parse_address(part.strip()) for part in bootstrap.split(",")]
+        addresses = list(filter(None, map(str.strip, bootstrap.split(",")))) or [""]
+        self._bootstrap = [parse_address(each) for each in addresses]
         self._client_id = client_id
         self.timeout = timeout
         self.request_timeout = timeout if request_timeout is None else min(timeout, request_timeout)

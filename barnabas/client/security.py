@@ -7,6 +7,7 @@ from typing import Final
 
 from barnabas.client.connection import Connect
 from barnabas.config.key import ConfigError, Type
+from barnabas.config.references import unreplaced
 from barnabas.config.sasl_keys import TokenKeys
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.security.tls import client_tls, read_file
@@ -56,6 +57,9 @@ def connect_with(properties: Mapping[str, str]) -> Connect | None:
     Keys that are not about security are ignored, so that a file for other clients can be read.
     Raises ConfigError.
     """
+    for name in KEYS & properties.keys():
+        if found := unreplaced(properties[name], secret=name in SECRETS):
+            raise ConfigError(f"{name} has {found}")
     protocol = properties.get(_PROTOCOL, "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         reason = f"String must be one of: {', '.join(PROTOCOLS)}"

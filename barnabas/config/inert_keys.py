@@ -119,7 +119,7 @@ class InertKeys(Table):
 
 _OF_KAFKA: Final = re.compile(
     r"(auto\.include\.jmx|broker\.(heartbeat|session)|controller\.performance|controller\.quorum"
-    r"|early\.start|eligible\.leader|group\.(consumer|share|streams)|internal\.metadata"
+    r"|config\.providers|early\.start|eligible\.leader|group\.(consumer|share|streams)|internal\.metadata"
     r"|kafka\.metrics|metadata\.log|metrics|remote\.log|share\.coordinator"
     r"|socket\.connection\.setup|telemetry|unstable)\..+"
     r"|.+\.purgatory\.purge\.interval\.requests"
@@ -132,6 +132,7 @@ _OF_KAFKA: Final = re.compile(
 """Families of keys that Kafka 4.4 or 3.9 has."""
 _SINGLE: Final = frozenset(
     {
+        "config.providers",
         "broker.id.generation.enable",
         "control.plane.listener.name",
         "controller.listener.names",

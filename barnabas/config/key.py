@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
+from barnabas.config.references import unreplaced
+
 T = TypeVar("T")
 
 INT_MAX: Final = (1 << 31) - 1
@@ -102,6 +104,8 @@ class Key(Generic[T]):
 
     def parse(self, text: str) -> T:
         """Parse a text; raise ConfigError if it is malformed or out of range."""
+        if found := unreplaced(text, secret=self.type is Type.PASSWORD):
+            raise ConfigError(f"{self.name} has {found}")
         value = _PARSERS[self.type](self.name, text.strip(), self.type)
         if self.distinct:
             value = tuple(dict.fromkeys(value))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.config.key import ConfigError
-from barnabas.config.references import refuse_template
+from barnabas.config.references import FILL_IN, is_template
 from barnabas.config.sasl_keys import MECHANISMS, SaslKeys
 from barnabas.config.tls_keys import TlsKeys
 
@@ -69,7 +69,8 @@ class Listener(NamedTuple):
 
 def parse_address(key: str, text: str) -> tuple[str, Address]:
     """Parse `NAME://host:port` into name and address; names are in upper case, as in Kafka."""
-    refuse_template(key, text)
+    if is_template(text):
+        raise ConfigError.invalid(key, text, FILL_IN)
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ConfigError.invalid(key, text, "Unable to parse it as NAME://host:port")

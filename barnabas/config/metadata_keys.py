@@ -11,7 +11,7 @@ from barnabas.config.declare import (
     string,
 )
 from barnabas.config.key import ConfigError
-from barnabas.config.references import refuse_template
+from barnabas.config.references import FILL_IN, is_template
 from barnabas.config.table import Table
 
 _DEFAULT_PORT: Final = 2181
@@ -99,7 +99,8 @@ class ZooKeeperKeys(Table):
         """Raise ConfigError if the keys contradict each other."""
         if not self.zookeeper_connect:
             return
-        refuse_template("zookeeper.connect", self.zookeeper_connect)
+        if is_template(self.zookeeper_connect):
+            raise ConfigError.invalid("zookeeper.connect", self.zookeeper_connect, FILL_IN)
         self.zookeeper_address()
         if not self.zookeeper_ssl_client_enable and (
             self.zookeeper_ssl_keystore_location or self.zookeeper_ssl_truststore_location

@@ -135,3 +135,71 @@ def test_server_on_a_wrong_port_is_named(
     assert told.startswith(f"{secure.bootstrap_servers} speaks TLS: set security.protocol=SSL or")
     for server in (plain.bootstrap_servers, METRICS):
         assert "Does this port speak TLS?" in said("-b", server, "--command-config", file)
+
+
+def test_profile_keeps_references_to_secrets_and_commands_replace_them(
+    secure: Broker, home: dict[str, str | None], tmp_path: Path
+) -> None:
+    keys = secure.settings().java()
+    login = tmp_path / "login.properties"
+    login.write_text("jaas=" + keys.pop("sasl.jaas.config").replace("\\", "\\\\") + "\n")
+    keys |= {
+        "config.providers": "file",
+        "config.providers.file.class": (
+            "org.apache.kafka.common.config.provider.FileConfigProvider"
+        ),
+        "sasl.jaas.config": f"${{file:{login}:jaas}}",
+    }
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{key}={text}\n" for key, text in keys.items()))
+    ok(home, "topics", "list", "--command-config", str(file))
+    ok(home, "profile", "create", "safe", "--command-config", str(file))
+    ok(home, "profile", "use", "safe")
+    ok(home, "topics", "list")
+    written = (tmp_path / "config/barnabas/profiles/safe.properties").read_text()
+    assert str(login) in written.replace("\\", "")
+    assert "ScramLoginModule" not in written
+    login.write_text("other=x\n")
+    refused = invoke(home, "topics", "list")
+    assert refused.exit_code == 1
+    assert "profile safe: sasl.jaas.config: ${file:" in refused.stderr
+    assert "has no value: the file has no such key" in refused.stderr
+
+
+def test_address_of_a_file_is_asked_or_named(
+    plain: Broker, home: dict[str, str | None], tmp_path: Path
+) -> None:
+    servers = plain.bootstrap_servers
+    file = tmp_path / "kcat.conf"
+    file.write_text(f"metadata.broker.list=PLAINTEXT://{servers}\n")
+    words = ("topics", "list", "--command-config", str(file))
+    assert invoke(home, *words).stderr == ""
+    ok(home, *words)
+    ok(home, "topics", "list", "-b", f"PLAINTEXT://{servers},")
+    refused = invoke(home, "topics", "list", "-b", f"SASL_SSL://{servers}")
+    assert "SASL_SSL, and security.protocol is PLAINTEXT" in refused.stderr
+
+    file.write_text("bootstrap.servers=elsewhere:1\n")
+    asked = invoke(home | {"BARNABAS_BOOTSTRAP_SERVER": servers}, *words)
+    assert asked.exit_code == 0
+    assert asked.stderr == (
+        f"asking {servers}, and not bootstrap.servers=elsewhere:1 of --command-config\n"
+    )
+    # Who names another address in the same line knows that it is asked.
+    asked = invoke(home, *words, "-b", servers)
+    assert (asked.exit_code, asked.stderr) == (0, "")
+
+    file.write_text("client.id=me\n")
+    ok(home, "profile", "create", "plain", "-b", servers)
+    ok(home, "profile", "use", "plain")
+    asked = invoke(home, *words)
+    said = "asking localhost:9092, and not the profile plain, because of --command-config\n"
+    assert asked.stderr.startswith(said)
+
+    file.write_text(f"boostrap.servers={servers}\n")
+    refused = invoke(home, *words)
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        "Error: --command-config: boostrap.servers has no effect: did you mean "
+        "bootstrap.servers?\n",
+    )

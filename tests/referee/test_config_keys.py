@@ -10,15 +10,18 @@ from barnabas.config.inert_keys import InertKeys, is_of_kafka
 from barnabas.config.key import ConfigError
 from tests.support.kafka import jvm
 
-SECRETS_OF_OTHERS = {"config.providers"}
-"""Keys that are read before the others (`barnabas.security.config_providers`)."""
 PER_LISTENER = {
     *("ssl.cipher.suites", "ssl.client.auth", "ssl.enabled.protocols", "ssl.protocol"),
     "ssl.endpoint.identification.algorithm",
 }
 """Keys that Kafka takes while a broker runs, and that need a restart here."""
 AT_A_RESTART = PER_LISTENER | {"listeners", "listener.security.protocol.map"}
-NOT_STORED = {"cordoned.log.dirs", "metric.reporters", "principal.builder.class"}
+NOT_STORED = {
+    "config.providers",
+    "cordoned.log.dirs",
+    "metric.reporters",
+    "principal.builder.class",
+}
 """Keys that Kafka takes while a broker runs, and that are refused: none of them is harmless."""
 
 
@@ -44,8 +47,6 @@ def of_brokers(keys: list[list[str]]) -> list[KafkaKey]:
 def test_every_key_of_kafkas_brokers_is_known(of_brokers: list[KafkaKey]) -> None:
     assert len(of_brokers) > 300
     for name, kind, _ in of_brokers:
-        if name in SECRETS_OF_OTHERS:
-            continue
         own, *_ = resolve_aliases({name: ""})
         if own in BrokerConfig.KEYS:
             # Kafka's map of listeners is a text with commas.
@@ -66,7 +67,7 @@ def test_dynamic_keys_of_kafka_are_dynamic_or_stored_or_refused(
             assert (ours.type.name, ours.update.value) == (key.type, key.update), name
         elif name in BrokerConfig.KEYS and name not in AT_A_RESTART:
             assert BrokerConfig.KEYS[name].update.value == key.update, name
-    stored = {*InertKeys.KEYS, *BrokerConfig.KEYS, *NOT_STORED, *SECRETS_OF_OTHERS}
+    stored = {*InertKeys.KEYS, *BrokerConfig.KEYS, *NOT_STORED}
     assert {each for each in dynamic.keys() - stored if not each.startswith("ssl.")} == set()
     assert InertKeys.KEYS.keys() <= dynamic.keys() | {
         each for each in InertKeys.KEYS if each.startswith("sasl.")

@@ -54,9 +54,8 @@ def copy(file: Path, sets: tuple[str, ...]) -> None:
     from barnabas.config.key import ConfigError
     from barnabas.storage.opening.meta_properties import MetaPropertiesError
 
-    properties = read_properties(file, parse_pairs(sets))
     try:
-        config = BrokerConfig.from_properties(properties)
+        config = BrokerConfig.from_properties(read_properties(file, parse_pairs(sets)))
         if not config.zookeeper_connect:
             raise click.ClickException(f"{file} names no zookeeper.connect to copy to")
         copied = _move(config)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from barnabas.cli.client_file import SERVERS
 from barnabas.cli.common import (
     Target,
     cluster_options,
@@ -66,7 +67,7 @@ def _read(path: Path, bootstrap: str | None, properties: Mapping[str, str]) -> "
 
     file = read_job(path)
     changed: dict[str, Any] = {}
-    if bootstrap:
+    if bootstrap := bootstrap or properties.get(SERVERS):
         changed["bootstrap"] = bootstrap
     if "security.protocol" in properties:
         # The file may have other keys of a client, such as those of a consumer.

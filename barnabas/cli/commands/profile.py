@@ -7,7 +7,8 @@ import click
 
 from barnabas.cli import profiles
 from barnabas.cli.arguments import parse_pairs
-from barnabas.cli.common import Target, command_config
+from barnabas.cli.client_file import SERVERS, client_file, replaced, require_protocol
+from barnabas.cli.common import Target, command_config_option
 from barnabas.cli.help import Group
 
 _json = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -25,7 +26,7 @@ def profile() -> None:
 @profile.command()
 @click.argument("name")
 @click.option("-b", "--bootstrap-server", metavar="HOST:PORT,...", help="Brokers of the cluster.")
-@command_config
+@command_config_option(lambda keys: keys)
 @click.option(
     "-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key of a client."
 )
@@ -39,20 +40,24 @@ def create(
 ) -> None:
     """Create the profile NAME with these brokers, and the keys of a file, which are copied.
 
+    References to config providers are copied as they are.
+
     `profile create staging -b kafka-1:9093 --command-config staging.properties`
     """
     from barnabas.client.security import connect_with
     from barnabas.config.client_keys import ClientKeys
     from barnabas.config.key import ConfigError
 
-    keys = {**properties, **parse_pairs(sets)}
-    if bootstrap_server is not None:
-        keys[profiles.SERVERS] = bootstrap_server
-    if profiles.SERVERS not in keys:
-        raise click.UsageError(f"give --bootstrap-server, or {profiles.SERVERS} in the file")
     try:
-        connect_with(keys)
-        ClientKeys.of(keys)
+        keys = client_file({**properties, **parse_pairs(sets)})
+        if bootstrap_server is not None:
+            keys[SERVERS] = bootstrap_server
+        if SERVERS not in keys:
+            raise click.UsageError(f"give --bootstrap-server, or {SERVERS} in the file")
+        require_protocol(keys[SERVERS], keys)
+        used = replaced(keys)
+        connect_with(used)
+        ClientKeys.of(used)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     profiles.create(name, keys)
@@ -82,7 +87,7 @@ def list_profiles(as_json: bool) -> None:
         rows.append(
             {
                 "profile": name,
-                "bootstrap_servers": keys.get(profiles.SERVERS, "").split(","),
+                "bootstrap_servers": keys.get(SERVERS, "").split(","),
                 "security_protocol": keys.get("security.protocol", "PLAINTEXT"),
                 "in_use": name == current,
             }

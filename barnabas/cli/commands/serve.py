@@ -137,9 +137,10 @@ def serve(
         raise click.UsageError(
             "--print-config shows one broker, without what --processes and --secure would add"
         )
-    sources = property_sources(file, parse_pairs(sets) | _options(listen, data, metrics))
+    options = parse_pairs(sets) | _options(listen, data, metrics)
     log = LogOptions(log_level, log_format)
     try:
+        sources = property_sources(file, options)
         if print_config:
             _print_config(sources, strict_config)
             return

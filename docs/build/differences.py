@@ -292,8 +292,9 @@ DIFFERENCES = (
     ),
     Difference(
         "TLS: principals",
-        "Patterns of ssl.principal.mapping.rules are those of RE2 (the extra `re2`): without "
-        "look-around and references. principal.builder.class is refused.",
+        "Patterns of ssl.principal.mapping.rules are those of RE2: without look-around and "
+        "references. All but `^CN=(.*)$` and its like need the extra `re2`. "
+        "principal.builder.class is refused.",
         "Patterns of Java.",
         "The name is the peer's choice, and Java's patterns can take exponential time.",
     ),

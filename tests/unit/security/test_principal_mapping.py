@@ -1,8 +1,14 @@
 """The cases of Kafka's SslPrincipalMapperTest, and those of linear time."""
 
+import re
+import sys
 import time
+from types import ModuleType
 
 import pytest
+import re2
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.config.key import ConfigError
 from barnabas.security.principal_mapping import parse_rules
@@ -44,6 +50,9 @@ MANY = (
         (MANY, "cn=duke,ou=sme,o=mycp,l=fulton,st=md,c=us", "DUKE"),
         (MANY, "OU=JavaSoft,O=Sun Microsystems", "OU=JavaSoft,O=Sun Microsystems"),
         ("RULE:^CN=(.*?)/$1/", "CN=duke", "duke"),
+        ("RULE:^CN=(.*)$/$1/", "CN=duke", "duke"),
+        ("RULE:^CN=(.*)$/$1/, DEFAULT", "OU=x,CN=duke", "OU=x,CN=duke"),
+        ("RULE:(.*)/x/", "abc", "xx"),
         (r"RULE:^CN=((\\, *|\w)+)(,.*|$)/$1/,DEFAULT", r"CN=Tkac\, Adam,OU=ITZ", r"Tkac\, Adam"),
         ("RULE:^cn=(.+),ou=(.+)$/$1@$3/", "cn=a,ou=b", "a@$3"),
         ("RULE:^cn=(.+)$/$11x/", "cn=a", "a1x"),
@@ -69,3 +78,24 @@ def test_pattern_that_java_backtracks_over_takes_linear_time() -> None:
 def test_pattern_unknown_to_re2_is_named() -> None:
     with pytest.raises(ConfigError, match=r"RE2 does not know this pattern: invalid perl operator"):
         parse_rules("RULE:(?=x)/a/")
+
+
+def test_rule_that_takes_the_rest_of_the_name_needs_no_re2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    assert parse_rules("RULE:^CN=(.*)$/$1/, DEFAULT")("CN=duke") == "duke"
+    with pytest.raises(ConfigError, match=r"needs the package google-re2 for .*barnabas\[re2\]"):
+        parse_rules("RULE:^CN=(.*?),OU=.*$/$1/")
+
+
+@given(
+    st.sampled_from(["^CN=(.*)$", "CN=(.*)", "^(.*)$", "(.*)", "CN=a, b-c(.*)$"]),
+    st.text("CN=a, b-c\n\r\u2028\u00e9") | st.text("CN=a, b-c\n").map("CN=a, b-c".__add__),
+)
+def test_python_matches_such_a_rule_as_re2_does(pattern: str, name: str) -> None:
+    def spans(engine: ModuleType) -> list[tuple[tuple[int, int], ...]] | None:
+        compiled = engine.compile(pattern)
+        if compiled.fullmatch(name) is None:
+            return None
+        return [(found.span(), found.span(1)) for found in compiled.finditer(name)]
+
+    assert spans(re) == spans(re2)

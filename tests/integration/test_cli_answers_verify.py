@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from barnabas.testing import Cluster
-from tests.support.answers import holds
+from tests.support.answers import held, holds
+from tests.support.checker import committed, run_until
 
 KEYS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 
@@ -12,14 +13,15 @@ KEYS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitio
 def test_a_run_its_history_and_its_replicas(tmp_path: Path) -> None:
     history = tmp_path / "history"
     with Cluster(KEYS, brokers=2, data_dir=tmp_path / "data") as cluster:
-        verdict = holds(
-            *(cluster.bootstrap_servers, "verify", "eos", "--keep", "-w", "pipeline", "-d", "1"),
-            *("-p", "2", "-r", "2", "--transaction-timeout", "2.5", "--history", str(history)),
+        done = run_until(
+            *(lambda events: committed(events) >= 10, cluster.bootstrap_servers, history),
+            *("--keep", "-w", "pipeline", "-p", "2", "-r", "2", "--transaction-timeout", "2.5"),
         )
+    verdict = held("verify eos", done.stdout)
     assert verdict["verdict"] == "clean"
     assert (verdict["run"]["workload"], verdict["run"]["timeout_seconds"]) == ("pipeline", 2.5)
     assert verdict["run"]["stages"][0].keys() == {"source", "target", "group"}
-    assert verdict["figures"]["committed"] > 0
+    assert verdict["figures"]["committed"] >= 10
     assert holds("", "verify", "eos", "check", str(history)) == {**verdict, "problems": {}}
 
     lines = history.read_text().splitlines(keepends=True)

@@ -40,9 +40,9 @@ async def test_reassignment_under_load_loses_no_record(
             for index in range(PARTITIONS)
         }
         await move(client, turned, throttle)
+    await writer.written(1)
     await writer.stop()
     assert await read_all(client, topic) == writer.acknowledged
-    assert min(map(len, writer.acknowledged)) > 0
 
 
 async def test_a_move_outlives_the_controller_and_a_broker_that_restarts(

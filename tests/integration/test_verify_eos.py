@@ -2,9 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from click.testing import CliRunner, Result
 from barnabas.cli.failures import explain
 from barnabas.cli.main import cli
 from barnabas.testing import Broker, Cluster
+from tests.support.checker import Events, committed, events, run_until
 from tests.support.command_line import on_a_terminal
 from tests.support.newer_producer import NewerProducer
 
@@ -34,12 +32,14 @@ def test_verify_eos_finds_no_anomaly_on_a_broker_without_faults(
 ) -> None:
     history = tmp_path / "history"
     with Broker(KEYS) as broker:
-        words = ["-b", broker.bootstrap_servers, "-w", workload, "-d", "1", "--json"]
-        done = eos(*words, "--transaction-timeout", "2", "--history", str(history))
+        words = ["-w", workload, "--transaction-timeout", "2"]
+        done = run_until(
+            lambda events: committed(events) >= 10, broker.bootstrap_servers, history, *words
+        )
     verdict = json.loads(done.stdout)
-    assert (done.exit_code, verdict["verdict"]) == (0, "clean"), done.output
+    assert (done.returncode, verdict["verdict"]) == (0, "clean"), done
     assert verdict["problems"] == {}
-    assert verdict["figures"]["committed"] > 0
+    assert verdict["figures"]["committed"] >= 10
     again = eos("check", str(history), "--json")
     assert json.loads(again.stdout)["figures"] == verdict["figures"]
 
@@ -67,8 +67,11 @@ def test_cluster_that_cannot_commit_is_told_soon() -> None:
 
 def test_terminal_shows_what_the_load_has_done_so_far() -> None:
     with Broker(KEYS) as broker:
-        words = ("verify", "eos", "-d", "2.5", "--transaction-timeout", "2")
-        shown = on_a_terminal(broker.bootstrap_servers, *words, columns=200, errors=True)
+        words = ("verify", "eos", "-d", "7200", "--transaction-timeout", "2")
+        some = r"sends, [1-9][\d,]* transactions ended"
+        shown = on_a_terminal(
+            broker.bootstrap_servers, *words, columns=200, errors=True, interrupt_at=some
+        )
     counts = [
         [int(each.replace(",", "")) for each in line]
         for line in re.findall(r"([\d,]+) sends, ([\d,]+) transactions ended", shown)
@@ -80,42 +83,36 @@ def test_terminal_shows_what_the_load_has_done_so_far() -> None:
 def test_an_interrupt_ends_the_load_and_the_run_is_judged(tmp_path: Path) -> None:
     history = tmp_path / "history"
     with Broker(KEYS) as broker:
-        words = ["verify", "eos", "-b", broker.bootstrap_servers, "-d", "3600", "--json"]
-        running = subprocess.Popen(
-            [sys.executable, "-m", "barnabas", *words, "--history", str(history)],
-            stdout=subprocess.PIPE,
-        )
-        give_up = time.monotonic() + 30
-        while not history.exists() or '"f":"end","type":"ok"' not in history.read_text():
-            assert time.monotonic() < give_up
-            time.sleep(0.02)
-        running.send_signal(signal.SIGINT)
-        verdict = json.loads(running.communicate(timeout=60)[0])
-    assert (running.returncode, verdict["verdict"]) == (0, "clean")
+        done = run_until(committed, broker.bootstrap_servers, history)
+    verdict = json.loads(done.stdout)
+    assert (done.returncode, verdict["verdict"]) == (0, "clean")
     assert verdict["figures"]["committed"] > 0
 
 
 def test_verify_eos_finds_no_anomaly_while_replicas_and_leaders_move(tmp_path: Path) -> None:
     history = tmp_path / "history"
+
+    def enough(seen: Events) -> bool:
+        changes = [each for each in seen if each["f"] == "admin" and not each["value"]["error"]]
+        from_followers = [each for each in seen if each["f"] == "read" and "node" in each["value"]]
+        return len(changes) > 2 and committed(seen) >= 10 and bool(from_followers)
+
     with Cluster(KEYS) as cluster:
-        words = ["-b", cluster.bootstrap_servers, "-d", "3", "--churn", "--json"]
-        done = eos(*words, "--min-insync-replicas", "2", "--history", str(history))
+        words = ["--churn", "--min-insync-replicas", "2"]
+        done = run_until(enough, cluster.bootstrap_servers, history, *words)
     verdict = json.loads(done.stdout)
-    assert (done.exit_code, verdict["verdict"]) == (0, "clean"), done.output
+    assert (done.returncode, verdict["verdict"]) == (0, "clean"), done
     assert verdict["problems"] == {}
-    events = [json.loads(line) for line in history.read_text().splitlines()]
-    changes = [each["value"] for each in events if each["f"] == "admin"]
-    assert len([each for each in changes if each["error"] is None]) > 2
-    compared = [each["value"] for each in events if each["f"] == "replica-end"]
+    assert enough(events(history))
+    compared = [each["value"] for each in events(history) if each["f"] == "replica-end"]
     assert {each["node"] for each in compared} == {1, 2, 3}
     assert all(each["to"] == each["wanted"] > 0 for each in compared)
-    assert any(each["value"].get("node") for each in events if each["f"] == "read")
 
 
 def test_exit_code_tells_a_history_with_an_anomaly(tmp_path: Path) -> None:
     history = tmp_path / "history"
     with Broker(KEYS) as broker:
-        eos("-b", broker.bootstrap_servers, "-d", "0.5", "--history", str(history))
+        run_until(lambda seen: committed(seen) >= 10, broker.bootstrap_servers, history)
     lines = history.read_text().splitlines(keepends=True)
     final = next(at for at, line in enumerate(lines) if '"reader":"final-committed"' in line)
     event = json.loads(lines[final])

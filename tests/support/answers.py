@@ -22,8 +22,13 @@ def holds(servers: str, *words: str, code: int = 0, stdin: bytes = b"", **more: 
     assert done.returncode == code, done
     beginnings = accumulate(words, "{} {}".format)
     name = max((each for each in beginnings if each in ANSWERS), key=len)
-    answers = list(_documents(done.stdout.decode()))
-    assert answers, done
+    return held(name, done.stdout.decode())
+
+
+def held(name: str, output: str) -> Any:
+    """Hold the output of a command against its schema, and return its answer."""
+    answers = list(_documents(output))
+    assert answers, output
     for each in answers:
         _validator(name).validate(each)
     return answers[0] if len(answers) == 1 else answers

@@ -5,12 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.support.brokers.cluster import ProcessCluster
 from tests.support.brokers.process import ROOT
+from tests.support.command_line import environment
+from tests.support.waiting import until
+
+Events = list[dict[str, Any]]
 
 _WARM: Final = 200
 """Operations that went well before something happens."""
@@ -83,3 +87,37 @@ class Checker:
         except ValueError:
             raise AssertionError(self._verdict.with_suffix(".err").read_text()[-4000:]) from None
         return verdict
+
+
+def run_until(
+    enough: Callable[[Events], object], servers: str, history: Path, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `barnabas verify eos --json`, and end its load when the events so far are enough.
+
+    How much a machine does in a fixed time is unknown.
+    """
+    load = (*("-b", servers, "-d", "7200", "--history", str(history)), *words)
+    command = [sys.executable, "-m", "barnabas", "verify", "eos", "--json", *load]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            until(lambda: process.poll() is not None or enough(events(history)))
+            process.send_signal(signal.SIGINT)
+            out, errors = process.communicate(timeout=_JUDGED_WITHIN_S)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
+
+
+def events(history: Path) -> Events:
+    """Return the events of a history, whose last line may not be complete."""
+    text = history.read_text() if history.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def committed(events: Events) -> int:
+    """Return the number of transactions that were surely committed."""
+    ends = [each for each in events if each["f"] == "end"]
+    asked = {each["op"] for each in ends if each["type"] == "invoke" and each["value"]["commit"]}
+    return sum(each["type"] == "ok" and each["op"] in asked for each in ends)

@@ -41,11 +41,17 @@ def run(
 
 
 def on_a_terminal(
-    servers: str, *arguments: str, columns: int = 80, code: int = 0, errors: bool = False
+    servers: str,
+    *arguments: str,
+    columns: int = 80,
+    code: int = 0,
+    errors: bool = False,
+    interrupt_at: str = "",
 ) -> str:
     """Run a command whose output is a terminal; return what is on the screen.
 
-    With `errors` the terminal, which is not dumb then, is its standard error alone.
+    With `errors` the terminal, which is not dumb then, is its standard error alone. The command is
+    interrupted once the screen has the expression `interrupt_at`.
     """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -63,6 +69,9 @@ def on_a_terminal(
     try:
         while data := os.read(ours, 65_536):
             shown += data
+            if interrupt_at and re.search(interrupt_at.encode(), shown):
+                process.send_signal(signal.SIGINT)
+                interrupt_at = ""
     except OSError:
         # Linux reports EIO on a terminal whose other end is closed.
         pass

@@ -23,6 +23,7 @@ FLOORS = (
     "client",
     "config",
     "coordinator",
+    "faults",
     "metrics",
     "pipeline",
     "protocol",

@@ -113,6 +113,16 @@ def address_file_option(command: Command) -> Command:
     )(command)
 
 
+def faults_option(command: Command) -> Command:
+    """Add --faults to a command that runs brokers."""
+    return click.option(
+        "--faults",
+        metavar="HOST:PORT",
+        help="For tests: serve levers here that hold, delay and refuse requests, cut links, and "
+        "pause and kill brokers. Prints the token that they need.",
+    )(command)
+
+
 def secure_options(command: Command) -> Command:
     """Add --secure and --secure-directory to a command that runs brokers."""
     command = click.option(

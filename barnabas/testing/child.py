@@ -8,15 +8,13 @@ has returned. The end of the input stops the broker, so it does not outlive the 
 import asyncio
 import gc
 import json
-import os
 import sys
-from typing import Any
 
 from barnabas.broker.observability.logging import configure
 from barnabas.broker.pipes import read_pipe, take_output
-from barnabas.testing.active_faults import Call
+from barnabas.faults.active_faults import Call
+from barnabas.faults.remote import SERVES, serve_calls, write_answer
 from barnabas.testing.node import Node
-from barnabas.testing.processes import SERVES
 
 
 async def main() -> int:
@@ -26,7 +24,7 @@ async def main() -> int:
     setup = json.loads(await commands.readline())
     node = Node(setup["properties"])
     commands_done, starting = (
-        loop.create_task(_run_commands(node, commands, answers)),
+        loop.create_task(serve_calls(node, commands, answers)),
         loop.create_task(node.start(Call(*each) for each in setup["calls"])),
     )
     await asyncio.wait((commands_done, starting), return_when=asyncio.FIRST_COMPLETED)
@@ -36,7 +34,7 @@ async def main() -> int:
         await asyncio.wait((starting,))
         return 1
     await starting
-    _write(answers, {"id": SERVES, "is": None})
+    write_answer(answers, {"id": SERVES, "is": None})
     gc.freeze()
     gc.enable()
     ends = [commands_done, loop.create_task(node.failed())]
@@ -46,31 +44,6 @@ async def main() -> int:
         end.cancel()
     await node.stop()
     return int(failed)
-
-
-async def _run_commands(node: Node, commands: asyncio.StreamReader, answers: int) -> None:
-    """Run calls concurrently: one may wait for a request that another releases."""
-    calls: set[asyncio.Task[None]] = set()
-    while line := await commands.readline():
-        call = asyncio.create_task(_call(node, answers, **json.loads(line)))
-        calls.add(call)
-        call.add_done_callback(calls.discard)
-    for call in calls:
-        call.cancel()
-
-
-async def _call(
-    node: Node, answers: int, *, id: int, method: str, arguments: dict[str, Any]
-) -> None:
-    try:
-        answer = {"id": id, "is": await getattr(node, method)(**arguments)}
-    except Exception as error:
-        answer = {"id": id, "error": repr(error)}
-    _write(answers, answer)
-
-
-def _write(answers: int, message: dict[str, Any]) -> None:
-    os.write(answers, json.dumps(message).encode() + b"\n")
 
 
 if __name__ == "__main__":

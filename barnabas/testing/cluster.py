@@ -20,42 +20,8 @@ class ClusterRoles(ClusterLevers):
     async def _in_sync_of(self, topic: str, partition: int) -> list[int]:
         return list(self._store.state(topic, partition).isr)
 
-    async def _controller(self) -> int:
-        return await self._store.until(self._store.controller)
-
-    async def _leader_of(self, topic: str, partition: int) -> int:
-        return await self._store.leader_of(topic, partition)
-
-    async def _coordinator_of(self, group: str, transactional_id: str) -> int:
-        return await self._leader_of(*await self._coordinating(group, transactional_id))
-
     async def _wait_until_in_sync(self) -> None:
         await self._store.until(lambda: self._store.in_sync() or None)
-
-    async def _move_leader(self, topic: str, partition: int, to: int) -> None:
-        from barnabas.testing.leader_moves import move_leader
-
-        self._require(to)
-        async with self._client() as client:
-            await move_leader(client, self._store, topic, partition, to)
-
-    async def _move_coordinator(self, to: int, group: str, transactional_id: str) -> None:
-        self._require(to)
-        await self._move_leader(*await self._coordinating(group, transactional_id), to)
-
-    async def _coordinating(self, group: str, transactional_id: str) -> tuple[str, int]:
-        """Return the partition whose leader coordinates; create the internal topic."""
-        if bool(group) == bool(transactional_id):
-            raise ValueError("either a group or a transactional id has a coordinator")
-        from barnabas.client.cluster import GROUP, TRANSACTION
-        from barnabas.testing.store import GROUPS, TRANSACTIONS
-
-        internal, kind = (GROUPS, GROUP) if group else (TRANSACTIONS, TRANSACTION)
-        key, store = group or transactional_id, self._store
-        if store.coordinating(internal, key) is None:
-            async with self._client() as client:
-                await client.retrying(lambda: client.coordinator(key, kind))
-        return internal, await store.until(lambda: store.coordinating(internal, key))
 
 
 class Cluster(ClusterRoles, Helpers):
@@ -90,7 +56,7 @@ class Cluster(ClusterRoles, Helpers):
     @property
     def controller(self) -> int:
         """The broker that is the controller; waits until there is one."""
-        return self._wait(self._controller(), call="controller")
+        return self._wait(self._levers.controller(), call="controller")
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """Return the leader of a partition; wait until it has one.
@@ -98,12 +64,12 @@ class Cluster(ClusterRoles, Helpers):
         Raises ValueError if the partition does not exist, and TimeoutError.
         """
         late = f"no broker leads {topic}-{partition}"
-        return self._wait(self._leader_of(topic, partition), late=late)
+        return self._wait(self._levers.leader_of(topic, partition), late=late)
 
     def coordinator_of(self, *, group: str = "", transactional_id: str = "") -> int:
         """Return the coordinator of a group or of a transactional id; no client need have asked for
         it before."""
-        return self._wait(self._coordinator_of(group, transactional_id))
+        return self._wait(self._levers.coordinator_of(group, transactional_id))
 
     def wait_until_in_sync(self, timeout: float = TIMEOUT) -> None:
         """Wait until every replica of every partition is in sync."""
@@ -126,11 +92,11 @@ class Cluster(ClusterRoles, Helpers):
 
         Raises ValueError if the partition does not exist, or the broker has no replica of it.
         """
-        self._wait(self._move_leader(topic, partition, to))
+        self._wait(self._levers.move_leader(topic, partition, to))
 
     def move_coordinator(self, to: int, *, group: str = "", transactional_id: str = "") -> None:
         """Make a broker the coordinator of a group or of a transactional id."""
-        self._wait(self._move_coordinator(to, group, transactional_id))
+        self._wait(self._levers.move_coordinator(to, group, transactional_id))
 
     def _start_blocking(self, stacklevel: int) -> Self:
         warn_on_running_loop("Cluster", stacklevel + 1)
@@ -173,7 +139,7 @@ class AsyncCluster(ClusterRoles, AsyncHelpers):
     @property
     async def controller(self) -> int:
         """The broker that is the controller; waits until there is one."""
-        return await self._awaited(self._controller())
+        return await self._awaited(self._levers.controller())
 
     async def leader_of(self, topic: str, partition: int = 0) -> int:
         """Return the leader of a partition; wait until it has one.
@@ -181,12 +147,12 @@ class AsyncCluster(ClusterRoles, AsyncHelpers):
         Raises ValueError if the partition does not exist, and TimeoutError.
         """
         late = f"no broker leads {topic}-{partition}"
-        return await self._awaited(self._leader_of(topic, partition), late=late)
+        return await self._awaited(self._levers.leader_of(topic, partition), late=late)
 
     async def coordinator_of(self, *, group: str = "", transactional_id: str = "") -> int:
         """Return the coordinator of a group or of a transactional id; no client need have asked for
         it before."""
-        return await self._awaited(self._coordinator_of(group, transactional_id))
+        return await self._awaited(self._levers.coordinator_of(group, transactional_id))
 
     async def wait_until_in_sync(self, timeout: float = TIMEOUT) -> None:
         """Wait until every replica of every partition is in sync."""
@@ -209,10 +175,10 @@ class AsyncCluster(ClusterRoles, AsyncHelpers):
 
         Raises ValueError if the partition does not exist, or the broker has no replica of it.
         """
-        await self._awaited(self._move_leader(topic, partition, to))
+        await self._awaited(self._levers.move_leader(topic, partition, to))
 
     async def move_coordinator(
         self, to: int, *, group: str = "", transactional_id: str = ""
     ) -> None:
         """Make a broker the coordinator of a group or of a transactional id."""
-        await self._awaited(self._move_coordinator(to, group, transactional_id))
+        await self._awaited(self._levers.move_coordinator(to, group, transactional_id))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.settings import ClientSettings
-from barnabas.testing.arguments import check_number, check_text
+from barnabas.faults.arguments import check_number, check_text
 from barnabas.testing.calls import TIMEOUT, Calls
 from barnabas.testing.configs import Configs
 

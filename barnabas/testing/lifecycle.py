@@ -2,29 +2,29 @@
 
 import asyncio
 import shutil
-import socket
-import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.client.settings import ClientSettings
-from barnabas.testing.active_faults import ActiveFaults
+from barnabas.faults.levers import Levers
+from barnabas.faults.ports import ReservedPorts
+from barnabas.faults.remote import BrokerDied
 from barnabas.testing.calls import TIMEOUT, checked_timeout
 from barnabas.testing.configs import Configs, checked_config, texts
 from barnabas.testing.helpers import HelperWork
-from barnabas.testing.processes import BrokerDied, ProcessNode
+from barnabas.testing.processes import ProcessNode
 from barnabas.testing.security import ADMIN, CERTIFICATES, PASSWORDS, security_of, settings_of
 
 if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster as Client
+    from barnabas.faults.store import Store
     from barnabas.security.acl.rules import AclBinding
     from barnabas.testing.node import Node
-    from barnabas.testing.store import Store
 
 RELEASE_TIMEOUT = 3.0
 _JOIN_TIMEOUT = 30.0
@@ -87,12 +87,12 @@ class ClusterLifecycle(HelperWork):
         self._dead: dict[int, ProcessNode] = {}
         """Brokers that died by themselves, until they are started again."""
         self._starting: dict[int, tuple[Node | ProcessNode, asyncio.Task[Any]]] = {}
-        self._faults = ActiveFaults()
         self._changed = asyncio.Event()
         """Set when a broker starts or ends."""
+        self._levers = Levers(_LeverBrokers(self))
+        self._exits = AsyncExitStack()
         self._ports: dict[int, dict[str, int]] = {}
         self._reserved = ReservedPorts()
-        self._numbers = count(1)
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class ClusterLifecycle(HelperWork):
 
     def address_of(self, broker: int) -> str:
         """Return the address of one broker for clients. It stays the same over restarts."""
-        self._require(broker)
+        self._levers.require(broker)
         if broker not in self._ports:
             raise RuntimeError("this cluster does not run")
         return f"127.0.0.1:{self._ports[broker][self._listeners[0]]}"
@@ -172,14 +172,9 @@ class ClusterLifecycle(HelperWork):
         self._do(self._process(broker).resume())
 
     async def _start(self) -> None:
-        from barnabas.testing.store import Store
-
-        self._faults, self._changed = ActiveFaults(), asyncio.Event()
-        self._store = Store(self._directory, self.broker_ids)
-        await self._store.start()
-        if self._security is not None:
-            self._security.write(self._directory / "secure")
-            await self._store.write_security(self._security)
+        self._levers.forget()
+        self._changed = asyncio.Event()
+        await self._open_store()
         starts = [asyncio.create_task(self._start_broker(each)) for each in self.broker_ids]
         try:
             await asyncio.gather(*starts)
@@ -191,8 +186,29 @@ class ClusterLifecycle(HelperWork):
         for node in self._nodes.values():
             await node.ask("wait_for_brokers", count=len(self.broker_ids))
 
+    async def _open_store(self) -> None:
+        from barnabas.broker.offload import ThreadOffload
+        from barnabas.broker.store.embedded import open_store
+        from barnabas.broker.store.socket_server import StoreServer
+        from barnabas.faults.store import Store
+        from barnabas.storage.files.files import OsFiles
+
+        offload = ThreadOffload()
+        self._exits.callback(offload.close)
+        opened = await open_store(OsFiles(), str(self._directory / "metadata"), offload)
+        self._exits.push_async_callback(opened.close)
+        server = StoreServer(opened)
+        self._exits.push_async_callback(server.close)
+        self._store = Store(opened, server, self._directory)
+        await self._store.serve(self.broker_ids)
+        if self._security is not None:
+            self._security.write(self._directory / "secure")
+            session = opened.session()
+            await self._security.store(session)
+            await session.close()
+
     async def _start_broker(self, broker: int) -> None:
-        self._require(broker)
+        self._levers.require(broker)
         if self._reachable(broker) is not None:
             raise RuntimeError(f"broker {broker} is running")
         if broker not in self._ports:
@@ -204,7 +220,7 @@ class ClusterLifecycle(HelperWork):
         self._starting[broker] = node, task
         self._changed.set()
         try:
-            await node.start(self._faults.calls_before_start(broker))
+            await node.start(self._levers.calls_before_start(broker))
             self._nodes[broker] = node
         finally:
             del self._starting[broker]
@@ -232,6 +248,8 @@ class ClusterLifecycle(HelperWork):
         await node.kill()
 
     def _make_node(self, broker: int) -> "Node | ProcessNode":
+        from barnabas.faults.store import store_socket
+
         properties = {
             "broker.id": str(broker),
             "listeners": ",".join(
@@ -239,7 +257,7 @@ class ClusterLifecycle(HelperWork):
             ),
             **self._protocols(),
             "inter.broker.listener.name": BROKERS,
-            "metadata.socket": self._store.socket(broker),
+            "metadata.socket": store_socket(self._directory, broker),
             "log.dirs": str(self._directory / f"broker-{broker}"),
             **self._configs,
         }
@@ -256,11 +274,6 @@ class ClusterLifecycle(HelperWork):
             return self._security.properties({BROKERS: "PLAINTEXT"})
         return {"listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT"}
 
-    async def _tell(self, brokers: Iterable[int], method: str, **arguments: Any) -> None:
-        """Call a method of `Node` on those of the brokers that run or start, concurrently."""
-        nodes = [node for each in brokers if (node := self._reachable(each)) is not None]
-        await asyncio.gather(*(_call(node, method, arguments) for node in nodes))
-
     def _reachable(self, broker: int) -> "Node | ProcessNode | None":
         """Return a broker that runs or starts, None if it does neither."""
         node, _ = self._starting.get(broker, (None, None))
@@ -269,8 +282,8 @@ class ClusterLifecycle(HelperWork):
     async def _stop(self) -> None:
         """Stop one broker after another: each but the last hands over the partitions it leads."""
         errors: list[Exception] = []
-        for broker in self.broker_ids:
-            self._store.link(broker).mend()
+        if self._nodes or self._starting:
+            self._store.mend()
         try:
             await self._stop_starting()
             await asyncio.gather(*map(_release, self._nodes.values()))
@@ -282,7 +295,7 @@ class ClusterLifecycle(HelperWork):
                     errors.append(error)
         finally:
             await self._kill_all()
-            await self._store.stop()
+            await self._exits.aclose()
             errors += [node.death() for node in self._dead.values()]
             self._dead.clear()
         if errors:
@@ -301,22 +314,17 @@ class ClusterLifecycle(HelperWork):
         await asyncio.gather(*(node.kill() for node in left))
 
     def _process(self, broker: int) -> "ProcessNode":
-        self._require(broker)
+        self._levers.require(broker)
         if not self._processes:
             raise RuntimeError("only a cluster of processes can do this: Cluster(processes=True)")
         return self._running(broker)  # type: ignore[return-value]
-
-    def _require(self, *brokers: int) -> None:
-        for broker in brokers:
-            if broker not in self.broker_ids:
-                raise ValueError(f"there is no broker {broker}")
 
     def _running(self, broker: int) -> "Node | ProcessNode":
         """Return a broker that runs.
 
         Raises BrokerDied if it died by itself, RuntimeError if it does not run.
         """
-        self._require(broker)
+        self._levers.require(broker)
         if broker in self._dead:
             raise self._dead[broker].death()
         if broker not in self._nodes:
@@ -334,17 +342,39 @@ class ClusterLifecycle(HelperWork):
         return ",".join(self.address_of(broker) for broker in awake or self.running)
 
 
+class _LeverBrokers:
+    """The brokers of a test cluster, as its levers reach them."""
+
+    def __init__(self, cluster: ClusterLifecycle) -> None:
+        self._cluster = cluster
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return self._cluster.broker_ids
+
+    @property
+    def changed(self) -> asyncio.Event:
+        return self._cluster._changed
+
+    @property
+    def store(self) -> "Store":
+        return self._cluster._store
+
+    def reachable(self, broker: int) -> "Node | ProcessNode | None":
+        return self._cluster._reachable(broker)
+
+    def port_for_brokers(self, broker: int) -> int:
+        return self._cluster._ports[broker][BROKERS]
+
+    def client(self) -> "Client":
+        return self._cluster._client()
+
+
 async def _release(node: "Node | ProcessNode") -> None:
     """Release held requests, which would delay the stop; go on without the broker's answer."""
     with suppress(BrokerDied, TimeoutError):
         async with asyncio.timeout(RELEASE_TIMEOUT):
             await node.release()
-
-
-async def _call(node: "Node | ProcessNode", method: str, arguments: Mapping[str, Any]) -> None:
-    # A dead broker needs no call.
-    with suppress(BrokerDied):
-        await node.tell(method, **arguments)
 
 
 class LoopThread:
@@ -374,37 +404,3 @@ class LoopThread:
         self._stop = asyncio.Event()
         started.set()
         await self._stop.wait()
-
-
-class ReservedPorts:
-    """Ports of 127.0.0.1 that are given to no other process until they are released.
-
-    A server may listen on one, crash, and listen again: no client's connection can take the port
-    meanwhile, as happens to a port that was only found free. Without a server connections to the
-    port are refused.
-    """
-
-    def __init__(self) -> None:
-        self._sockets: list[socket.socket] = []
-
-    def take(self, port: int = 0) -> int:
-        """Reserve the port, or any for 0, and return it. Raises OSError if it is in use."""
-        bound = socket.socket()
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(("127.0.0.1", port))
-            taken: int = bound.getsockname()[1]
-        except OSError:
-            bound.close()
-            raise
-        # Only Linux lets a server bind beside a socket that does not listen.
-        if sys.platform == "linux":
-            self._sockets.append(bound)
-        else:
-            bound.close()
-        return taken
-
-    def release(self) -> None:
-        """Release all ports."""
-        while self._sockets:
-            self._sockets.pop().close()

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from barnabas.testing.lifecycle import ReservedPorts
+from barnabas.faults.ports import ReservedPorts
 
 free_port = ReservedPorts().take
 """Reserve a port for this process until it ends."""

@@ -18,6 +18,7 @@ from barnabas.cli.settings import (
     LogOptions,
     address_file_option,
     default_data_directory,
+    faults_option,
     secure_options,
     secured,
 )
@@ -63,6 +64,7 @@ def cluster() -> None:
 )
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
 @address_file_option
+@faults_option
 @secure_options
 @click.option(
     "--log-level",
@@ -77,6 +79,7 @@ def up(
     data: Path | None,
     sets: tuple[str, ...],
     address_file: Path | None,
+    faults: str | None,
     secure: bool,
     secure_directory: Path | None,
     log_level: str,
@@ -111,6 +114,7 @@ def up(
                 cluster_id=cluster_id(os.environ),
                 secured=made,
                 address=address,
+                faults=faults,
             )
     except ConfigError as error:
         raise click.ClickException(str(error)) from None

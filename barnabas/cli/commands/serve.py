@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,6 +17,7 @@ from barnabas.cli.settings import (
     LOG_LEVELS,
     LogOptions,
     address_file_option,
+    faults_option,
     merged,
     property_sources,
     secure_options,
@@ -82,6 +83,7 @@ class _Processes(click.IntRange):
     "one [1: all brokers are on this host].",
 )
 @address_file_option
+@faults_option
 @secure_options
 @click.option(
     "--log-level",
@@ -106,6 +108,7 @@ def serve(
     processes: int | str | None,
     replicas: int | None,
     address_file: Path | None,
+    faults: str | None,
     secure: bool,
     secure_directory: Path | None,
     log_level: str,
@@ -124,6 +127,7 @@ def serve(
 
     Without ZooKeeper all brokers are on this host, where further replicas protect from the crash of
     a process only: topics get one, unless they or a key have a replication factor.
+    With --faults each broker has a process of its own, which tests can pause and kill.
 
     With --secure every listener takes TLS, users and access control rules. The first start makes a
     certificate authority, certificates, and the user admin with a random password.
@@ -133,10 +137,9 @@ def serve(
 
     if replicas is not None and processes is None:
         raise click.UsageError("--replicas needs --processes")
-    if print_config and (processes or secure or secure_directory):
-        raise click.UsageError(
-            "--print-config shows one broker, without what --processes and --secure would add"
-        )
+    if print_config and (processes or secure or secure_directory or faults):
+        raise click.UsageError("--print-config shows one broker, without what other options add")
+    processes = processes or (1 if faults else None)
     options = parse_pairs(sets) | _options(listen, data, metrics)
     log = LogOptions(log_level, log_format)
     try:
@@ -150,7 +153,8 @@ def serve(
             if processes is None:
                 _run_alone(properties, made, strict_config, log, address)
             else:
-                _run_several(properties, made, strict_config, log, processes, replicas, address)
+                several = _Several(_count(processes, properties), replicas, faults)
+                _run_several(properties, made, strict_config, log, address, several)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
@@ -182,27 +186,35 @@ def _run_alone(
     run_broker(config, log=log, cluster_id=requested_id, on_started=greet)
 
 
+class _Several(NamedTuple):
+    """The options of brokers in processes of their own."""
+
+    number: int
+    replicas: int | None
+    faults: str | None
+
+
 def _run_several(
     properties: Mapping[str, str],
     made: "Secured | None",
     strict: bool,
     log: LogOptions,
-    processes: int | str,
-    replicas: int | None,
     address: AddressFile,
+    several: _Several,
 ) -> None:
     from barnabas.cli.processes.supervisor import run_brokers
     from barnabas.config.properties import cluster_id
 
     run_brokers(
         properties,
-        _count(processes, properties),
-        replicas=replicas,
+        several.number,
+        replicas=several.replicas,
         strict=strict,
         log=log,
         cluster_id=cluster_id(os.environ),
         secured=made,
         address=address,
+        faults=several.faults,
     )
 
 

@@ -16,6 +16,7 @@ from barnabas.cli.settings import LogOptions
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
+    from barnabas.broker.platform import Platform
     from barnabas.config.broker import BrokerConfig
 
 
@@ -38,11 +39,13 @@ def run_broker(
     on_started: "Callable[[Broker, BrokerConfig], None]",
     watch: Callable[[Stop], Awaitable[None]] = _signals_only,
     log_fields: Mapping[str, object] = MappingProxyType({}),
+    platform: "Platform | None" = None,
 ) -> None:
     """Run a broker until SIGINT or SIGTERM; ClickException if it cannot start or go on.
 
     `on_started` is called when the broker serves. `watch` is given the event that stops the broker
-    and may set it. `log_fields` are added to every line of the log.
+    and may set it. `log_fields` are added to every line of the log. `platform` is that of this
+    machine by default.
     """
     import uvloop
 
@@ -54,7 +57,7 @@ def run_broker(
     configure(level=log.level, form=log.form, always=log_fields)
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, cluster_id, on_started, watch))
+        runner.run(_serve(config, cluster_id, on_started, watch, platform))
 
 
 def raise_file_limit() -> None:
@@ -72,6 +75,7 @@ async def _serve(
     cluster_id: str,
     on_started: "Callable[[Broker, BrokerConfig], None]",
     watch: Callable[[Stop], Awaitable[None]],
+    platform: "Platform | None",
 ) -> None:
     from barnabas.broker.app import Broker
     from barnabas.broker.cluster.features import FeatureNotSupported
@@ -85,7 +89,7 @@ async def _serve(
         *(BrokerIdInUse, ConfigError, FeatureNotSupported),
         *(JournalError, MetaPropertiesError, StoreError),
     )
-    broker = Broker(config, cluster_id=cluster_id)
+    broker = Broker(config, platform=platform, cluster_id=cluster_id)
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple, TypeVar
 import click
 
 from barnabas.broker.server.network import NOT_HERE
+from barnabas.cli.processes.broker_process import Child
 from barnabas.cli.processes.driver import Driver
-from barnabas.cli.processes.supervisor import Child, Supervisor, make_children, serve_store
+from barnabas.cli.processes.supervisor import Supervisor, make_children, serve_store
 from barnabas.cli.settings import LogOptions
 from barnabas.client.admin import Admin
 from barnabas.client.batches import FetchSettings
@@ -235,12 +236,12 @@ class Example:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, interrupt)
         async with AsyncExitStack() as stack:
-            failed = await stack.enter_async_context(serve_store(socket_path))
+            store = await stack.enter_async_context(serve_store(socket_path))
             supervisor = Supervisor(children, self._tell)
             stack.push_async_callback(self._end_brokers, supervisor)
             await supervisor.start()
             self._children = children
-            self._spawn(self._run_brokers(supervisor, failed))
+            self._spawn(self._run_brokers(supervisor, store.failed))
             bootstrap = ",".join(child.address for child in children)
             self._tell(f"three brokers serve {bootstrap}")
             log = self._settings.directory / DATA / "driver.log"

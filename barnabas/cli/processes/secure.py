@@ -100,9 +100,14 @@ class Secured(NamedTuple):
                 _write_properties(self.directory, servers)
 
     @property
+    def admin_properties(self) -> Path:
+        """The file with the settings of a client that logs in as the administrator."""
+        return self.directory / _PROPERTIES
+
+    @property
     def option(self) -> str:
         """The option by which a command logs in as the administrator."""
-        return f" --command-config {self.directory / _PROPERTIES}"
+        return f" --command-config {self.admin_properties}"
 
     def greeting(self, servers: str) -> str:
         """Return the settings of clients, which name the file of the password."""

@@ -5,21 +5,17 @@ a broker again that has died. Brokers stop by themselves if their parent dies.
 """
 
 import asyncio
-import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.broker.pipes import close_pipe, end_of, read_pipe
 from barnabas.cli.files import NO_FILE, AddressFile
+from barnabas.cli.processes.broker_process import Child, ServedStore, StartCommand
 from barnabas.cli.processes.broker_properties import (
     DIRECTORY,
     METADATA,
@@ -30,10 +26,9 @@ from barnabas.cli.processes.broker_properties import (
 from barnabas.cli.settings import LogOptions
 
 if TYPE_CHECKING:
+    from barnabas.cli.processes.faults import FaultsOption
     from barnabas.cli.processes.secure import Secured
 
-STOP_SECONDS = 30.0
-"""A broker that has not stopped after this time is killed."""
 FIRST_BACKOFF, MAX_BACKOFF = 1.0, 30.0
 """Seconds before a broker that died is started again; the wait doubles each time."""
 STEADY_SECONDS = 60.0
@@ -45,118 +40,15 @@ ONE_HOST = (
 )
 
 Tell = Callable[[str], None]
+Release = Callable[[], Awaitable[None]]
 
 
 def _tell(text: str) -> None:
     click.echo(text, err=True)
 
 
-@dataclass(frozen=True, slots=True)
-class StartCommand:
-    """The first line on the standard input of a child process: what it has to run."""
-
-    properties: Mapping[str, str]
-    strict: bool
-    log: LogOptions
-    cluster_id: str
-
-    def encode(self) -> bytes:
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(fields).encode() + b"\n"
-
-
-class Child:
-    """The process of one broker."""
-
-    def __init__(self, broker_id: int, command: StartCommand) -> None:
-        self.broker_id = broker_id
-        self.address = ""
-        """The bootstrap address of the broker, once it serves."""
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._end: asyncio.Future[int] | None = None
-        self._serves = False
-
-    @property
-    def listeners(self) -> list[str]:
-        """The addresses, HOST:PORT, on which the broker will listen."""
-        texts = self._command.properties["listeners"].split(",")
-        return [text.strip().partition("://")[2] for text in texts]
-
-    def __str__(self) -> str:
-        directories = ", ".join(log_directories(self._command.properties))
-        return (
-            f"broker {self.broker_id}:  {self.address}, process {self.pid}, data in {directories}"
-        )
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the process while it runs."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
-
-    @property
-    def serves(self) -> bool:
-        """Whether the broker has started and its process still runs."""
-        return self._serves and self.pid is not None
-
-    async def start(self) -> bool:
-        """Start the process and wait until the broker serves.
-
-        Returns False if the process has ended instead; it has told the reason on standard error.
-        """
-        self._serves = False
-        process = self._process = _spawn()
-        self._end = end_of(process)
-        assert process.stdin is not None
-        process.stdin.write(self._command.encode())
-        process.stdin.flush()
-        assert process.stdout is not None
-        line = await read_pipe(process.stdout.fileno()).readline()
-        if not line:
-            await self.ended()
-            return False
-        self.address = json.loads(line)["serves"]
-        self._serves = True
-        return True
-
-    async def ended(self) -> int:
-        """Wait until the process has ended and return its exit code, negative for a signal."""
-        process, end = self._process, self._end
-        assert process is not None
-        assert end is not None
-        code = await asyncio.shield(end)
-        close_pipe(process.stdout)
-        return code
-
-    async def stop(self, *, hand_over: bool = True) -> None:
-        """Stop the broker orderly, or kill it after STOP_SECONDS.
-
-        Without `hand_over` the broker does not try to hand over the partitions that it leads.
-        """
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGCONT)
-        if hand_over:
-            process.terminate()
-        else:
-            assert process.stdin is not None
-            process.stdin.close()
-        try:
-            await asyncio.wait_for(self.ended(), STOP_SECONDS)
-        except TimeoutError:
-            click.echo(
-                f"broker {self.broker_id} did not stop in {STOP_SECONDS:g} s and is killed",
-                err=True,
-            )
-            process.kill()
-            await self.ended()
-
-    def kill(self) -> None:
-        self._serves = False
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+async def _nothing() -> None:
+    """Release nothing: there are no faults."""
 
 
 class Supervisor:
@@ -165,9 +57,13 @@ class Supervisor:
     `tell` gets a line for each end and restart.
     """
 
-    def __init__(self, children: list[Child], tell: Tell = _tell) -> None:
+    def __init__(
+        self, children: Sequence[Child], tell: Tell = _tell, release: Release = _nothing
+    ) -> None:
+        """`release` ends all faults, which would delay the stop."""
         self._children = children
         self._tell = tell
+        self._release = release
         self._stop = asyncio.Event()
         self._watches: list[asyncio.Task[None]] = []
 
@@ -211,6 +107,7 @@ class Supervisor:
     async def stop(self, *, hand_over: bool = True) -> None:
         for watch in self._watches:
             watch.cancel()
+        await self._release()
         # One after the other: each hands over its partitions to the brokers that still run.
         for child in self._children:
             await child.stop(hand_over=hand_over)
@@ -230,9 +127,13 @@ class Supervisor:
             if loop.time() - began >= STEADY_SECONDS:
                 backoff = FIRST_BACKOFF
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            self._tell(f"broker {child.broker_id} ended ({how}); restart in {backoff:g} s")
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, MAX_BACKOFF)
+            if child.wanted.is_set():
+                self._tell(f"broker {child.broker_id} ended ({how}); restart in {backoff:g} s")
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, MAX_BACKOFF)
+            else:
+                self._tell(f"broker {child.broker_id} ended ({how}), and stays down")
+                await child.wanted.wait()
             if await child.start():
                 self._tell(
                     f"broker {child.broker_id} serves {child.address} again, process {child.pid}"
@@ -271,12 +172,20 @@ def run_brokers(
     cluster_id: str,
     secured: "Secured | None",
     address: AddressFile,
+    faults: str | None = None,
 ) -> None:
     """Run `count` brokers until SIGINT or SIGTERM; `replicas` is as for `make_children`.
 
-    Raises ConfigError, ClickException.
+    `faults` is HOST:PORT at which levers are served. Raises ConfigError, ClickException.
     """
     import uvloop
+
+    option = None
+    if faults is not None:
+        # Imported here: without the option nothing of it is.
+        from barnabas.cli.processes.faults import FaultsOption
+
+        option = FaultsOption.parse(faults)
 
     children, socket_path = make_children(
         properties,
@@ -285,6 +194,7 @@ def run_brokers(
         strict=strict,
         log=log,
         cluster_id=cluster_id,
+        faults=option,
     )
     if (stored := count_stored(properties)) > count:
         _tell(
@@ -296,7 +206,7 @@ def run_brokers(
     if secured is not None:
         secured.add_admin()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(children, socket_path, secured, address, notes))
+        runner.run(_run(children, socket_path, secured, address, notes, option))
 
 
 def make_children(
@@ -307,6 +217,7 @@ def make_children(
     strict: bool,
     log: LogOptions,
     cluster_id: str,
+    faults: "FaultsOption | None" = None,
 ) -> tuple[list[Child], str | None]:
     """Return `count` brokers to start, and the path of their metadata store for `serve_store`.
 
@@ -324,27 +235,38 @@ def make_children(
     brokers = BrokerProperties(properties, count, socket_path)
     brokers.check_ports()
     of_each = [brokers.of(number) for number in range(count)]
+    if faults is not None:
+        of_each = faults.properties(of_each, socket_path)
     for each in of_each:
         # Refuse wrong properties here, before any process is started.
         BrokerConfig.from_properties(each, strict=strict)
     configure(level=log.level, form=log.form)
     raise_file_limit()
+    kind = Child if faults is None else faults.child
     children = [
-        Child(int(each["broker.id"]), StartCommand(each, strict, log, cluster_id))
+        kind(int(each["broker.id"]), StartCommand(each, strict, log, cluster_id))
         for each in of_each
     ]
     return children, socket_path
 
 
 async def _run(
-    children: list[Child],
+    children: Sequence[Child],
     socket_path: str | None,
     secured: "Secured | None" = None,
     address: AddressFile = NO_FILE,
     notes: Iterable[str] = (),
+    faults: "FaultsOption | None" = None,
 ) -> None:
-    async with serve_store(socket_path) as failed:
-        supervisor = Supervisor(children)
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(serve_store(socket_path))
+        failed = served.failed
+        release: Release = _nothing
+        if faults is not None:
+            levers = faults.served(children, served, secured)
+            release, note = await stack.enter_async_context(levers)
+            notes = [*notes, note]
+        supervisor = Supervisor(children, release=release)
         supervisor.handle_signals()
         if await supervisor.start():
             servers = ",".join(child.address for child in children)
@@ -360,14 +282,14 @@ async def _run(
 
 
 @asynccontextmanager
-async def serve_store(socket_path: str | None) -> AsyncIterator[asyncio.Event]:
-    """Serve the metadata store on a Unix socket; yield the event that is set when the store fails.
+async def serve_store(socket_path: str | None) -> AsyncIterator[ServedStore]:
+    """Serve the metadata store on a Unix socket, and yield it.
 
     The data of the store is in a directory beside the socket. With `socket_path` None the brokers
-    use another store, and the event is never set.
+    use another store.
     """
     if socket_path is None:
-        yield asyncio.Event()
+        yield ServedStore(asyncio.Event())
         return
     from barnabas.broker.offload import ThreadOffload
     from barnabas.broker.store.embedded import open_store
@@ -385,7 +307,7 @@ async def serve_store(socket_path: str | None) -> AsyncIterator[asyncio.Event]:
     server = StoreServer(store)
     try:
         await server.serve(socket_path)
-        yield server.failed
+        yield ServedStore(server.failed, store, server)
     finally:
         await server.close()
         await store.close()
@@ -424,12 +346,12 @@ def _replication(replicas: int) -> dict[str, str]:
     }
 
 
-def _greeting(children: list[Child], secured: "Secured | None", notes: Iterable[str]) -> str:
+def _greeting(children: Sequence[Child], secured: "Secured | None", notes: Iterable[str]) -> str:
     servers = ",".join(child.address for child in children)
     option = "" if secured is None else secured.option
     return "\n".join(
         (
-            f"Barnabas serves {servers} with {len(children)} brokers.",
+            f"Barnabas serves {servers} with {len(children)} broker{'s' * (len(children) > 1)}.",
             *(f"  {child}" for child in children),
             *notes,
             *(() if secured is None else (secured.greeting(servers),)),
@@ -437,14 +359,4 @@ def _greeting(children: list[Child], secured: "Secured | None", notes: Iterable[
             f"  consume:  barnabas consume greetings --from beginning -b {servers}{option}",
             "  stop:     Ctrl-C",
         )
-    )
-
-
-def _spawn() -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "barnabas.cli.processes.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # Ctrl-C must reach the parent only, which stops its children one after the other.
-        start_new_session=True,
     )

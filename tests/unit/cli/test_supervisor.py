@@ -8,14 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.cli.processes import supervisor
-from barnabas.cli.processes.supervisor import Child, StartCommand, Supervisor
+from barnabas.cli.processes import broker_process, supervisor
+from barnabas.cli.processes.broker_process import Child, StartCommand
+from barnabas.cli.processes.supervisor import Supervisor
 from barnabas.cli.settings import LogOptions
 from tests.support.waiting import eventually
 
 PROGRAM = """
 read orders
-case "$orders" in *starts.for.ever*) ;; *) echo '{"serves": "here"}';; esac
+case "$orders" in *starts.for.ever*) ;; *) echo '{"id": 0, "is": "here"}';; esac
 exec cat
 """
 """A shell script that behaves like a broker process towards its parent."""
@@ -36,7 +37,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
         processes.append(process)
         return process
 
-    monkeypatch.setattr(supervisor, "_spawn", spawn)
+    monkeypatch.setattr(broker_process, "_spawn", spawn)
     monkeypatch.setattr(supervisor, "FIRST_BACKOFF", 0.0)
     yield processes
     for process in processes:
@@ -65,7 +66,7 @@ def test_supervisor_handles_more_brokers_than_loop_threads(
             spawned[count - 1].kill()
             await eventually(lambda: "serves here again" in capsys.readouterr().err)
             signal.raise_signal(signal.SIGINT)
-            async with asyncio.timeout(supervisor.STOP_SECONDS / 2):
+            async with asyncio.timeout(broker_process.STOP_SECONDS / 2):
                 await running
         finally:
             # A wait for a live process would keep the loop from closing.

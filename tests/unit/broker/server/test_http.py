@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.server import http
+from barnabas.broker.server import http_server
 from barnabas.broker.server.http import MOST_NAMES, OPEN, Access, HttpEndpoint
 from barnabas.broker.server.network import bind_addresses
 from barnabas.broker.server.slices import TURN_S, in_steps
@@ -242,7 +242,7 @@ async def test_probes_are_answered_while_two_thousand_slow_clients_connect(endpo
 
 
 async def test_head_of_a_request_has_a_deadline(endpoint, monkeypatch):
-    monkeypatch.setattr(http, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.05)
     port, _ = endpoint
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /livez HTTP/1.1\r\n")
@@ -332,7 +332,7 @@ async def test_flood_of_key_updates_is_cut(tmp_path):
         writer.write(client.shake_hands(await reader.read(1 << 16)))
     writer.write(b"".join(client.key_update() for _ in range(2000)))
     replies = 0
-    async with asyncio.timeout(http.HEAD_SECONDS / 2):
+    async with asyncio.timeout(http_server.HEAD_SECONDS / 2):
         with suppress(ConnectionResetError):
             while received := await reader.read(1 << 16):
                 replies += len(received)

@@ -1,6 +1,6 @@
 """The faults that a starting broker has from the beginning."""
 
-from barnabas.testing.active_faults import ActiveFaults, Call
+from barnabas.faults.active_faults import ActiveFaults, Call
 
 CUT = Call("cut", {"ports": [1], "sending": True, "receiving": True})
 PULL = Call("add_lever", {"number": 7, "api": 26, "hold": True})

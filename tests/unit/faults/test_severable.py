@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.server.network import TcpNetwork
-from barnabas.testing.severable import Link, SeverableNetwork
+from barnabas.faults.severable import Link, SeverableNetwork
 
 DEADLINE = 10.0
 QUIET = 0.05

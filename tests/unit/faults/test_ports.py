@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.testing.lifecycle import ReservedPorts
+from barnabas.faults.ports import ReservedPorts
 
 
 @pytest.fixture

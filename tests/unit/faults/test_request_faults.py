@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.server.dispatch import FastPath, Route
+from barnabas.faults.request_faults import RequestFault, RequestFaults
 from barnabas.protocol.messages import produce
-from barnabas.testing.request_faults import RequestFault, RequestFaults
 
 ANSWER: list[Any] = [b"answer"]
 SERVES = cast(FastPath, SimpleNamespace(serve=lambda _frame, _now: ANSWER, learn=lambda *_: None))

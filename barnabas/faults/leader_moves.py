@@ -1,8 +1,8 @@
 """Requests by which a test moves a leader, as an administrator does."""
 
 from barnabas.client.cluster import Cluster, check
+from barnabas.faults.store import Store
 from barnabas.protocol.messages import alter_partition_reassignments, elect_leaders
-from barnabas.testing.store import Store
 
 
 async def move_leader(cluster: Cluster, store: Store, topic: str, partition: int, to: int) -> None:

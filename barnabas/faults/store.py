@@ -1,71 +1,49 @@
-"""The metadata store of a test cluster, with a link for each broker, and queries on its nodes."""
+"""The metadata store of brokers on this host, with a link for each, and queries on its nodes."""
 
 import asyncio
-import os
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.znodes import LeaderAndIsr, TopicAssignment
-from barnabas.broker.offload import ThreadOffload
-from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore, open_store
+from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore
 from barnabas.broker.store.socket_server import StoreServer
 from barnabas.broker.store.tree import StagedTransaction, Tree
+from barnabas.faults.severable import Link, SeverableConnection
 from barnabas.protocol.java_hash import partition_for
-from barnabas.storage.files.files import OsFiles
-from barnabas.testing.security import Security
-from barnabas.testing.severable import Link, SeverableConnection
 
-GROUPS = "__consumer_offsets"
-TRANSACTIONS = "__transaction_state"
 T = TypeVar("T")
 
 
 class Store:
-    """An embedded store on the running loop, and the cluster's nodes in it."""
+    """An open embedded store, the links of brokers to it, and the cluster's nodes in it."""
 
-    def __init__(self, directory: Path, brokers: list[int]) -> None:
+    def __init__(self, store: EmbeddedStore, server: StoreServer, directory: Path) -> None:
+        """`directory` gets the sockets of the brokers."""
+        self._store = store
+        self._server = server
         self._directory = directory
-        self._links = {broker: Link() for broker in brokers}
-        self._exits = AsyncExitStack()
-        self._store: EmbeddedStore
-        self._server: StoreServer
+        self._links: dict[int, Link] = {}
 
-    async def start(self) -> None:
-        """Open the store and serve it; `stop` undoes also a start that was cancelled."""
-        offload = ThreadOffload()
-        self._exits.callback(offload.close)
-        path = os.path.join(self._directory, "metadata")
-        self._store = await open_store(OsFiles(), path, offload)
-        self._exits.push_async_callback(self._store.close)
-        self._server = StoreServer(self._store)
-        self._exits.push_async_callback(self._server.close)
-        for broker, link in self._links.items():
-            await self._server.serve(self.socket(broker), partial(self._accept, link))
-
-    async def write_security(self, security: Security) -> None:
-        """Write users and rules before the brokers start."""
-        session = self._store.session()
-        await security.store(session)
-        await session.close()
-
-    async def stop(self) -> None:
-        for link in self._links.values():
-            link.mend()
-        await self._exits.aclose()
+    async def serve(self, brokers: Iterable[int]) -> None:
+        """Serve each broker at a socket of its own."""
+        for broker in brokers:
+            link = self._links[broker] = Link()
+            path = store_socket(self._directory, broker)
+            await self._server.serve(path, partial(self._accept, link))
 
     def _accept(self, link: Link) -> SeverableConnection:
         return SeverableConnection(self._server.connection(), link)
 
-    def socket(self, broker: int) -> str:
-        """Return the socket of one broker; it has a link that can be cut."""
-        return str(self._directory / f"store-{broker}.socket")
-
     def link(self, broker: int) -> Link:
         return self._links[broker]
+
+    def mend(self) -> None:
+        """Make every link whole."""
+        for link in self._links.values():
+            link.mend()
 
     async def expire(self, broker: int) -> None:
         """End a broker's session as if it had timed out. Raises RuntimeError if it has none."""
@@ -149,6 +127,11 @@ class Store:
             return seen
         finally:
             await listener.close()
+
+
+def store_socket(directory: Path, broker: int) -> str:
+    """Return the socket at which a broker finds the store; it has a link that can be cut."""
+    return str(directory / f"store-{broker}.socket")
 
 
 def _no_partition(topic: str, partition: int) -> ValueError:

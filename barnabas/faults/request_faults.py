@@ -16,9 +16,9 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import FastPath, Handle, Part, Route
 from barnabas.broker.server.slices import Slicer
+from barnabas.faults.arguments import check_text
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import APIS, Message
-from barnabas.testing.arguments import check_text
 
 _TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "topics", "topic_names"})
 

@@ -1,6 +1,27 @@
-"""Help texts of commands and of groups."""
+"""Help texts and names of commands and of groups."""
+
+from collections.abc import Iterable
+from typing import Any
 
 import click
+
+
+def in_other_number(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is the plural or the singular of `word`, or `word` itself.
+
+    `topic list` is `topics list`, and `configs describe topics` is `configs describe topic`.
+    """
+    words = list(known)
+    if word in words:
+        return word
+    return next((each for each in words if each in (f"{word}s", word.removesuffix("s"))), word)
+
+
+class Choice(click.Choice[str]):
+    """A choice between words, which may be given in the plural or in the singular."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(in_other_number(value, self.choices), param, ctx)
 
 
 def _write_examples(context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -21,10 +42,19 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of commands, whose help has the whole first sentence of each; Click cuts it off."""
+    """A group of commands, whose help has the whole first sentence of each; Click cuts it off.
+
+    A command is also found by the plural or the singular of its name.
+    """
 
     command_class = Command
     group_class = type
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = in_other_number(args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, [name, *args[1:]])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

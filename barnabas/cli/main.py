@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from barnabas import __version__
+from barnabas.cli.help import Group
 
 _COMMANDS = {
     "serve": ("Run a broker.", "barnabas.cli.commands.serve:serve"),
@@ -100,7 +101,7 @@ _SIGPIPE = 128 + 13
 """The exit code that a shell reports for a program whose reader closed the pipe (SIGPIPE is 13)."""
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     """A group that imports the module of a command on its first use.
 
     So `serve` does not pay for the imports of `consume`.

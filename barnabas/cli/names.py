@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from barnabas.cli.common import target_of
+from barnabas.cli.help import in_other_number
 from barnabas.client.cluster import Cluster
 
 ANSWER_S: Final = 0.15
@@ -97,4 +98,4 @@ def _kind(context: click.Context) -> str:
     if "kind" not in context.params:
         return "topic"
     # Click parses no argument if the last option has no value yet.
-    return context.params["kind"] or next(iter(context.args), "")
+    return in_other_number(context.params["kind"] or next(iter(context.args), ""), _BY_KIND)

@@ -51,6 +51,8 @@ def completed(servers: str, *words: str) -> list[str]:
         (["brokers", "describe", ""], ["0"]),
         (["configs", "describe", "topic", "pay"], ["payments"]),
         (["configs", "describe", "broker", "0"], ["0"]),
+        (["config", "describe", "topics", "pay"], ["payments"]),
+        (["config", "alter", "brokers", "0", "--set", "num.part"], ["num.partitions"]),
         (
             ["configs", "alter", "topic", "orders", "--set", "retention"],
             ["retention.bytes", "retention.ms"],

@@ -108,6 +108,14 @@ def test_filter_of_partitions_that_finds_something_ends_with_3(cli: Cli) -> None
     assert (code, errors, b"at-min-isr" in out) == (3, b"", True)
 
 
+@pytest.mark.parametrize("kind", ["topic", "topics"])
+def test_kind_of_a_configuration_may_be_given_in_the_plural(cli: Cli, kind: str) -> None:
+    cli("topic", "create", f"of-{kind}")
+    altered = cli.json("configs", "alter", kind, f"of-{kind}", "-s", "retention.ms=5")
+    assert altered["kind"] == "topic"
+    assert b"retention.ms\t5\ttopic" in cli("config", "describe", kind, f"of-{kind}")
+
+
 def test_configs(cli: Cli) -> None:
     def shown() -> dict[str, str]:
         rows = cli.json("configs", "describe", "topic", "set")

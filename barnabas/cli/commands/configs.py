@@ -7,7 +7,7 @@ import click
 from barnabas.cli import names
 from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options, store_options
-from barnabas.cli.help import Group
+from barnabas.cli.help import Choice, Group
 from barnabas.config.key import Type
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.messages.describe_configs import DescribeConfigsResourceResult
@@ -34,7 +34,7 @@ _SOURCES = {
 }
 _TYPES: Final = {**{each.value: each.name.lower() for each in Type}, 8: "class"}
 """The names of types by their numbers in DescribeConfigs; Barnabas has no classes of Java."""
-_kind = click.argument("kind", type=click.Choice(list(_KINDS)))
+_kind = click.argument("kind", type=Choice(list(_KINDS)))
 _name = click.argument("name", default="", shell_complete=names.configured)
 
 

@@ -5,7 +5,7 @@ import json
 import click
 from click.shell_completion import CompletionItem
 
-from barnabas.cli.help import Command
+from barnabas.cli.help import Command, in_other_number
 
 
 def _words(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
@@ -27,7 +27,8 @@ def schema(command: tuple[str, ...]) -> None:
     """
     from barnabas.cli import answers
 
-    name = " ".join(command)
+    known = {word for each in answers.ANSWERS for word in each.split(" ")}
+    name = " ".join(in_other_number(word, known) for word in command)
     if not name:
         for each in answers.ANSWERS:
             click.echo(each)

@@ -36,9 +36,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "partitions list": ("barnabas partitions list",),
     "partitions plan": (
         "barnabas partitions plan orders --brokers 1,2,3 > plan.json",
-        "barnabas partitions plan orders --replication-factor 3 > plan.json",
+        "barnabas partitions plan --all --replication-factor 3 | barnabas partitions reassign -",
     ),
-    "partitions reassign": ("barnabas partitions reassign plan.json --throttle 50MB --wait",),
+    "partitions reassign": (
+        "barnabas partitions reassign plan.json --throttle 50MB --wait",
+        "barnabas partitions plan orders --brokers 1,2 | barnabas partitions reassign - --wait",
+    ),
     "partitions verify": ("barnabas partitions verify plan.json",),
     "partitions cancel": ("barnabas partitions cancel plan.json",),
     "partitions elect": ("barnabas partitions elect orders:0,1",),

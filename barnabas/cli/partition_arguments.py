@@ -93,13 +93,18 @@ async def partitions_of(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         found += [TopicPartition(topic, each) for each in (leaders if index is None else [index])]
     if not found:
-        await cluster.refresh()
-        found = [
-            TopicPartition(topic.name, index)
-            for topic in cluster.topics.values()
-            for index, led_by in topic.leaders.items()
-            if led_by >= 0
-        ]
+        every = await every_partition(cluster)
+        found = [each for each in every if cluster.topics[each.topic].leaders[each.partition] >= 0]
     if leader is not None:
         found = [each for each in found if await cluster.leader(*each) == leader]
     return sorted(set(found))
+
+
+async def every_partition(cluster: Cluster) -> list[TopicPartition]:
+    """Return all partitions of all topics, of the internal ones too."""
+    await cluster.refresh()
+    return sorted(
+        TopicPartition(topic.name, index)
+        for topic in cluster.topics.values()
+        for index in topic.leaders
+    )

@@ -58,20 +58,27 @@ async def proposed_plan(
 ) -> Plan:
     """Return a plan that places partitions on some brokers, as if their topics were created new.
 
-    Each topic keeps its replication factor. With `racks` the replicas are spread over racks first;
-    then either every broker must have a rack, or none.
+    Each partition keeps its number of replicas. With `racks` the replicas are spread over racks
+    first; then either every broker must have a rack, or none. Raises ClickException if there are
+    too few brokers.
     """
-    chosen = await _racks(cluster, brokers, racks=racks)
+    rack_of = await _racks(cluster, brokers, racks=racks)
+    chosen = {each: rack_of[each] for each in brokers}
     now = await current_plan(cluster, partitions)
     plan: Plan = {}
     slicer = Slicer(time.monotonic)
     for topic in sorted({topic for topic, _ in now}):
         indexes = [index for name, index in now if name == topic]
-        factor = len(now[TopicPartition(topic, indexes[0])])
+        counts = {index: len(now[TopicPartition(topic, index)]) for index in indexes}
+        factor = max(counts.values())
+        if factor > len(chosen):
+            raise click.ClickException(
+                f"topic {topic} has {factor} replicas, and --brokers names {len(chosen)}: name "
+                "more, or plan fewer replicas first with --replication-factor"
+            )
         placed = await slicer.run(place(chosen, len(indexes), factor, random.Random()))
-        plan |= zip(
-            (TopicPartition(topic, index) for index in indexes), placed.values(), strict=True
-        )
+        for index, replicas in zip(indexes, placed.values(), strict=True):
+            plan[TopicPartition(topic, index)] = replicas[: counts[index]]
     return plan
 
 
@@ -83,11 +90,11 @@ async def factor_plan(
     *,
     racks: bool,
 ) -> Plan:
-    """Return a plan that gives partitions `factor` replicas, new ones on `brokers` or on all.
+    """Return a plan that gives partitions `factor` replicas, on `brokers` or on all.
 
     Raises ClickException if there are too few brokers, and if min.insync.replicas is higher.
     """
-    chosen = await _racks(cluster, brokers, racks=racks)
+    rack_of = await _racks(cluster, brokers, racks=racks)
     await cluster.refresh()
     now = await current_plan(cluster, partitions)
     for topic in sorted({topic for topic, _ in now}):
@@ -106,24 +113,24 @@ async def factor_plan(
     load = Counter(each for placed in placements.values() for each in placed.replicas)
     here = {each: placements[each] for each in now}
     try:
-        return plan_factor(here, factor, chosen, load)
+        return plan_factor(here, factor, rack_of, load, brokers)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
 
 
 async def _racks(cluster: Cluster, brokers: list[int], *, racks: bool) -> dict[int, str | None]:
-    """Return the racks of live brokers, or of those in `brokers`; None each without `racks`.
+    """Return the racks of live brokers; None each without `racks`.
 
-    Raises ClickException for an unknown broker, and if some of them have a rack and some have none.
+    Raises ClickException if one of `brokers` is unknown, and if some of them, or of all without
+    them, have a rack and some have none.
     """
     described = await Admin(cluster).describe_cluster()
     rack_of = {row.broker_id: row.rack if racks else None for row in described.brokers}
     if unknown := [each for each in brokers if each not in rack_of]:
         raise click.ClickException(f"no such broker: {', '.join(map(str, unknown))}")
-    chosen = {each: rack_of[each] for each in brokers or rack_of}
-    if len({rack is None for rack in chosen.values()}) > 1:
+    if len({rack_of[each] is None for each in brokers or rack_of}) > 1:
         raise click.ClickException("not every broker has a rack; try --ignore-racks")
-    return chosen
+    return rack_of
 
 
 async def execute(

@@ -5,7 +5,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.client.partition_admin import Reassignment
@@ -28,30 +28,32 @@ def plan_factor(
     factor: int,
     racks: Mapping[int, str | None],
     replicas_on: Mapping[int, int],
+    only: Collection[int] = (),
 ) -> Plan:
     """Return a plan in which each partition has `factor` replicas; partitions that do are left out.
 
     Leaders stay leaders, and replicas stay where they are. New ones go to the rack with the fewest
     replicas of the partition, and there to the broker with the fewest of all. Replicas go from
-    brokers that are out of sync, then from racks and brokers with the most. `racks` has the brokers
-    that may get replicas, and `replicas_on` the number on each broker. Raises ValueError if there
-    are too few brokers.
+    brokers that are out of sync, then from racks and brokers with the most. `racks` has the live
+    brokers, and `replicas_on` the number on each broker. With `only`, new replicas go to these
+    brokers, and where replicas go, none stays on another broker, not even the leader. Raises
+    ValueError if there are too few brokers.
     """
     load = Counter(replicas_on)
+    targets = set(only or racks)
     plan: Plan = {}
     for partition, placed in sorted(current.items()):
         if len(placed.replicas) == factor:
             continue
+        _check_factor(partition, placed, factor, targets, bool(only))
         replicas = list(placed.replicas)
         while len(replicas) < factor:
-            added = _least_used(replicas, racks, load)
-            if added is None:
-                name = f"{partition.topic}-{partition.partition}"
-                raise ValueError(f"there are too few brokers for {factor} replicas of {name}")
+            added = _least_used(replicas, targets, racks, load)
             replicas.append(added)
             load[added] += 1
         while len(replicas) > factor:
-            removed = _most_dispensable(placed, replicas, racks, load)
+            kept = targets if only else set(replicas)
+            removed = _most_dispensable(placed, replicas, kept, racks, load)
             replicas.remove(removed)
             load[removed] -= 1
         if replicas[0] != placed.replicas[0]:
@@ -61,18 +63,45 @@ def plan_factor(
     return plan
 
 
+def _check_factor(
+    partition: TopicPartition, placed: Placement, factor: int, targets: set[int], named: bool
+) -> None:
+    """Raise ValueError if a partition cannot have `factor` replicas; `named` are the targets."""
+    name = f"{partition.topic}-{partition.partition}"
+    here = set(placed.replicas)
+    if len(here) < factor:
+        possible = here | targets
+        reason = f"only brokers {_ids(possible)} have one or may get one"
+    else:
+        possible = here & targets if named else here
+        reason = (
+            f"it has replicas on {_ids(here)}, of which {_ids(possible) or 'none'} may stay, and "
+            "with fewer replicas none moves"
+        )
+    if len(possible) < factor:
+        raise ValueError(f"there are too few brokers for {factor} replicas of {name}: {reason}")
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(brokers)))
+
+
 def _least_used(
-    replicas: Iterable[int], racks: Mapping[int, str | None], load: Mapping[int, int]
-) -> int | None:
+    replicas: Iterable[int],
+    targets: Iterable[int],
+    racks: Mapping[int, str | None],
+    load: Mapping[int, int],
+) -> int:
     there = set(replicas)
     used = Counter(racks.get(each) for each in there)
-    others = (each for each in racks if each not in there)
-    return min(others, key=lambda each: (used[racks[each]], load[each], each), default=None)
+    others = (each for each in targets if each not in there)
+    return min(others, key=lambda each: (used[racks.get(each)], load[each], each))
 
 
 def _most_dispensable(
     placed: Placement,
     replicas: Iterable[int],
+    kept: Collection[int],
     racks: Mapping[int, str | None],
     load: Mapping[int, int],
 ) -> int:
@@ -80,6 +109,7 @@ def _most_dispensable(
     return max(
         replicas,
         key=lambda each: (
+            each not in kept,
             each != placed.leader,
             each not in placed.in_sync,
             each != placed.replicas[0],

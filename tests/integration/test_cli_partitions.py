@@ -153,6 +153,40 @@ def test_replication_factor_is_raised_and_lowered(cli: Cli, tmp_path: Path) -> N
     assert [row["replicas"] for row in changed("1")] == [[2], [3]]
 
 
+def test_brokers_of_a_plan_are_honoured_or_refused_with_the_reason(
+    cli: Cli, tmp_path: Path
+) -> None:
+    topic_with(cli, "shrunk", tmp_path, [1, 2, 3])
+    plan_it = ("partitions", "plan", "shrunk", "--brokers")
+    code, _, said = cli.run(*plan_it, "1,3")
+    assert (code, b"topic shrunk has 3 replicas, and --brokers names 2: name more" in said) == (
+        1,
+        True,
+    )
+    planned = cli(*plan_it, "2,3", "--replication-factor", "2")
+    rows = json.loads(cli("partitions", "reassign", "-", "--wait", "--json", stdin=planned))
+    assert [(row["state"], row["replicas"]) for row in rows] == [("done", [2, 3])]
+    cli("topics", "alter", "shrunk", "-c", "min.insync.replicas=1")
+    code, _, said = cli.run(*plan_it, "1", "--replication-factor", "1")
+    assert (code, b"2, 3, of which none may stay" in said) == (1, True)
+
+
+def test_plan_for_all_has_every_partition_of_every_topic(cli: Cli) -> None:
+    cli("topics", "create", "every", "-p", "3", "-r", "2")
+    # The group makes the brokers create __consumer_offsets.
+    cli("groups", "reset-offsets", "g", "-t", "every", "--to-earliest")
+    current = cli("partitions", "plan", "--all", "--current")
+    found = {(row["topic"], row["partition"]) for row in json.loads(current)["partitions"]}
+    assert found >= {("every", 0), ("every", 1), ("every", 2), ("__consumer_offsets", 0)}
+    rows = json.loads(cli("partitions", "verify", "-", "--json", stdin=current))
+    assert {(row["topic"], row["partition"]) for row in rows} == found
+    planned = json.loads(cli("partitions", "plan", "--all", "--brokers", "1,2,3"))
+    assert {(row["topic"], row["partition"]) for row in planned["partitions"]} == found
+    for wrong in (("--all", "every"), ()):
+        code, _, said = cli.run("partitions", "plan", *wrong, "--current")
+        assert (code, b"give either partitions or --all" in said) == (2, True)
+
+
 def test_topics_describe_filters_partitions_with_problems(
     cluster: Cluster, cli: Cli, tmp_path: Path
 ) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -12,8 +12,8 @@ from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
     PartitionArgument,
     any_partitions,
+    every_partition,
     partitions_of,
-    some_partitions,
 )
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
@@ -30,11 +30,13 @@ def partitions() -> None:
     """Reassign replicas between brokers and elect leaders."""
 
 
-def _read(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Plan | None:
-    if path is None:
+def _read(
+    _context: click.Context, _parameter: click.Parameter, file: BinaryIO | None
+) -> Plan | None:
+    if file is None:
         return None
     try:
-        return parse_plan(path.read_bytes())
+        return parse_plan(file.read())
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -49,14 +51,15 @@ def _broker_ids(_context: click.Context, _parameter: click.Parameter, text: str)
     return ids
 
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = click.File("rb")
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 _plan_argument = click.argument("plan", metavar="PLAN", type=_FILE, callback=_read)
 _keep_throttle = click.option("--keep-throttle", is_flag=True, help="Do not remove the throttle.")
 
 
 @partitions.command()
-@some_partitions
+@any_partitions
+@click.option("--all", "everything", is_flag=True, help="Every partition of the cluster.")
 @click.option(
     "--brokers", default="", callback=_broker_ids, metavar="ID,ID", help="Target brokers."
 )
@@ -65,7 +68,8 @@ _keep_throttle = click.option("--keep-throttle", is_flag=True, help="Do not remo
     "factor",
     type=click.IntRange(1),
     metavar="N",
-    help="Raise or lower the replicas to N; new ones go to --brokers, or to any.",
+    help="Raise or lower the replicas to N; new ones go to --brokers, or to any, and if there are "
+    "fewer, those on --brokers stay.",
 )
 @click.option("--current", is_flag=True, help="Print the current replicas, e.g. for a rollback.")
 @click.option("--ignore-racks", is_flag=True, help="Ignore the racks of the brokers.")
@@ -73,6 +77,7 @@ _keep_throttle = click.option("--keep-throttle", is_flag=True, help="Do not remo
 def plan(
     target: Target,
     named: list[PartitionArgument],
+    everything: bool,
     brokers: list[int],
     factor: int | None,
     current: bool,
@@ -80,10 +85,13 @@ def plan(
 ) -> None:
     """Print a plan that spreads partitions over brokers, as JSON of Kafka's tool.
 
-    With --replication-factor leaders stay, and no replica moves: some are added or removed.
+    With --replication-factor no replica moves: some are added or removed. Leaders stay, unless
+    --brokers leaves them out.
 
-    `partitions plan orders --replication-factor 3 > plan.json`
+    `partitions plan orders --replication-factor 3 | partitions reassign -` carries it out at once.
     """
+    if bool(named) == everything:
+        raise click.UsageError("give either partitions or --all")
     if bool(brokers or factor) == current:
         raise click.UsageError(
             "give either --brokers or --replication-factor for a new plan, or --current"
@@ -91,7 +99,9 @@ def plan(
     racks = not ignore_racks
 
     async def work(cluster: Cluster) -> Plan:
-        wanted = await partitions_of(cluster, named)
+        wanted = await (every_partition(cluster) if everything else partitions_of(cluster, named))
+        if not wanted:
+            raise click.ClickException("the cluster has no partitions")
         if current:
             return await reassignments.current_plan(cluster, wanted)
         if factor is not None:
@@ -129,7 +139,7 @@ def reassign(
     rollback: Path | None,
     wait: bool,
 ) -> None:
-    """Reassign partitions to the replicas in PLAN."""
+    """Reassign partitions to the replicas in PLAN; - is standard input."""
     if throttle == 0:
         raise click.UsageError("with --throttle 0 nothing would move")
     if rollback is not None:

@@ -34,6 +34,7 @@ def test_command_line_takes_the_examples(
         (tmp_path / name).touch()
     rows = [{"topic": "orders", "partition": 0, "replicas": [1]}]
     (tmp_path / "plan.json").write_text(json.dumps({"version": 1, "partitions": rows}))
+    monkeypatch.setattr("sys.stdin", (tmp_path / "plan.json").open())
     for name in ("data/orders-0", "data-1", "data-2", "data-3"):
         (tmp_path / name).mkdir(parents=True)
     ran = []

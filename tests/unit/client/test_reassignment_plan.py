@@ -188,6 +188,52 @@ def test_plan_of_a_factor_balances_brokers_and_leaves_out_what_has_it() -> None:
         plan_factor(now, 3, {1: None, 2: None}, {})
 
 
+@pytest.mark.parametrize(
+    ("now", "factor", "only", "then"),
+    [
+        # Those on other brokers go first, though they are in sync, or lead.
+        (placed(1, 3, 5), 2, [3, 5], (3, 5)),
+        (placed(1, 3, 5, leader=1), 1, [2, 5], (5,)),
+        (placed(1, 3, 5, lost=frozenset({3})), 2, [1, 3], (1, 3)),
+        (placed(1, 2, 3, 5, leader=2), 2, [1, 2, 3], (1, 2)),
+        # New ones go there alone; the racks of the others count.
+        (placed(1), 2, [2, 3], (1, 3)),
+        (placed(3), 2, [4, 2], (3, 2)),
+    ],
+)
+def test_plan_of_a_factor_honours_brokers(
+    now: Placement, factor: int, only: list[int], then: tuple[int, ...]
+) -> None:
+    assert plan_factor({T0: now}, factor, RACKS, {}, only) == {T0: then}
+
+
+@pytest.mark.parametrize(
+    ("now", "factor", "only", "reason"),
+    [
+        (placed(1), 3, [2], "only brokers 1, 2 have one or may get one"),
+        (placed(1), 6, [], "only brokers 1, 2, 3, 4, 5 have one or may get one"),
+        (
+            placed(1, 3, 5),
+            2,
+            [1, 2],
+            "it has replicas on 1, 3, 5, of which 1 may stay, and with fewer replicas none moves",
+        ),
+        (
+            placed(1, 3),
+            1,
+            [2],
+            "it has replicas on 1, 3, of which none may stay, and with fewer replicas none moves",
+        ),
+    ],
+)
+def test_plan_of_a_factor_names_the_brokers_that_are_too_few(
+    now: Placement, factor: int, only: list[int], reason: str
+) -> None:
+    told = f"there are too few brokers for {factor} replicas of t-0: {reason}"
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
+        plan_factor({T0: now}, factor, RACKS, {}, only)
+
+
 @given(
     st.lists(st.permutations(range(1, 6)), min_size=1, max_size=6),
     st.integers(1, 5),

@@ -11,7 +11,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "secure": ("barnabas secure certificates --host kafka-1.example --host kafka-2.example",),
     "cluster up": ("barnabas cluster up --brokers 3",),
-    "cluster health": ("barnabas cluster health --wait 60",),
+    "cluster health": (
+        "barnabas cluster health --wait 60",
+        "barnabas cluster health --watch",
+    ),
     "cluster info": ("barnabas cluster info",),
     "brokers list": ("barnabas brokers list",),
     "brokers describe": ("barnabas brokers describe 1",),

@@ -1,7 +1,8 @@
 """The health of a cluster: the problems that clients can see and an operator has to solve."""
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.cli.commands.log_dirs import ONLINE, directories
@@ -16,6 +17,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 HELD_BACK_MS: Final = 60_000
 """The age of the newest record of an open transaction from which it counts as a problem."""
+_CAUSES_FIRST: Final = ("brokers", "directories", "controller", "leaders", "isr", "transactions")
+"""The checks in the order in which a problem of one causes those of the next ones."""
 
 
 class Problem(NamedTuple):
@@ -26,18 +29,59 @@ class Problem(NamedTuple):
     problem: str
 
 
+class Changes(NamedTuple):
+    """The difference between the problems of two checks.
+
+    A problem whose text has changed has appeared anew, and is not solved.
+    """
+
+    appeared: list[Problem]
+    solved: list[Problem]
+
+    @classmethod
+    def between(cls, before: Sequence[Problem], now: Sequence[Problem]) -> "Changes":
+        known, remaining = set(before), set(now)
+        appeared = [each for each in now if each not in known]
+        renewed = {(each.check, each.where) for each in appeared}
+        gone = (each for each in before if each not in remaining)
+        return cls(appeared, [each for each in gone if (each.check, each.where) not in renewed])
+
+
+def unreachable(before: Sequence[Problem], reason: str) -> list[Problem]:
+    """Return the problems of a cluster that does not answer: those before may still be there."""
+    now = Problem("brokers", "cluster", reason)
+    return [now, *(each for each in before if (each.check, each.where) != (now.check, now.where))]
+
+
 async def find_problems(cluster: Cluster) -> list[Problem]:
-    """Check controller, partitions, log directories, and transactions that hold consumers back."""
+    """Check brokers, controller, partitions, log directories, and transactions that hold consumers
+    back. A cause comes before its symptoms."""
     await cluster.refresh()
     described = await Admin(cluster).describe_cluster()
     found: list[Problem] = []
     if described.controller_id not in cluster.nodes:
         found.append(Problem("controller", "cluster", "no broker is the controller"))
+    found += _dead(cluster)
     found += await _partitions(cluster)
     for node in sorted(cluster.nodes):
         found += await _directories(cluster, node)
     found += await _held_back(cluster)
-    return found
+    return sorted(found, key=lambda each: _CAUSES_FIRST.index(each.check))
+
+
+def _dead(cluster: Cluster) -> list[Problem]:
+    """Return the brokers that have replicas and are not alive."""
+    lost = Counter(
+        node
+        for topic in cluster.topics.values()
+        for row in topic.description.partitions
+        for node in row.replica_nodes
+        if node not in cluster.nodes
+    )
+    return [
+        Problem("brokers", f"broker {node}", f"not alive; replicas of {count} partitions are there")
+        for node, count in sorted(lost.items())
+    ]
 
 
 async def _partitions(cluster: Cluster) -> list[Problem]:

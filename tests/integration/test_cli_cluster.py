@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.testing import Cluster
 from tests.support.command_line import DEADLINE, Cli
+from tests.support.supervised import running
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +59,42 @@ def test_health_names_each_problem(cluster: Cluster, cli: Cli) -> None:
         assert time.monotonic() < deadline, found
     cluster.start_broker(lost)
     assert problems(cli, "--wait", "20") == []
+
+
+def test_watch_prints_changes_with_times_and_causes_before_symptoms(
+    cluster: Cluster, cli: Cli
+) -> None:
+    cli("topics", "create", "watched", "-r", "3")
+    assert problems(cli, "--wait", "20") == []
+    lost = cli.json("brokers", "list")[-1]["broker"]
+    dead = f"broker {lost}"
+    watch = ("cluster", "health", "--watch", "-b", cli.servers)
+    with running(*watch, "--json") as programs, running(*watch) as people:
+        for each in (programs, people):
+            each.says("healthy")
+        cluster.stop_broker(lost)
+        for each in (programs, people):
+            each.says(f"not in sync: {dead}")
+        found = [each[:2] for each in problems(cli)]
+        assert found[0] == ("brokers", dead)
+        assert ("isr", "watched-0") in found
+        cluster.start_broker(lost)
+        programs.says('"healthy":true')
+        people.says("The cluster is healthy")
+        for each in (programs, people):
+            each.process.kill()
+            each.ends()
+    changes = [json.loads(line) for line in programs.said if line]
+    assert [each["healthy"] for each in changes] == [True, *[False] * (len(changes) - 2), True]
+    times = [each["at_ms"] for each in changes]
+    assert times == sorted(times)
+    assert abs(times[-1] - time.time() * 1000) < 60_000
+    appeared = [row["where"] for each in changes for row in each["appeared"]]
+    assert appeared.index(dead) < appeared.index("watched-0")
+    assert all(each["appeared"] or each["solved"] for each in changes[1:])
+    assert {row["where"] for each in changes for row in each["solved"]} == set(appeared)
+    lines = [line.rstrip("\n").split("\t") for line in people.said if line]
+    assert {len(each) for each in lines} == {2, 5}
+    assert all(each[0].endswith("+00:00") for each in lines)
+    assert lines[0][1] == lines[-1][1] == "The cluster is healthy."
+    assert {each[1] for each in lines[1:-1]} == {"problem", "solved"}

@@ -58,9 +58,20 @@ class Problem(Answer):
     problem: str
 
 
+class HealthChange(Answer):
+    """A change that `--watch` saw: a line. The first one has all problems."""
+
+    at_ms: int
+    healthy: bool
+    """Whether there is no problem now."""
+    appeared: list[Problem]
+    """New problems, and those whose text has changed; a cause before its symptoms."""
+    solved: list[Problem]
+
+
 ANSWERS: Final[dict[str, Any]] = {
     "cluster info": ClusterInfo,
-    "cluster health": list[Problem],
+    "cluster health": list[Problem] | HealthChange,
     "brokers list": list[Broker],
     "brokers describe": DescribedBroker,
 }

@@ -1,10 +1,11 @@
 """`barnabas cluster`: run several brokers on this machine; the state of any cluster."""
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -12,6 +13,7 @@ from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Group
+from barnabas.cli.quantities import time_text
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_LEVELS,
@@ -22,10 +24,11 @@ from barnabas.cli.settings import (
     secure_options,
     secured,
 )
+from barnabas.cli.tables import tell
 from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from barnabas.cli.health import Problem
+    from barnabas.cli.health import Changes, Problem
     from barnabas.client.cluster import Cluster
 
 FIRST_ID = 1
@@ -148,13 +151,16 @@ async def _info(cluster: "Cluster") -> dict[str, Any]:
 
 
 @cluster.command()
-@click.option("--watch", is_flag=True, help="Check again every second until Ctrl-C.")
+@click.option(
+    "--watch", is_flag=True, help="Check every second until Ctrl-C, and print what changes."
+)
 @click.option("--wait", type=float, metavar="SECONDS", help="Wait so long for a healthy cluster.")
 @cluster_options
 def health(target: Target, watch: bool, wait: float | None) -> None:
-    """Check the cluster: controller, leaders, ISR, log directories, and consumers held back.
+    """Check brokers, log directories, controller, leaders, ISR, and consumers held back.
 
-    Prints the problems. The exit code is 0 without one, and 3 otherwise.
+    Prints the problems, a cause before its symptoms. The exit code is 0 without one, and 3
+    otherwise.
     """
     from barnabas.cli.health import find_problems
 
@@ -163,10 +169,8 @@ def health(target: Target, watch: bool, wait: float | None) -> None:
 
     deadline = time.monotonic() + (wait or 0)
     problems = _patiently(check, deadline)
-    while watch:
-        _show(target, problems)
-        time.sleep(1)
-        problems = _or_unreachable(check)
+    if watch:
+        _watch(target, problems, check)
     _show(target, problems)
     if problems:
         raise click.exceptions.Exit(UNHEALTHY)
@@ -187,15 +191,47 @@ def _patiently(check: "Callable[[], list[Problem]]", deadline: float) -> "list[P
         time.sleep(_POLL_S)
 
 
-def _or_unreachable(check: "Callable[[], list[Problem]]") -> "list[Problem]":
-    """Check; a cluster that does not answer is a problem too."""
+def _watch(
+    target: Target, problems: "list[Problem]", check: "Callable[[], list[Problem]]"
+) -> NoReturn:
+    """Print the problems, and then the changes of every second until Ctrl-C."""
     from barnabas.cli.failures import explain
-    from barnabas.cli.health import Problem
+    from barnabas.cli.health import Changes, unreachable
 
-    try:
-        return check()
-    except (KafkaError, OSError) as error:
-        return [Problem("brokers", "cluster", explain(error))]
+    known: list[Problem] = []
+    while True:
+        changes = Changes.between(known, problems)
+        if any(changes) or not (known or problems):
+            _show_changes(target, changes, healthy=not problems)
+        known = problems
+        while known == problems:
+            time.sleep(1)
+            try:
+                problems = check()
+            except (KafkaError, OSError) as error:
+                problems = unreachable(known, explain(error))
+
+
+def _show_changes(target: Target, changes: "Changes", *, healthy: bool) -> None:
+    at_ms = time.time_ns() // 1_000_000
+    if target.as_json:
+        both = {name: [one._asdict() for one in each] for name, each in changes._asdict().items()}
+        target.answer({"at_ms": at_ms, "healthy": healthy, **both}, indent=None)
+        return
+    at = time_text(at_ms)
+    rows = [
+        [word, each.check, each.where, each.problem]
+        for word, listed in (("problem", changes.appeared), ("solved", changes.solved))
+        for each in listed
+    ]
+    if healthy:
+        rows.append(["The cluster is healthy."])
+    for row in rows:
+        if sys.stdout.isatty():
+            # The date is for files, which are read later.
+            tell("  ".join((f"{at[11:19]}Z", *map("{:{}}".format, row, (7, 12, 1, 1)))))
+        else:
+            tell("\t".join((at, *row)))
 
 
 def _show(target: Target, problems: "list[Problem]") -> None:

@@ -81,7 +81,7 @@ def test_what_is_between_brokers_is_marked_so_and_what_kafka_no_longer_has_too()
         if len(cells := [cell.strip() for cell in line.split("|")]) == 7 and cells[1].isdigit()
     }
     assert {row.api.key for row in API_TABLE if not row.clients} == BETWEEN_BROKERS
-    assert {4, 5, 6, 7, 56, 67} == BETWEEN_BROKERS
+    assert {4, 5, 6, 7, 56, 58, 67} == BETWEEN_BROKERS
     assert {key for key, (_, _, who) in rows.items() if who == "brokers"} == BETWEEN_BROKERS
     assert {key for key, (_, of_kafka, _) in rows.items() if "none" in of_kafka} == set(GONE)
     assert rows[4][:2] == ["5-7", "none (3.9: 0-7)"]

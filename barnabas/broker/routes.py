@@ -13,6 +13,7 @@ from barnabas.broker.cluster.config_admin import ConfigAdmin
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.control_receiver import ControlReceiver
 from barnabas.broker.cluster.features import Features
+from barnabas.broker.cluster.forwarding import Forwarder
 from barnabas.broker.cluster.producer_ids import ProducerIdBlocks
 from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.topic_creator import TopicCreator
@@ -56,6 +57,7 @@ from barnabas.broker.handlers import (
     describe_user_scram_credentials,
     elect_leaders,
     end_txn,
+    envelope,
     expire_delegation_token,
     fetch,
     find_coordinator,
@@ -151,6 +153,8 @@ class BrokerParts(NamedTuple):
     metrics: BrokerMetrics
     acls: ClusterAcls | None
     """None without an authorizer, and `gate` too."""
+    forwarder: Forwarder | None = None
+    """None outside of a cluster: the broker is the controller itself."""
     served: Mapping[int, range] = {}
     """The versions that the listener serves, by API key."""
     gate: Gate | None = None
@@ -183,6 +187,8 @@ class ApiRow(NamedTuple):
     clients: range
     """The versions for clients of a cluster, where brokers have a listener of their own."""
     fast_path: Callable[[BrokerParts], MakeFastPath] | None = None
+    of_controller: bool = False
+    """Whether only the controller can answer: other brokers forward the requests of clients."""
 
     @property
     def api(self) -> Api:
@@ -223,23 +229,32 @@ def client_routes(parts: BrokerParts) -> list[Route]:
     """
     in_cluster = parts.config().in_cluster
     rows = [(row, row.clients if in_cluster else row.versions) for row in API_TABLE if row.clients]
-    return _routes(parts, rows, None if parts.gate is None else parts.gate.guard)
+    guard = None if parts.gate is None else parts.gate.guard
+    return _routes(parts, rows, guard, parts.forwarder)
 
 
 def inter_broker_routes(parts: BrokerParts) -> list[Route]:
     """Return the routes of the inter-broker listener: all APIs in all versions."""
     gate, guard = parts.gate, None
+    shared = parts.config().serves_clients_and_brokers
     if gate is not None:
-        shared = parts.config().serves_clients_and_brokers
         guard = gate.guard_shared if shared else gate.guard_between
-    return _routes(parts, [(row, row.versions) for row in API_TABLE], guard)
+    rows = [(row, row.versions) for row in API_TABLE]
+    return _routes(parts, rows, guard, parts.forwarder if shared else None)
 
 
 def _routes(
-    parts: BrokerParts, rows: list[tuple[ApiRow, range]], guard: Guard | None
+    parts: BrokerParts,
+    rows: list[tuple[ApiRow, range]],
+    guard: Guard | None,
+    forwarder: Forwarder | None,
 ) -> list[Route]:
     parts = parts._replace(served={row.api.key: versions for row, versions in rows})
-    return [row.route(parts, versions, guard) for row, versions in rows]
+    routes = []
+    for row, versions in rows:
+        route = row.route(parts, versions, guard)
+        routes.append(forwarder.route(route) if forwarder and row.of_controller else route)
+    return routes
 
 
 def _row(
@@ -249,9 +264,10 @@ def _row(
     *,
     clients: range | None = None,
     fast_path: Callable[[BrokerParts], MakeFastPath] | None = None,
+    of_controller: bool = False,
 ) -> ApiRow:
     clients = versions if clients is None else clients
-    return ApiRow(module, versions, collaborator, clients, fast_path)
+    return ApiRow(module, versions, collaborator, clients, fast_path, of_controller)
 
 
 def _produce_fast_path(parts: BrokerParts) -> MakeFastPath:
@@ -418,6 +434,14 @@ def _allocate_producer_ids(parts: BrokerParts) -> allocate_producer_ids.Parts:
     return allocate_producer_ids.Parts(parts.controller, parts.producer_ids)
 
 
+def _envelope(parts: BrokerParts) -> envelope.Parts:
+    guard = None if parts.gate is None else parts.gate.guard
+    routes = {
+        row.api.key: row.route(parts, row.versions, guard) for row in API_TABLE if row.of_controller
+    }
+    return envelope.Parts(parts.controller, routes, parts.client_quotas.quotas)
+
+
 def _list_offsets(parts: BrokerParts) -> list_offsets.Parts:
     return list_offsets.Parts(parts.replicas, lambda: parts.config().group_lag_counted_batches)
 
@@ -445,14 +469,17 @@ API_TABLE: Final = (
     _row(alter_replica_log_dirs,        range(1, 3),  lambda p: p.replicas),
     # topics and replicas
     _row(metadata,                      range(14),    _metadata),
-    _row(create_topics,                 range(2, 8),  _create_topics),
-    _row(delete_topics,                 range(1, 7),  _delete_topics),
-    _row(create_partitions,             range(4),     _create_partitions),
+    _row(create_topics,                 range(2, 8),  _create_topics, of_controller=True),
+    _row(delete_topics,                 range(1, 7),  _delete_topics, of_controller=True),
+    _row(create_partitions,             range(4),     _create_partitions, of_controller=True),
     _row(describe_cluster,              range(3),     lambda p: p.cache),
     _row(describe_topic_partitions,     range(1),     _describe_topic_partitions),
-    _row(elect_leaders,                 range(3),     lambda p: p.replica_admin),
-    _row(alter_partition_reassignments, range(2),     lambda p: p.replica_admin),
-    _row(list_partition_reassignments,  range(1),     lambda p: p.replica_admin),
+    _row(elect_leaders,                 range(3),     lambda p: p.replica_admin,
+         of_controller=True),
+    _row(alter_partition_reassignments, range(2),     lambda p: p.replica_admin,
+         of_controller=True),
+    _row(list_partition_reassignments,  range(1),     lambda p: p.replica_admin,
+         of_controller=True),
     # configurations and features
     _row(describe_configs,              range(1, 5),  _describe_configs),
     _row(alter_configs,                 range(3),     lambda p: p.config_admin),
@@ -505,6 +532,7 @@ API_TABLE: Final = (
     _row(controlled_shutdown,           range(2, 4),  lambda p: p.controller, clients=BROKERS_ONLY),
     _row(alter_partition,               range(2, 4),  lambda p: p.controller, clients=BROKERS_ONLY),
     _row(allocate_producer_ids,         range(1),     _allocate_producer_ids, clients=BROKERS_ONLY),
+    _row(envelope,                      range(1),     _envelope, clients=BROKERS_ONLY),
 )
 """Every API that a broker serves: handler, versions, and the function that returns the handler's
 collaborator. `clients` are the versions for clients in a cluster, where they differ. ApiVersions

@@ -365,6 +365,7 @@ APIS: Final[dict[int, str]] = {
     51: "alter_user_scram_credentials",
     56: "alter_partition",
     57: "update_features",
+    58: "envelope",
     60: "describe_cluster",
     61: "describe_producers",
     65: "describe_transactions",

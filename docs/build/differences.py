@@ -73,13 +73,12 @@ DIFFERENCES = (
         "Quotas of clients",
         "`request_percentage` is of the time of one event loop, so that 100 is no limit. A "
         "connection beyond `connection_creation_rate` of its address is closed at once; an ip "
-        "entity is an address, not the name of a host. `controller_mutation_rate` is measured "
-        "by the broker that a client asks. A batch larger than `consumer_byte_rate` allows in "
-        "all windows is sent when the client owes nothing. A rate of new connections is measured "
-        "when they are admitted, and `max.connection.creation.rate` is at least 1.",
+        "entity is an address, not the name of a host. A batch larger than `consumer_byte_rate` "
+        "allows in all windows is sent when the client owes nothing. A rate of new connections is "
+        "measured when they are admitted, and `max.connection.creation.rate` is at least 1.",
         "The percentage is of one thread. The connection waits before it is closed. Names of "
-        "hosts are looked up. The controller measures mutations. Such a batch is never sent.",
-        "A broker is one event loop, and its clients ask the controller by default.",
+        "hosts are looked up. Such a batch is never sent.",
+        "A broker is one event loop.",
     ),
     Difference(
         "Producer ids of a principal",

@@ -1,5 +1,6 @@
 """The data of the previous release under this one, and clusters of both (docs/upgrade.md)."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -14,10 +15,14 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kazoo.exceptions import NoNodeError
 
+from barnabas.client.connection import Connection
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import create_topics
 from tests.support.brokers.cluster import BROKER_IDS, ProcessCluster
 from tests.support.brokers.process import ROOT, BrokerProcess
 from tests.support.checker import Checker
-from tests.support.waiting import IN_TIME_S
+from tests.support.data_path import creation
+from tests.support.waiting import IN_TIME_S, until
 from tests.support.zookeeper import ZooKeeperServer
 
 PREVIOUS: Final = "c0e65115596cca495c1485435ee9083c8b855b31"
@@ -207,3 +212,36 @@ def test_cluster_of_two_releases_delivers_exactly_once(
             verdict = load.judge()
     assert verdict["verdict"] == "clean", json.dumps(verdict, indent=2)
     assert verdict["figures"]["transactions"] > 20 * len(order)
+
+
+def test_request_is_not_forwarded_to_a_controller_of_the_previous_release(
+    previous: Path, tmp_path: Path
+) -> None:
+    with (
+        ZooKeeperServer(tmp_path / "zookeeper") as zookeeper,
+        Rolled(tmp_path / "cluster", zookeeper, {}, root=previous) as cluster,
+    ):
+        cluster.wait_until_full()
+        controller = cluster.wait_for_controller()
+        newer = next(each for each in BROKER_IDS if each != controller)
+        cluster.upgrade(newer)
+        assert cluster.wait_for_controller() == controller
+        assert asyncio.run(created(cluster.address_of(newer), "early")) == ErrorCode.NOT_CONTROLLER
+        # Clients that ask the controller do not notice.
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("direct", 3, 1)])["direct"].result(30)
+        del admin
+        cluster.upgrade(controller)
+        cluster.elect(controller)
+        # The broker learns of the new controller a moment later.
+        until(lambda: asyncio.run(created(cluster.address_of(newer), "late")) == ErrorCode.NONE)
+
+
+async def created(address: str, topic: str) -> int:
+    """Ask one broker for a topic of three partitions; return the error code."""
+    host, _, port = address.rpartition(":")
+    connection = await Connection.open(host, int(port))
+    answer = await connection.request(create_topics.API, creation(topic, 3, {}))
+    await connection.close()
+    code: int = answer.topics[0].error_code
+    return code

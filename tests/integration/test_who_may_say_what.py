@@ -15,6 +15,7 @@ from barnabas.protocol.messages import (
     allocate_producer_ids,
     alter_partition,
     controlled_shutdown,
+    envelope,
     fetch,
     leader_and_isr,
     stop_replica,
@@ -32,6 +33,7 @@ ONLY_BROKERS = (
     controlled_shutdown.API,
     alter_partition.API,
     allocate_producer_ids.API,
+    envelope.API,
 )
 STATES_SINCE = 15
 """The first Fetch version in which the broker epoch too identifies a follower (KIP-903)."""

@@ -200,6 +200,7 @@ ASKED: Final = (
             "ControlledShutdown",
             "AlterPartition",
             "AllocateProducerIds",
+            "Envelope",
         )
     ),
     ask(

@@ -9,6 +9,7 @@ from barnabas.broker.assembly.coordination import Coordination
 from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import Replication
 from barnabas.broker.clock import LoopTimers
+from barnabas.broker.cluster.forwarding import Forwarder
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
@@ -213,6 +214,7 @@ def _parts(
         metrics=core.metrics,
         acls=core.acls,
         gate=_gate(core),
+        forwarder=Forwarder(control.controller_client) if config.in_cluster else None,
     )
 
 

@@ -9,7 +9,12 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.cluster.peers import Peer, Peers, PeerUnreachable
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages import alter_partition, controlled_shutdown, create_topics
+from barnabas.protocol.messages import (
+    alter_partition,
+    controlled_shutdown,
+    create_topics,
+    envelope,
+)
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from barnabas.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -23,12 +28,23 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.schema import Api
 from barnabas.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 ANSWER_S: Final = 30.0
 """Seconds to wait for a response of the controller."""
+PATIENCE_S: Final = 5.0
+"""The longest wait for another controller, in place of the client whose request is forwarded."""
+
+_REFUSED: Final = (
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
+)
+"""The errors of an envelope that no controller opens, or that this one cannot open."""
 
 
 class _ControllerConnection(NamedTuple):
@@ -79,9 +95,11 @@ class ControllerClient:
         self._cache = cache
         self._peers = peers
         self._is_connected = is_connected
-        self._connections: dict[int, _ControllerConnection] = {}
+        self._connections: dict[tuple[int, int], _ControllerConnection] = {}
+        self._moved = asyncio.Event()
+        """Set, and replaced, when the metadata of this broker has changed."""
         self._closing: set[asyncio.Task[None]] = set()
-        cache.on_change(self._drop_connections)
+        cache.on_change(self._metadata_changed)
 
     async def close(self) -> None:
         """Close all connections and send nothing more."""
@@ -131,6 +149,60 @@ class ControllerClient:
         )
         return {each.name: _created(each) for each in answer.topics}
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._controller.active
+
+    async def forward(self, request: EnvelopeRequest, *, kind: int, timeout: float) -> bytes:
+        """Have the controller serve a client's request, and return its response with the header.
+
+        `kind` is the API key of the request, and `timeout` the seconds that it may take. Raises
+        NOT_CONTROLLER only if no controller has begun with it, and REQUEST_TIMED_OUT if its outcome
+        is unknown: it is never sent twice.
+        """
+        deadline = asyncio.get_running_loop().time() + min(timeout, PATIENCE_S)
+        while True:
+            asked = self._cache.controller_id
+            try:
+                return await self._forward(request, kind, timeout)
+            except KafkaError as error:
+                if error.code in _REFUSED:
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+                if error.code is not ErrorCode.NOT_CONTROLLER:
+                    raise
+                if self.is_here or not await self._wait_for_other(asked, deadline):
+                    raise
+
+    async def _forward(self, request: EnvelopeRequest, kind: int, timeout: float) -> bytes:
+        peer = self._connection_for(envelope.API, kind)
+        try:
+            is_announced = await peer.announces(envelope.API)
+        except PeerUnreachable as cause:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, str(cause)) from cause
+        if not is_announced:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the controller is of an older release")
+        try:
+            answer: EnvelopeResponse = await peer.request(
+                envelope.API, request, version=0, timeout=timeout + ANSWER_S
+            )
+        except PeerUnreachable as cause:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(cause)) from cause
+        _check(answer.error_code)
+        if answer.response_data is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller's envelope is empty")
+        return answer.response_data
+
+    async def _wait_for_other(self, controller_id: int, deadline: float) -> bool:
+        """Wait until a broker is known to be controller, but not this one; return whether it is."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._cache.controller_id in (-1, controller_id) and not self.is_here:
+                    await self._moved.wait()
+        except TimeoutError:
+            return False
+        return not self.is_here
+
     async def _local(self, work: Awaitable[T]) -> T:
         """Call the local controller with the same timeout as a remote one; its store may be
         silent."""
@@ -146,18 +218,24 @@ class ControllerClient:
         except PeerUnreachable as cause:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(cause)) from cause
 
-    def _connection_for(self, api: Api) -> Peer:
+    def _connection_for(self, api: Api, kind: int = 0) -> Peer:
         """Return the connection for this kind of request: none waits for a slow response to another
         kind."""
         controller_id = self._cache.controller_id
         if controller_id in (-1, self._broker_id):
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        connection = self._connections.get(api.key)
+        key = api.key, kind
+        connection = self._connections.get(key)
         if connection is None:
-            connection = self._connections[api.key] = _ControllerConnection(
+            connection = self._connections[key] = _ControllerConnection(
                 controller_id, self._peers.to(controller_id)
             )
         return connection.peer
+
+    def _metadata_changed(self) -> None:
+        self._drop_connections()
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     def _drop_connections(self) -> None:
         """Drop connections to a former controller; requests that wait for its response fail."""

@@ -151,6 +151,16 @@ class Peer:
         self.answered()
         return answer
 
+    async def announces(self, api: Api) -> bool:
+        """Return whether the broker serves an API that another release may not know.
+
+        Raises PeerUnreachable if the connection cannot be opened.
+        """
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            connection = await self._open()
+        return api.key in connection.broker_versions
+
     @property
     def backoff(self) -> float:
         """Seconds until a request is useful; 0 if it is now."""

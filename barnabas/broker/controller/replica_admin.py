@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 
 from barnabas.broker.controller.active_controller import ActiveController
 from barnabas.broker.controller.controller import Controller
@@ -47,12 +48,15 @@ class ReplicaAdmin:
     async def list_reassignments(
         self, topics: Mapping[str, Container[int]] | None, *, timeout: float
     ) -> dict[TopicPartition, Assignment]:
-        """Return the reassignments in progress, of the named partitions or of all."""
+        """Return the reassignments in progress, of the named partitions or of all.
+
+        As in Kafka, a request without time to wait is answered: kafka-go sends 0.
+        """
 
         async def find(active: ActiveController) -> dict[TopicPartition, Assignment]:
             return await Reassignments(active).ongoing(topics)
 
-        return await self._controller.ask(find, timeout)
+        return await self._controller.ask(find, timeout if timeout > 0 else inf)
 
     async def balance_leaders(self, percentage: int) -> None:
         """Give leaderships back where other brokers lead more than `percentage` of a broker's

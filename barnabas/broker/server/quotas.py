@@ -276,6 +276,10 @@ class Charge:
             self._wait(Quota.MUTATION, bucket.throttle_s(now))
         return None
 
+    def owes_mutations(self, throttle_ms: int) -> None:
+        """Let the client wait for mutations that another broker has charged."""
+        self._wait(Quota.MUTATION, throttle_ms / 1000)
+
     def settle(self) -> int:
         """Charge the time of the request and throttle the connection; return that time in ms.
 

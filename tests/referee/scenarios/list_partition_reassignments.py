@@ -27,6 +27,12 @@ def partitions_that_stay_and_that_do_not_exist(s: Peer) -> None:
 
 
 @scenario
+def without_time_to_wait(s: Peer) -> None:
+    s.ask(ListPartitionReassignmentsRequest(timeout_ms=0))
+    s.ask(ListPartitionReassignmentsRequest(timeout_ms=-1))
+
+
+@scenario
 def a_partition_that_is_named_twice(s: Peer) -> None:
     to = given.topic(s)
     named = ListPartitionReassignmentsTopics(name=to.name, partition_indexes=[0, 0])

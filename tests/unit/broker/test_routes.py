@@ -5,16 +5,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from barnabas.broker.handlers import heartbeat
+from barnabas.broker.cluster.forwarding import Forwarder
+from barnabas.broker.handlers import create_topics, heartbeat
 from barnabas.broker.routes import API_TABLE, BrokerParts, client_routes, inter_broker_routes
 from barnabas.protocol.messages import add_partitions_to_txn, api_versions
 
-BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
+BETWEEN_BROKERS = {4, 5, 6, 7, 56, 58, 67}
 
 
 def parts(*, in_cluster: bool) -> BrokerParts:
-    *fields, _served, _gate = BrokerParts._fields
-    found = BrokerParts(**{name: Mock() for name in fields})
+    *fields, _forwarder, _served, _gate = BrokerParts._fields
+    found = BrokerParts(**{name: Mock() for name in fields}, forwarder=Forwarder(Mock()))
     found.dynamic.current.in_cluster = in_cluster  # type: ignore[misc]
     return found
 
@@ -35,6 +36,15 @@ def test_clients_of_a_cluster_cannot_speak_as_a_leader(in_cluster: bool, version
 def test_inter_broker_listener_serves_every_api_in_all_versions() -> None:
     served = {route.api.key: route.serves for route in inter_broker_routes(parts(in_cluster=True))}
     assert served == {row.api.key: row.versions for row in API_TABLE}
+
+
+@pytest.mark.parametrize(("shared", "forwards"), [(True, True), (False, False)])
+def test_listener_of_brokers_alone_forwards_nothing(shared: bool, forwards: bool) -> None:
+    found = parts(in_cluster=True)
+    found.dynamic.current.serves_clients_and_brokers = shared  # type: ignore[misc]
+    routes = {route.api.key: route for route in inter_broker_routes(found)}
+    handler = routes[create_topics.API.key].handle.__self__  # type: ignore[attr-defined]
+    assert isinstance(handler, create_topics.Parts) != forwards
 
 
 @pytest.mark.parametrize("routes_of", [client_routes, inter_broker_routes])

@@ -11,6 +11,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.broker.app import Broker
 from barnabas.broker.groups import record_lags
+from barnabas.cli.groups.description import describe_group
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.protocol.topic_partition import TopicPartition as Place
+from tests.support.data_path import running
 from tests.support.in_cluster import member, shared_metadata
 from tests.support.ports import free_port
 from tests.support.transactions_by_hand import older_producer
@@ -159,3 +165,27 @@ async def test_the_lag_of_a_partition_without_a_replica_on_the_coordinator_is_le
             (broker_id, lags(each)) for broker_id, each in enumerate(brokers) if lags(each)
         )
         assert set(told) == {(group, "t", str(coordinator)) for group in GROUPS}
+
+
+async def test_metrics_and_description_agree_on_offsets_outside_of_their_log(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as broker, Cluster(broker.bootstrap_servers) as cluster:
+        await asyncio.to_thread(create, broker.bootstrap_servers, NewTopic("t", 2))
+        await asyncio.to_thread(fill_partitions, broker.bootstrap_servers, 2)
+        await Admin(cluster).delete_records({Place("t", 0): 5})
+        admin = GroupAdmin(cluster)
+        await admin.set_offsets("g", {Place("t", 0): 1, Place("t", 1): 444})
+        described = await describe_group(cluster, "g")
+        rows = {("g", "t", str(row["partition"])): row["lag"] for row in described["partitions"]}
+        assert rows == {("g", "t", "0"): 9, ("g", "t", "1"): 0}
+        assert lags(broker) == rows
+        assert described["lag"] == 9
+
+
+def fill_partitions(servers: str, partitions: int) -> None:
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0, "acks": "all"})
+    for partition in range(partitions):
+        for number in range(10):
+            producer.produce("t", str(number).encode(), partition=partition)
+    assert producer.flush(20) == 0

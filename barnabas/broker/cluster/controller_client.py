@@ -36,7 +36,9 @@ T = TypeVar("T")
 ANSWER_S: Final = 30.0
 """Seconds to wait for a response of the controller."""
 PATIENCE_S: Final = 5.0
-"""The longest wait for another controller, in place of the client whose request is forwarded."""
+"""The longest wait for a controller, in place of the client whose request is forwarded."""
+_PAUSE_S: Final = 0.2
+"""Seconds until a controller is looked for again, unless there is news."""
 
 _REFUSED: Final = (
     ErrorCode.UNSUPPORTED_VERSION,
@@ -96,7 +98,7 @@ class ControllerClient:
         self._peers = peers
         self._is_connected = is_connected
         self._connections: dict[tuple[int, int], _ControllerConnection] = {}
-        self._moved = asyncio.Event()
+        self._news = asyncio.Event()
         """Set, and replaced, when the metadata of this broker has changed."""
         self._closing: set[asyncio.Task[None]] = set()
         cache.on_change(self._metadata_changed)
@@ -161,18 +163,20 @@ class ControllerClient:
         NOT_CONTROLLER only if no controller has begun with it, and REQUEST_TIMED_OUT if its outcome
         is unknown: it is never sent twice.
         """
-        deadline = asyncio.get_running_loop().time() + min(timeout, PATIENCE_S)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(timeout, PATIENCE_S)
         while True:
-            asked = self._cache.controller_id
             try:
                 return await self._forward(request, kind, timeout)
             except KafkaError as error:
                 if error.code in _REFUSED:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-                if error.code is not ErrorCode.NOT_CONTROLLER:
+                moves = error.code is ErrorCode.NOT_CONTROLLER and not self.is_here
+                if not moves or loop.time() >= deadline:
                     raise
-                if self.is_here or not await self._wait_for_other(asked, deadline):
-                    raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(loop.time() + _PAUSE_S, deadline)):
+                    await self._news.wait()
 
     async def _forward(self, request: EnvelopeRequest, kind: int, timeout: float) -> bytes:
         peer = self._connection_for(envelope.API, kind)
@@ -192,16 +196,6 @@ class ControllerClient:
         if answer.response_data is None:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller's envelope is empty")
         return answer.response_data
-
-    async def _wait_for_other(self, controller_id: int, deadline: float) -> bool:
-        """Wait until a broker is known to be controller, but not this one; return whether it is."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                while self._cache.controller_id in (-1, controller_id) and not self.is_here:
-                    await self._moved.wait()
-        except TimeoutError:
-            return False
-        return not self.is_here
 
     async def _local(self, work: Awaitable[T]) -> T:
         """Call the local controller with the same timeout as a remote one; its store may be
@@ -234,8 +228,8 @@ class ControllerClient:
 
     def _metadata_changed(self) -> None:
         self._drop_connections()
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self._news.set()
+        self._news = asyncio.Event()
 
     def _drop_connections(self) -> None:
         """Drop connections to a former controller; requests that wait for its response fail."""

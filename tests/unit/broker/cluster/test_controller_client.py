@@ -27,6 +27,7 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -45,6 +46,7 @@ class FakePeer:
     """A peer with prepared answers; without one it never answers."""
 
     backoff = 0.0
+    announced: Any = True
 
     def __init__(self, answers: "list[Any]") -> None:
         self.answers = answers
@@ -61,6 +63,12 @@ class FakePeer:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    async def announces(self, _api: Api) -> bool:
+        found = self.announced.pop(0) if isinstance(self.announced, list) else self.announced
+        if isinstance(found, Exception):
+            raise found
+        return bool(found)
 
     def abort(self) -> None:
         self._aborted.set()
@@ -321,3 +329,71 @@ async def test_broker_without_the_store_proposes_no_isr(setup: ClientSetup, acti
         await setup.client.alter_partition(proposal())
     assert refused.value.code is ErrorCode.BROKER_NOT_AVAILABLE
     assert setup.made == []
+
+
+ENVELOPE = EnvelopeRequest(request_data=b"r", request_principal=None, client_host_address=bytes(4))
+
+
+async def forwarded(setup: ClientSetup, timeout: float = 5.0) -> bytes | ErrorCode:
+    try:
+        return await setup.client.forward(ENVELOPE, kind=19, timeout=timeout)
+    except KafkaError as error:
+        return error.code
+
+
+async def test_forwarded_request_is_sent_again_only_if_no_controller_has_begun_with_it(
+    setup: ClientSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.know(2, 1, 2)
+    unreachable = PeerUnreachable("not opened")
+    monkeypatch.setattr(FakePeer, "announced", [unreachable, True, True])
+    setup.answers += [
+        EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER),
+        EnvelopeResponse(response_data=b"done"),
+    ]
+    assert await forwarded(setup) == b"done"
+    assert [len(peer.asked) for _, peer in setup.made] == [2]
+
+
+async def test_forwarded_request_without_a_response_has_an_unknown_outcome(
+    setup: ClientSetup,
+) -> None:
+    setup.know(2, 1, 2)
+    setup.answers += [PeerUnreachable("cut"), EnvelopeResponse(response_data=b"twice")]
+    assert await forwarded(setup) is ErrorCode.REQUEST_TIMED_OUT
+    assert len(setup.made[0][1].asked) == 1
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION]
+)
+async def test_envelope_that_the_controller_does_not_open_is_not_sent_again(
+    setup: ClientSetup, code: ErrorCode
+) -> None:
+    setup.know(2, 1, 2)
+    setup.answers += [EnvelopeResponse(error_code=code)]
+    assert await forwarded(setup) is ErrorCode.NOT_CONTROLLER
+
+
+async def test_controller_that_does_not_announce_envelopes_is_sent_none(
+    setup: ClientSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.know(2, 1, 2)
+    monkeypatch.setattr(FakePeer, "announced", False)
+    assert await forwarded(setup) is ErrorCode.NOT_CONTROLLER
+    assert setup.made[0][1].asked == []
+
+
+async def test_request_is_forwarded_to_the_controller_that_becomes_known(
+    setup: ClientSetup,
+) -> None:
+    assert await forwarded(setup, timeout=0) is ErrorCode.NOT_CONTROLLER
+    waiting = asyncio.ensure_future(forwarded(setup))
+    await asyncio.sleep(0)
+    setup.answers += [EnvelopeResponse(response_data=b"done")]
+    setup.know(2, 1, 2)
+    assert await waiting == b"done"
+    # A broker that has become the controller serves the request itself.
+    setup.know(ME, 1, 2)
+    setup.controller.active = True
+    assert await forwarded(setup) is ErrorCode.NOT_CONTROLLER

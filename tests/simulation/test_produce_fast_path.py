@@ -33,6 +33,8 @@ from barnabas.security.acl.rules import AclBinding, AclOperation, ResourceType
 from barnabas.storage.files.mem_files import Fault
 from tests.simulation.fast_paths.produce import (
     AUTHORIZER,
+    FRAMING,
+    LINKED,
     TIME_MS,
     Producer,
     allow,
@@ -536,6 +538,8 @@ def test_many_batches_are_found_as_ever() -> None:
         (changed(batch(), attributes=5), "UNSUPPORTED_COMPRESSION_TYPE"),
         (changed(batch(), attributes=7), "UNSUPPORTED_COMPRESSION_TYPE"),
         (changed(batch(), attributes=4, count=100, delta=99), "NONE"),
+        (LINKED, "INVALID_RECORD"),
+        (FRAMING, "INVALID_RECORD"),
         (changed(batch(), base_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
         (changed(batch(), max_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
         (changed(batch(), base_ms=NO_TIMESTAMP, max_ms=NO_TIMESTAMP), "NONE"),

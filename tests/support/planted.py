@@ -4,7 +4,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import cramjam
 from lz4 import frame
@@ -23,11 +23,18 @@ SHORTEST = b"\x0c\0\0\0\0\0\0"
 CODECS = [codec for codec in Compression if codec]
 ENDLESS = 1 << 28
 """More than a batch of 4 MB may decompress to."""
+XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 _ZEROS = bytes(1 << 16)
 
 
 def raw_snappy(body: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(body))
+
+
+def xerial_block(body: bytes) -> bytes:
+    """Return a block for the framing of Java's xerial library, which begins with XERIAL."""
+    block = raw_snappy(body)
+    return struct.pack(">i", len(block)) + block
 
 
 def _gzip(body: bytes) -> bytes:
@@ -39,7 +46,8 @@ _TOOLS: dict[Compression, Callable[[bytes], bytes]] = {
     Compression.NONE: bytes,
     Compression.GZIP: _gzip,
     Compression.SNAPPY: raw_snappy,
-    Compression.LZ4: frame.compress,
+    # Without the option its blocks are linked.
+    Compression.LZ4: partial(frame.compress, block_linked=False),
     Compression.ZSTD: zstd.compress,
 }
 

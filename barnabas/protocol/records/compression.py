@@ -3,6 +3,9 @@
 `inflate` returns a batch piece by piece, so a bomb costs the memory of one piece and ends with an
 error at the bound. Pieces also bound the time of a call: every library releases the GIL.
 
+A stream is read as Kafka's Java libraries read it, in all that they skip and refuse, because what
+they cannot read stops a Java consumer for good (`tests/referee/test_codecs.py` compares both).
+
 Snappy is written with the framing of Java's xerial library, which Kafka's clients expect; both
 framed and raw Snappy are read, because librdkafka may send it raw. LZ4 is written as frames of
 independent blocks, because Kafka and the Java clients refuse other frames.
@@ -10,11 +13,11 @@ independent blocks, because Kafka and the Java clients refuse other frames.
 
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from enum import IntEnum
-from functools import cache, partial
+from functools import cache
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.varint import Buffer
@@ -50,12 +53,23 @@ _BOUND_RATIO = 32
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
+_XERIAL_REST = struct.Struct(">4sii")
+"""The rest of a header behind its first four bytes: the rest of the magic, and two versions."""
+(_XERIAL_START,) = struct.unpack_from(">i", _XERIAL_MAGIC)
+_SNAPPY_FRAMING = b"\xff\x06\x00\x00sNaPpY"
+FIRST_BYTES: Final = len(_SNAPPY_FRAMING)
+"""The bytes of a stream at which `unreadable` looks."""
 _INT32 = struct.Struct(">i")
 _INPUT = 16 * 1024
 """Compressed bytes that a stream gets at once: zlib copies what it has not used yet."""
 _PIECES_AT_ONCE = 256
 _BLOCKS_TO_SIZE = 512
 """The blocks of Snappy that are looked at in less than a millisecond: 16 MB of the Java clients."""
+_ZSTD_FRAMES_TO_SIZE = 512
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT = 0x20
+_LZ4_RESERVED = 0x03
+"""The bits of a dictionary and of later versions: Java takes neither."""
 _LZ4_BLOCKS = 2 * 4 * 1024 * 1024
 """The largest block of LZ4, compressed and decompressed."""
 _ZSTD_HEADER = struct.Struct("<IB")
@@ -66,8 +80,19 @@ _MIN_WINDOW_LOG, _MAX_WINDOW_LOG = 10, 27
 """The least that the library takes, and the most that the Java clients accept."""
 _ZSTD_WINDOW_LOG = 20
 """The window of a zstd stream that is written: at level 22 the library takes 700 MB by itself."""
+_JAVA_ZSTD_INPUT: Final = 128 * 1024 + 3
+"""The bytes of a zstd stream that Java reads at once."""
 _GZIP = 31
 """zlib's `wbits` for a gzip header and trailer."""
+_RAW_DEFLATE: Final = -15
+_GZIP_START = b"\x1f\x8b\x08"
+_GZIP_HEADER: Final = 10
+_GZIP_CHECKSUM, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
+_GZIP_TRAILER: Final = struct.Struct("<II")
+_JAVA_GZIP_INPUT: Final = 8 * 1024
+"""The bytes of a gzip stream that Java reads at once."""
+_JAVA_GZIP_REST: Final = 18
+"""The bytes behind a gzip member that Java ignores, whatever they are, if it has read them."""
 
 
 class Compressor(Protocol):
@@ -136,20 +161,17 @@ def inflate(codec: Compression, data: Buffer, max_size: int) -> Iterator[bytes]:
         if len(view) > max_size:
             raise _too_large(max_size)
         return (bytes(view[at : at + PIECE]) for at in range(0, len(view), PIECE))
-    if codec is Compression.SNAPPY:
-        return _inflate_snappy(view, max_size)
-    if codec is Compression.GZIP:
-        return _inflate_stream(_GzipDecompressor, _zlib().error, view, max_size)
-    if codec is Compression.LZ4:
-        frame = _lz4_frame()
-        return _inflate_stream(frame.LZ4FrameDecompressor, RuntimeError, view, max_size)
-    zstd = _zstd()
-    # What is reserved is the window of the first frame: no later frame may have a larger one.
-    log = (_zstd_window(view) - 1).bit_length()
-    largest = zstd.DecompressionParameter.window_log_max
-    options = {largest: min(max(log, _MIN_WINDOW_LOG), _MAX_WINDOW_LOG)}
-    start = partial(zstd.ZstdDecompressor, options=options)
-    return _inflate_stream(start, zstd.ZstdError, view, max_size)
+    return _INFLATERS[codec](view, max_size)
+
+
+def unreadable(codec: int, data: Buffer) -> str | None:
+    """Return the reason for which Java reads no record of `data`, if its first bytes show it."""
+    if codec == Compression.LZ4:
+        is_frame = data[:4] == _LZ4_MAGIC and len(data) > 4
+        return "LZ4 blocks that are linked" if is_frame and not data[4] & _LZ4_INDEPENDENT else None
+    if codec == Compression.SNAPPY and data[: len(_SNAPPY_FRAMING)] == _SNAPPY_FRAMING:
+        return "the Snappy framing format"
+    return None
 
 
 def inflation_memory(codec: Compression, data: Buffer, max_size: int) -> int:
@@ -184,43 +206,147 @@ def _too_large(max_size: int) -> ProtocolError:
     return ProtocolError(f"compressed records are larger than {max_size} bytes")
 
 
-def _inflate_stream(
-    start: Callable[[], Any], failure: type[Exception], view: memoryview, max_size: int
-) -> Iterator[bytes]:
-    """Yield the content of one or more frames, from streams that are alike in every codec."""
-    left = max_size
-    stream = start()
-    for at in range(0, len(view), _INPUT):
-        data: Buffer = view[at : at + _INPUT]
-        while True:
-            if stream.eof:
-                if not data:
+def _damaged(why: object) -> ProtocolError:
+    return ProtocolError(f"compressed records are damaged: {why}")
+
+
+class _Frames:
+    """The frames of a stream, one after another, within one bound on their content."""
+
+    def __init__(self, view: memoryview, max_size: int, failure: type[Exception]) -> None:
+        self._view = view
+        self._max_size = self._left = max_size
+        self._failure = failure
+        self.at = 0
+        """The end of the last frame, and the start of the next one."""
+
+    def content(self, stream: Any) -> Generator[bytes, None, bool]:
+        """Yield the content of the next frame; return whether it is complete.
+
+        `stream` has the interface that the decompressors of lz4 and zstd share.
+        """
+        start = self.at
+        while start < len(self._view):
+            # In steps of a fixed raster: a stream copies what is behind its end.
+            stop = min(start - start % _INPUT + _INPUT, len(self._view))
+            data: Buffer = self._view[start:stop]
+            while True:
+                try:
+                    piece = stream.decompress(data, min(PIECE, self._left + 1))
+                except self._failure as error:
+                    raise _damaged(error) from None
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise _too_large(self._max_size)
+                yield piece
+                if stream.eof:
+                    self.at = stop - len(stream.unused_data or b"")
+                    return True
+                if stream.needs_input:
                     break
-                stream = start()
-            try:
-                piece = stream.decompress(data, min(PIECE, left + 1))
-            except failure as error:
-                raise ProtocolError(f"compressed records are damaged: {error}") from None
-            left -= len(piece)
-            if left < 0:
-                raise _too_large(max_size)
-            yield piece
-            if stream.eof:
-                data = stream.unused_data or b""
-            elif stream.needs_input:
-                break
-            else:
                 data = b""
-    if not stream.eof:
-        raise ProtocolError("compressed records are damaged: cut off")
+            start = stop
+        return False
+
+
+def _inflate_lz4(view: memoryview, max_size: int) -> Iterator[bytes]:
+    """Yield the content of the first frame: Java reads nothing behind it."""
+    if view[:4] != _LZ4_MAGIC or len(view) < 5:
+        raise _damaged("no LZ4 frame")
+    if (why := unreadable(Compression.LZ4, view)) or view[4] & _LZ4_RESERVED:
+        raise _damaged(why or "an LZ4 frame of a later version")
+    frame = _lz4_frame()
+    frames = _Frames(view, max_size, RuntimeError)
+    if not (yield from frames.content(frame.LZ4FrameDecompressor())):
+        raise _damaged("cut off")
+
+
+def _inflate_zstd(view: memoryview, max_size: int) -> Iterator[bytes]:
+    """Yield the content of all frames.
+
+    Java ignores that the last of several frames is cut off, unless it has read more since the end
+    of the one before.
+    """
+    zstd = _zstd()
+    log = (_zstd_window(view) - 1).bit_length()
+    largest = zstd.DecompressionParameter.window_log_max
+    options = {largest: min(max(log, _MIN_WINDOW_LOG), _MAX_WINDOW_LOG)}
+    frames = _Frames(view, max_size, zstd.ZstdError)
+    while frames.at < len(view):
+        stream = zstd.ZstdDecompressor(options=options)
+        if not (yield from frames.content(stream)):
+            last_read = (len(view) - 1) // _JAVA_ZSTD_INPUT * _JAVA_ZSTD_INPUT
+            if frames.at <= last_read:
+                raise _damaged("cut off")
+            return
+
+
+def _inflate_gzip(view: memoryview, max_size: int) -> Iterator[bytes]:
+    """Yield the content of all members.
+
+    Java ignores what follows a member and begins with no header, and short rests whatever they are.
+    """
+    frames = _Frames(view, max_size, _zlib().error)
+    frames.at = read = _gzip_header_end(view, 0)
+    if not read:
+        raise _damaged("no gzip header")
+    while True:
+        stream = _GzipDecompressor()
+        complete = yield from frames.content(stream)
+        end = frames.at + _GZIP_TRAILER.size
+        if not complete or end > len(view):
+            raise _damaged("cut off")
+        if _GZIP_TRAILER.unpack_from(view, frames.at) != stream.trailer:
+            raise _damaged("incorrect data check")
+        read += -(-max(frames.at - read, 0) // _JAVA_GZIP_INPUT) * _JAVA_GZIP_INPUT
+        if len(view) <= max(read, end) and len(view) - end <= _JAVA_GZIP_REST:
+            return
+        frames.at = _gzip_header_end(view, end)
+        if not frames.at:
+            return
+        read = max(read, frames.at)
+
+
+def _gzip_header_end(view: memoryview, at: int) -> int:
+    """Return the end of the gzip header at `at` (RFC 1952, 2.3); 0 if other bytes are there."""
+    start, end = at, at + _GZIP_HEADER
+    if view[at : at + len(_GZIP_START)] != _GZIP_START or end > len(view):
+        return 0
+    flags = view[at + len(_GZIP_START)]
+    if flags & _GZIP_EXTRA:
+        end += 2 + int.from_bytes(view[end : end + 2], "little")
+    for flag in (_GZIP_NAME, _GZIP_COMMENT):
+        if flags & flag:
+            end = _behind_zero(view, end)
+    if flags & _GZIP_CHECKSUM:
+        checksum = _zlib().crc32(view[start:end]) & 0xFFFF
+        if int.from_bytes(view[end : end + 2], "little") != checksum:
+            return 0
+        end += 2
+    return end if end <= len(view) else 0
+
+
+def _behind_zero(view: memoryview, at: int) -> int:
+    """Return the position behind the next zero; behind the end if no zero follows."""
+    for start in range(at, len(view), _INPUT):
+        found = bytes(view[start : start + _INPUT]).find(0)
+        if found >= 0:
+            return start + found + 1
+    return len(view) + 1
 
 
 class _GzipDecompressor:
-    """zlib's stream, with the interface of the others."""
+    """zlib's stream of one gzip member without header and trailer, as the other streams are."""
 
     def __init__(self) -> None:
-        self._stream = _zlib().decompressobj(_GZIP)
+        self._stream = _zlib().decompressobj(_RAW_DEFLATE)
+        self._checksum = self._size = 0
         self.needs_input = True
+
+    @property
+    def trailer(self) -> tuple[int, int]:
+        """The trailer that belongs to the content."""
+        return self._checksum, self._size & 0xFFFFFFFF
 
     @property
     def eof(self) -> bool:
@@ -235,6 +361,8 @@ class _GzipDecompressor:
     def decompress(self, data: Buffer, max_length: int) -> bytes:
         piece: bytes = self._stream.decompress(data or self._stream.unconsumed_tail, max_length)
         self.needs_input = not self._stream.unconsumed_tail and len(piece) < max_length
+        self._checksum = _zlib().crc32(piece, self._checksum)
+        self._size += len(piece)
         return piece
 
 
@@ -242,17 +370,35 @@ def _inflate_snappy(view: memoryview, max_size: int) -> Iterator[bytes]:
     if view[:8] != _XERIAL_MAGIC:
         yield from _pieces_of_block(view, max_size)
         return
-    pos = len(_XERIAL_HEADER)
-    while pos < len(view):
-        if pos + 4 > len(view):
-            raise ProtocolError("snappy block header is cut off")
-        (length,) = _INT32.unpack_from(view, pos)
-        pos += 4
-        if not 0 <= length <= len(view) - pos:
-            raise ProtocolError("snappy block is cut off")
-        for piece in _pieces_of_block(view[pos : pos + length], max_size):
+    for block in _xerial_blocks(view):
+        for piece in _pieces_of_block(block, max_size) if block else (b"",):
             max_size -= len(piece)
             yield piece
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    """Yield the blocks of a stream in xerial's framing; a header that comes again is an empty one.
+
+    As in Java, less than the length of a block is ignored at the end, and the stream ends where a
+    header begins and goes on as none.
+    """
+    pos = len(_XERIAL_HEADER)
+    while pos + _INT32.size <= len(view):
+        (length,) = _INT32.unpack_from(view, pos)
+        pos += _INT32.size
+        if length == _XERIAL_START:
+            if pos + _XERIAL_REST.size > len(view):
+                raise ProtocolError("snappy header is cut off")
+            rest, _, compatible = _XERIAL_REST.unpack_from(view, pos)
+            if rest != _XERIAL_MAGIC[_INT32.size :]:
+                return
+            if compatible < 1:
+                raise ProtocolError(f"snappy framing of version {compatible}")
+            pos += _XERIAL_REST.size
+            length = 0
+        elif not 0 < length <= len(view) - pos:
+            raise ProtocolError(f"a snappy block of {length} bytes is empty or cut off")
+        yield view[pos : pos + length]
         pos += length
 
 
@@ -283,14 +429,14 @@ def _largest_block(view: memoryview, max_size: int) -> int:
     """Return the size of the largest block of Snappy; `max_size` if there are very many."""
     if view[:8] != _XERIAL_MAGIC:
         return _announced(view)
-    largest, pos = 0, len(_XERIAL_HEADER)
-    for _ in range(_BLOCKS_TO_SIZE):
-        if pos + 4 > len(view):
-            return largest
-        (length,) = _INT32.unpack_from(view, pos)
-        largest = max(largest, _announced(view[pos + 4 : pos + 4 + max(length, 0)]))
-        pos += 4 + max(length, 0)
-    return max_size
+    blocks, largest = _xerial_blocks(view), 0
+    try:
+        for block in islice(blocks, _BLOCKS_TO_SIZE):
+            largest = max(largest, _announced(block) if block else 0)
+        return largest if next(blocks, None) is None else max_size
+    except ProtocolError:
+        # Reported when the block is decompressed.
+        return largest
 
 
 def _announced(block: memoryview) -> int:
@@ -303,6 +449,22 @@ def _announced(block: memoryview) -> int:
 
 
 def _zstd_window(view: memoryview) -> int:
+    """Return the largest window of the frames of a zstd stream, in bytes; the largest that is
+    allowed if there are very many frames."""
+    largest = 0
+    for _ in range(_ZSTD_FRAMES_TO_SIZE):
+        largest = max(largest, _window_of_frame(view[:_ZSTD_LONGEST_HEADER]))
+        try:
+            view = view[_zstd().get_frame_size(view) :]
+        except _zstd().ZstdError:
+            # Reported when the frame is decompressed.
+            return largest
+        if not view:
+            return largest
+    return 1 << _MAX_WINDOW_LOG
+
+
+def _window_of_frame(view: memoryview) -> int:
     """Return the window of a zstd frame in bytes (RFC 8878, 3.1.1.1); 0 if there is no header."""
     if len(view) < _ZSTD_LONGEST_HEADER:
         view = memoryview(bytes(view).ljust(_ZSTD_LONGEST_HEADER, b"\0"))
@@ -317,6 +479,14 @@ def _zstd_window(view: memoryview) -> int:
     at = _ZSTD_HEADER.size + (0, 1, 2, 4)[descriptor & 3]
     size = 1 << (descriptor >> 6)
     return int.from_bytes(view[at : at + size], "little") + (256 if size == 2 else 0)
+
+
+_INFLATERS: Final = {
+    Compression.GZIP: _inflate_gzip,
+    Compression.SNAPPY: _inflate_snappy,
+    Compression.LZ4: _inflate_lz4,
+    Compression.ZSTD: _inflate_zstd,
+}
 
 
 class _Uncompressed:

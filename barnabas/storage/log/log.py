@@ -46,10 +46,10 @@ from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segments import ReadLimits, TimestampAndOffset
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import (
-    LAST_CODEC,
     Origin,
     Rules,
     Validated,
+    codec_error,
     validate,
     writable,
 )
@@ -233,7 +233,7 @@ class Log:
         first_offset = self.log_end_offset
         last_offset, entry = first_offset + delta, None
         if (
-            not self._takes(header, len(data), last_offset, now_ms)
+            not self._takes(header, data, last_offset, now_ms)
             or crc32c(data[ATTRIBUTES_AT:]) != crc
         ):
             return -1
@@ -257,12 +257,14 @@ class Log:
             self.producers.map_end_offset = end_offset
         return first_offset
 
-    def _takes(self, header: Sequence[int], size: int, last_offset: int, now_ms: int) -> bool:
-        """Return whether a client's batch of `size` bytes, but for CRC and producer, can certainly
-        be appended to the active segment as it is."""
+    def _takes(
+        self, header: Sequence[int], data: memoryview, last_offset: int, now_ms: int
+    ) -> bool:
+        """Return whether a client's batch, but for CRC and producer, can certainly be appended to
+        the active segment as it is."""
         base, length, _, magic, _, attributes, delta, base_ms, max_ms, _, _, _, count = header
         rules, segment = self.rules, self.segments.active
-        first_ms = segment.first_timestamp
+        size, first_ms = len(data), segment.first_timestamp
         earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
         return not (
             base
@@ -271,7 +273,7 @@ class Log:
             or count != delta + 1
             or not 0 < count * MIN_RECORD <= size - HEADER_SIZE
             or attributes & ~_OF_CLIENT
-            or attributes & COMPRESSION_MASK > LAST_CODEC
+            or ((codec := attributes & COMPRESSION_MASK) and codec_error(data, 0, codec))
             or rules.looks_inside
             or rules.log_append_time
             or size > rules.max_message_bytes

@@ -34,6 +34,7 @@ BYTES_PER_STEP: Final = PIECE
 """Decompressed or recompressed bytes from which codecs take a millisecond and longer."""
 _PART_COST: Final = 16
 """The time for a part of BYTES_PER_STEP bytes, whatever is in it, in records."""
+_LONG_STREAM: Final = 4 * BYTES_PER_STEP
 _BRIEF_CALLS: Final = 3
 """Calls of codecs for a batch that has one piece: copy, look for another, finish the copy."""
 
@@ -124,13 +125,16 @@ def each_record(
     """
     data = records_part(batch, 0, header)
     codec = codec_of(header)
-    memory = inflation_memory(codec, data, max_bytes)
+    # The search for the frames of a long stream takes a millisecond and longer.
+    is_long = codec is Compression.ZSTD and len(data) > _LONG_STREAM
+    measure = partial(inflation_memory, codec, data, max_bytes)
+    memory = (yield measure) if is_long else measure()
     # A block of Snappy is decompressed as a whole, however long it is.
     call = memory if codec is Compression.SNAPPY else BYTES_PER_STEP
     yield Memory(header.size + memory, call)
     reader = RecordReader(header, max_record)
     next_piece = partial(joined, inflate(codec, data, max_bytes))
-    in_thread = call > 3 * BYTES_PER_STEP
+    in_thread = is_long or call > 3 * BYTES_PER_STEP
     checked = -_PART_COST
     if in_thread:
         yield None

@@ -9,7 +9,7 @@ records then takes long: `validation` works in steps, between which the event lo
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.config.key import ARRAY_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -32,10 +32,12 @@ from barnabas.protocol.records.batch import (
     set_append_time,
 )
 from barnabas.protocol.records.compression import (
+    FIRST_BYTES,
     MAX_RATIO,
     Compression,
     compressor,
     inflation_bound,
+    unreadable,
 )
 from barnabas.protocol.records.record import MIN_RECORD, Record, RecordTooLargeError
 from barnabas.protocol.records.varint import Buffer
@@ -58,7 +60,7 @@ _RECORDS_AT = HEADER_SIZE - LOG_OVERHEAD
 """Bytes of a header that `batch_length` counts."""
 ZSTD_SINCE = 7
 """The first Produce version that allows zstd (KIP-110)."""
-LAST_CODEC = max(Compression).value
+LAST_CODEC: Final = max(Compression).value
 COORDINATOR_BYTES = (1 << 20) + LOG_OVERHEAD
 """The default of `max.message.bytes`: a coordinator may write as much where the limit is lower."""
 
@@ -304,10 +306,9 @@ def _check_batch(
         raise _invalid(
             f"the batch header counts {count} records, but its last offset delta is {last_delta}"
         )
-    if attributes & COMPRESSION_MASK > LAST_CODEC:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.compression}"
-        )
+    codec = attributes & COMPRESSION_MASK
+    if codec and (error := codec_error(data, pos, codec)) is not None:
+        raise error
     if count * MIN_RECORD > length - _RECORDS_AT:
         _check_count(header, rules)
     if from_client and (base or attributes & ~COMPRESSION_MASK or producer >= 0):
@@ -318,6 +319,16 @@ def _check_batch(
         earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
         if not (earliest <= base_ms <= latest and earliest <= max_ms <= latest):
             _check_timestamps(header, earliest, latest)
+
+
+def codec_error(data: Buffer, pos: int, codec: int) -> KafkaError | None:
+    """Return the error for a compressed batch of an unknown codec, or whose first bytes show that
+    Java cannot read it."""
+    if codec > LAST_CODEC:
+        return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}")
+    start = pos + HEADER_SIZE
+    why = unreadable(codec, data[start : start + FIRST_BYTES])
+    return None if why is None else _invalid(f"Kafka's Java clients cannot read {why}")
 
 
 def _check_count(header: BatchHeader, rules: Rules) -> None:

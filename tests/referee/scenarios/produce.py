@@ -3,6 +3,8 @@
 import struct
 from typing import Any
 
+from lz4 import frame
+
 from barnabas.protocol.messages.produce import (
     API,
     PartitionProduceData,
@@ -15,6 +17,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from tests.referee import given
 from tests.referee.given import NOW, batch, fetch, list_offsets, produce
 from tests.referee.scenario import Peer, Scenarios
+from tests.support.planted import batch_of
 
 scenario = Scenarios(API)
 
@@ -173,6 +176,17 @@ def each_codec(s: Peer) -> None:
         s.ask(produce(to, batch(b"x" * 100, b"y" * 100, compression=codec)))
     s.ask(list_offsets(to.name, (0, LATEST)))
     s.ask(fetch(to))
+
+
+@scenario
+def streams_that_java_clients_cannot_read(s: Peer) -> None:
+    to = given.topic(s)
+    linked = frame.compress(bytes(100_000), block_linked=True, block_size=4)
+    framing = b"\xff\x06\0\0sNaPpY" + bytes(9)
+    for codec, body in ((Compression.LZ4, linked), (Compression.SNAPPY, framing)):
+        stamps = {"base_timestamp": NOW, "max_timestamp": NOW}
+        s.ask(produce(to, batch_of(body, 1, codec, **stamps)))
+    s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from lz4 import frame
+
 from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
@@ -16,8 +18,9 @@ from barnabas.protocol.messages import (
     init_producer_id,
 )
 from barnabas.protocol.messages.describe_client_quotas import EntityData
-from barnabas.protocol.records.batch import ATTRIBUTES_AT
+from barnabas.protocol.records.batch import ATTRIBUTES_AT, HEADER_SIZE, LOG_OVERHEAD
 from barnabas.protocol.records.checksum import crc32c
+from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.security.acl.rules import (
     AclBinding,
@@ -71,6 +74,17 @@ def changed(records: bytes, **fields: int) -> bytes:
         struct.pack_into(form, data, position, value)
     struct.pack_into(">I", data, _CRC_AT, crc32c(memoryview(data)[ATTRIBUTES_AT:]))
     return bytes(data)
+
+
+def with_body(codec: Compression, body: bytes) -> bytes:
+    """Return a batch whose record is compressed already."""
+    whole = batch()[:HEADER_SIZE] + body
+    return changed(whole, attributes=int(codec), length=len(whole) - LOG_OVERHEAD)
+
+
+LINKED = with_body(Compression.LZ4, frame.compress(bytes(100_000), block_linked=True, block_size=4))
+FRAMING = with_body(Compression.SNAPPY, b"\xff\x06\0\0sNaPpY" + bytes(20))
+"""Batches that Java cannot read, as their first bytes show."""
 
 
 @contextmanager

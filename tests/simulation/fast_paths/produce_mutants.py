@@ -11,7 +11,7 @@ from barnabas.protocol.records.batch import NO_TIMESTAMP
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.producers.state import ProducerStateManager
-from tests.simulation.fast_paths.produce import TIME_MS, batch, changed
+from tests.simulation.fast_paths.produce import LINKED, TIME_MS, batch, changed
 from tests.support.mutants import Mutant
 
 
@@ -297,9 +297,15 @@ MUTANTS = (
     ),
     Mutant(
         TAKES,
-        "or attributes & COMPRESSION_MASK > LAST_CODEC",
+        "or ((codec := attributes & COMPRESSION_MASK) and codec_error(data, 0, codec))",
         "",
         *judged(changed(batch(), attributes=7), "UNSUPPORTED_COMPRESSION_TYPE"),
+    ),
+    Mutant(
+        TAKES,
+        "or ((codec := attributes & COMPRESSION_MASK) and codec_error(data, 0, codec))",
+        "or attributes & COMPRESSION_MASK > 4",
+        *judged(LINKED, "INVALID_RECORD"),
     ),
     Mutant(
         TAKES,

@@ -8,6 +8,7 @@ from struct import pack_into, unpack_from
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lz4 import frame
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
@@ -32,7 +33,7 @@ from barnabas.storage.log.validator import (
     check_codec_of_version,
     validate,
 )
-from tests.support.planted import CODECS, batch_of, bomb, packed
+from tests.support.planted import CODECS, batch_of, bomb, packed, raw_snappy
 
 NOW = 1_700_000_000_000
 RULES = Rules(max_message_bytes=100_000, segment_bytes=1_000_000)
@@ -414,7 +415,11 @@ def test_unreadable_records_are_refused_if_records_are_validated(
 def test_bytes_that_no_codec_reads_are_refused_if_records_are_validated(codec: Compression) -> None:
     good = packed(codec, framed(GOOD))
     nested = packed(codec, good)
-    for body in (b"", b"\xde\xad\xbe\xef" * 9, good[:-2], good + b"x", nested):
+    bodies = [b"", b"\xde\xad\xbe\xef" * 9, good[:-2], nested]
+    if codec in (Compression.SNAPPY, Compression.ZSTD):
+        # Java ignores what is behind the other two.
+        bodies.append(good + b"x")
+    for body in bodies:
         assert refusal(batch_of(body, 1, codec), VALIDATING) is ErrorCode.INVALID_RECORD
     # A block of Snappy cannot shrink 40 MB to a legal batch.
     large = bomb(codec, 40 << 20)
@@ -439,3 +444,29 @@ def test_copy_in_the_topics_codec_ends_at_the_limit() -> None:
     rules = replace(rules, max_message_bytes=1 << 20)
     assert _peak_memory(lambda: refusal(large, rules)) < 8 << 20
     assert refusal(large, rules) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+LINKED = frame.compress(bytes(100_000), block_size=4, block_linked=True)
+FRAMING = b"\xff\x06\0\0sNaPpY" + bytes(9)
+
+
+@pytest.mark.parametrize("rules", [RULES, VALIDATING, replace(RULES, log_append_time=True)])
+@pytest.mark.parametrize(
+    ("codec", "body"), [(Compression.LZ4, LINKED), (Compression.SNAPPY, FRAMING)]
+)
+def test_streams_that_java_cannot_read_are_refused_by_their_first_bytes(
+    codec: Compression, body: bytes, rules: Rules
+) -> None:
+    """A Java consumer stopped at them for good."""
+    assert refusal(batch_of(body, 1, codec), rules) is ErrorCode.INVALID_RECORD
+    other = Compression.ZSTD
+    if not rules.validates_records:
+        judge(batch_of(body, 1, other), rules)
+        judge(batch_of(raw_snappy(framed(GOOD)), 1, Compression.SNAPPY), rules)
+
+
+def test_second_lz4_frame_is_refused_if_records_are_validated() -> None:
+    """Java reads the records of the first one only."""
+    body = framed(GOOD)
+    halves = packed(Compression.LZ4, body) + packed(Compression.LZ4, body)
+    assert refusal(batch_of(halves, 2, Compression.LZ4), VALIDATING) is ErrorCode.INVALID_RECORD

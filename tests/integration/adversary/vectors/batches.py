@@ -12,6 +12,7 @@ from functools import cache, partial
 
 import cramjam
 from crc32c import crc32c
+from lz4 import frame
 
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import produce
@@ -226,7 +227,8 @@ def _compress(codec: Compression, data: bytes) -> bytes:
     tools = {
         Compression.GZIP: cramjam.gzip.compress,
         Compression.SNAPPY: cramjam.snappy.compress_raw,
-        Compression.LZ4: cramjam.lz4.compress,
+        # cramjam links the blocks, which is refused.
+        Compression.LZ4: partial(frame.compress, block_linked=False),
         Compression.ZSTD: cramjam.zstd.compress,
     }
     return bytes(tools[codec](data))

@@ -32,6 +32,7 @@ public final class Resident {
         Administrator.register(known);
         Exchange.register(known);
         ManyPartitions.register(known);
+        Codecs.register(known);
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             answers.println(JSON.writeValueAsString(answer(known, JSON.readTree(line))));
             answers.flush();

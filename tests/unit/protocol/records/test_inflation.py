@@ -4,6 +4,7 @@ import random
 import struct
 import subprocess
 import sys
+import zlib
 
 import pytest
 from hypothesis import given
@@ -25,10 +26,9 @@ from barnabas.protocol.records.compression import (
     joined,
 )
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from tests.support.planted import CODECS, packed, raw_snappy, zstd
+from tests.support.planted import CODECS, XERIAL, packed, raw_snappy, xerial_block, zstd
 
 MIXED = random.Random(1).randbytes(200_000) + bytes(500_000)
-XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 BOUND = inflation_bound(0)
 
 
@@ -48,13 +48,74 @@ def test_stream_of_parts_reads_back(parts: list[bytes], codec: Compression) -> N
     assert decompress(codec, data, 1 << 20) == b"".join(parts)
 
 
-@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_frames_behind_each_other_are_one_stream(codec: Compression) -> None:
-    data = packed(codec, b"one") + packed(codec, b"") + packed(codec, b"two")
-    assert decompress(codec, data, 100) == b"onetwo"
-    for cut in (data[:-1], data + b"x"):
-        with pytest.raises(ProtocolError):
-            decompress(codec, cut, 100)
+GZIP = {each: packed(Compression.GZIP, each) for each in (b"one", b"", b"two")}
+LZ4 = {each: packed(Compression.LZ4, each) for each in (b"one", b"two")}
+ZSTD = {each: packed(Compression.ZSTD, each) for each in (b"one", b"", b"two")}
+ONE, TWO = xerial_block(b"one"), xerial_block(b"two")
+OLD_HEADER = XERIAL[:8] + bytes(8)
+SKIPPABLE = struct.pack("<II", 0x184D2A50, 3) + b"abc"
+# Each as Java reads it: tests/referee/test_codecs.py compares many more.
+STREAMS = [
+    (Compression.GZIP, GZIP[b"one"] + GZIP[b""] + GZIP[b"two"], b"onetwo"),
+    (Compression.GZIP, GZIP[b"one"] + bytes(100), b"one"),
+    (Compression.GZIP, GZIP[b"one"] + b"x", b"one"),
+    (Compression.GZIP, GZIP[b"one"] + GZIP[b"two"][:18], b"one"),
+    (Compression.GZIP, GZIP[b"one"] + GZIP[b"two"][:19], None),
+    (Compression.GZIP, GZIP[b"one"][:-1], None),
+    (Compression.GZIP, GZIP[b"one"][:-8] + GZIP[b"two"][-8:], None),
+    (Compression.GZIP, b"x" + GZIP[b"one"], None),
+    (Compression.SNAPPY, XERIAL + ONE + XERIAL + XERIAL + TWO + XERIAL, b"onetwo"),
+    (Compression.SNAPPY, OLD_HEADER + ONE + TWO, b"onetwo"),
+    (Compression.SNAPPY, XERIAL + ONE + OLD_HEADER + TWO, None),
+    (Compression.SNAPPY, XERIAL + ONE + b"\x82SNAPPX" + bytes(8) + TWO, b"one"),
+    (Compression.SNAPPY, XERIAL + ONE + XERIAL[:15], None),
+    (Compression.SNAPPY, XERIAL + ONE + bytes(3), b"one"),
+    (Compression.SNAPPY, XERIAL + ONE + bytes(4), None),
+    (Compression.SNAPPY, XERIAL + ONE + TWO[:-1], None),
+    (Compression.LZ4, LZ4[b"one"] + LZ4[b"two"], b"one"),
+    (Compression.LZ4, LZ4[b"one"] + b"junk", b"one"),
+    (Compression.LZ4, SKIPPABLE + LZ4[b"one"], None),
+    (Compression.LZ4, LZ4[b"one"][:-1], None),
+    (Compression.LZ4, frame.compress(MIXED, block_linked=True), None),
+    (Compression.ZSTD, ZSTD[b"one"] + SKIPPABLE + ZSTD[b""] + ZSTD[b"two"], b"onetwo"),
+    (Compression.ZSTD, SKIPPABLE + ZSTD[b"one"] + SKIPPABLE[:9], b"one"),
+    (Compression.ZSTD, SKIPPABLE * 13_000 + ZSTD[b"one"] + ZSTD[b"two"][:3], b"one"),
+    (Compression.ZSTD, ZSTD[b"one"] + SKIPPABLE * 13_000 + ZSTD[b"two"][:3], b"one"),
+    (
+        Compression.ZSTD,
+        ZSTD[b"one"] + struct.pack("<II", 0x184D2A50, 200_000) + bytes(150_000),
+        None,
+    ),
+    (Compression.ZSTD, ZSTD[b"one"] + b"x", None),
+    (Compression.ZSTD, ZSTD[b"one"][:-1], None),
+]
+
+
+@pytest.mark.parametrize(("codec", "data", "content"), STREAMS)
+def test_streams_are_read_as_java_reads_them(
+    codec: Compression, data: bytes, content: bytes | None
+) -> None:
+    if content is not None:
+        assert decompress(codec, data, 100) == content
+        return
+    with pytest.raises(ProtocolError):
+        decompress(codec, data, len(MIXED))
+
+
+@pytest.mark.parametrize("flags", range(32))
+def test_optional_fields_of_a_gzip_header_are_skipped(flags: int) -> None:
+    head = b"\x1f\x8b\x08" + bytes([flags]) + bytes(6)
+    head += b"\x02\0ab" if flags & 4 else b""
+    head += b"name\0" if flags & 8 else b""
+    head += b"comment\0" if flags & 16 else b""
+    checksum = struct.pack("<H", zlib.crc32(head) & 0xFFFF) if flags & 2 else b""
+    member = head + checksum + GZIP[b"two"][10:]
+    assert decompress(Compression.GZIP, GZIP[b"one"] + member, 100) == b"onetwo"
+    if checksum:
+        wrong = head + bytes([checksum[0] ^ 1]) + member[len(head) + 1 :]
+        assert decompress(Compression.GZIP, GZIP[b"one"] + wrong, 100) == b"one"
+        with pytest.raises(ProtocolError, match="no gzip header"):
+            decompress(Compression.GZIP, wrong, 100)
 
 
 def test_lz4_blocks_are_independent_as_kafka_requires() -> None:
@@ -126,13 +187,12 @@ def test_snappy_block_that_announces_more_than_it_can_hold_is_refused() -> None:
 
 EMPTY_PARTS = {
     Compression.GZIP: packed(Compression.GZIP, b""),
-    Compression.SNAPPY: struct.pack(">i", 1) + b"\0",
-    Compression.LZ4: packed(Compression.LZ4, b""),
+    Compression.SNAPPY: xerial_block(b"") + XERIAL,
     Compression.ZSTD: struct.pack("<II", 0x184D2A50, 0),
 }
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", EMPTY_PARTS)
 def test_very_many_empty_frames_come_in_parts(codec: Compression) -> None:
     data = EMPTY_PARTS[codec] * 10_000
     pieces = inflate(codec, XERIAL + data if codec is Compression.SNAPPY else data, BOUND)
@@ -151,12 +211,20 @@ def test_memory_is_known_before_the_first_piece() -> None:
     assert inflation_memory(Compression.ZSTD, wide, BOUND) >= 1 << 24
 
 
-def test_later_zstd_frame_cannot_have_a_larger_window() -> None:
+def test_later_zstd_frame_may_have_a_larger_window_which_is_known_before() -> None:
     stream = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 24})
     wide = stream.compress(MIXED * 40) + stream.flush()
-    assert len(decompress(Compression.ZSTD, wide, BOUND)) == 40 * len(MIXED)
-    with pytest.raises(ProtocolError, match="damaged"):
-        decompress(Compression.ZSTD, zstd.compress(b"k") + wide, BOUND)
+    skippable = struct.pack("<II", 0x184D2A50, 0)
+    for before in (b"", zstd.compress(b""), skippable, skippable * 10_000):
+        data = before + wide
+        assert len(decompress(Compression.ZSTD, data, BOUND)) == 40 * len(MIXED)
+        assert inflation_memory(Compression.ZSTD, data, BOUND) >= 1 << 24
+
+
+def test_memory_for_a_zstd_window_that_java_refuses_is_not_taken() -> None:
+    stream = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
+    with pytest.raises(ProtocolError, match="memory"):
+        decompress(Compression.ZSTD, stream.compress(MIXED) + stream.flush(), BOUND)
 
 
 @pytest.mark.parametrize("codec", Compression)

@@ -19,7 +19,7 @@ from barnabas.broker.security.rights import ALTER, CLUSTER, CLUSTER_ACTION, Need
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, at_once, in_steps
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
-from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
+from barnabas.broker.transactions.marker_writer import NOTHING_OPEN, MarkerWrite, MarkerWriter
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, downgrade
 from barnabas.protocol.messages.write_txn_markers import (
@@ -75,7 +75,7 @@ def _write(
     if context.inter_broker and parts.origins.is_outdated(context):
         return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
     response = yield from _results(request, ErrorCode.REQUEST_TIMED_OUT)
-    open_results = _OpenResults(response, context.api_version)
+    open_results = _OpenResults(response, context)
     writes = yield from _writes(parts, request, response, open_results, context.inter_broker)
     for _ in parts.writer.write(writes):
         yield None
@@ -122,9 +122,10 @@ def _writes(
 class _OpenResults:
     """The results of a request, and the number of markers that are not written yet."""
 
-    def __init__(self, response: WriteTxnMarkersResponse, version: int) -> None:
+    def __init__(self, response: WriteTxnMarkersResponse, context: RequestContext) -> None:
         self.open = 0
-        self.version = version
+        self.version = context.api_version
+        self.for_coordinator = context.inter_broker
         self._response = response
         self._future: asyncio.Future[WriteTxnMarkersResponse] | None = None
 
@@ -165,6 +166,10 @@ class _Done:
         self._result = result
 
     def __call__(self, code: ErrorCode) -> None:
+        if code is NOTHING_OPEN:
+            # Kafka's code, also for Kafka's tools.
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+            self._result.nothing_open = self._open_results.for_coordinator
         self._result.error_code = downgrade(API.key, self._open_results.version, code)
         self._open_results.settle()
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 from barnabas.broker.cluster.peers import Then
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.transactions.marker_frames import ACCEPTED, VERSION, MarkerFrames
+from barnabas.broker.transactions.marker_writer import NOTHING_OPEN
 from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.write_txn_markers import (
@@ -139,8 +140,8 @@ def _request(pending_markers: Iterable[PendingMarker]) -> WriteTxnMarkersRequest
 def _codes(answer: WriteTxnMarkersResponse) -> dict[_Slot, ErrorCode]:
     # By name: a broker need not answer in the order of the request.
     return {
-        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): ErrorCode.of(
-            each.error_code
+        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): (
+            NOTHING_OPEN if each.nothing_open else ErrorCode.of(each.error_code)
         )
         for marker in answer.markers
         for topic in marker.topics

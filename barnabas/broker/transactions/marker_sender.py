@@ -16,6 +16,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.broker.transactions.marker_routes import MarkerRoutes
+from barnabas.broker.transactions.marker_writer import NOTHING_OPEN
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.transaction.metadata import Markers, Producer
 from barnabas.protocol.errors import ErrorCode
@@ -158,6 +159,17 @@ class MarkerSender:
         if code is ErrorCode.NONE:
             self._noted(key, "marker in", pending.partition)
             self._marked(pending)
+        elif code is NOTHING_OPEN:
+            self._noted(key, f"no marker in {topic}-{index}: newer epoch, no transaction open")
+            _log.warning(
+                "marker refused where no transaction is open: a newer epoch of the producer has "
+                "written there",
+                transactional_id=key,
+                partition=f"{topic}-{index}",
+                producer_id=pending.marker.producer_id,
+                producer_epoch=pending.marker.producer_epoch,
+            )
+            self._marked(pending)
         elif code in _FENCED:
             self._refused(pending, code)
         elif code in _IMPOSSIBLE:
@@ -193,7 +205,8 @@ class MarkerSender:
             self._schedule()
 
     def _refused(self, pending: _PendingMarker, code: ErrorCode) -> None:
-        """Give a transaction up: a newer coordinator or producer epoch was in the partition."""
+        """Give a transaction up: a newer coordinator was in the partition, or a newer epoch of the
+        producer, whose transaction is open."""
         key, marker = pending.unfinished.markers.transactional_id, pending.marker
         topic, index = pending.partition
         del self._unfinished[key]

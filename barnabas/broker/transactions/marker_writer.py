@@ -16,6 +16,9 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.validator import Origin
 
+NOTHING_OPEN: Final = ErrorCode.INVALID_TXN_STATE
+"""The outcome of a marker whose epoch is older than the last one of its producer in the partition,
+where the producer has no transaction open: there is nothing to end."""
 MARKERS_PER_APPEND: Final = 64
 """The number of markers that one append writes into a partition: about a millisecond."""
 Done = Callable[[ErrorCode], None]
@@ -124,7 +127,7 @@ class MarkerWriter:
                 for each in writes:
                     self._try([each], write)
             else:
-                writes[0].done(error.code)
+                writes[0].done(self._outcome_of(error, writes[0]))
         except Exception as fault:
             # One failure must not cost the caller the other markers.
             topic, index = writes[0].partition
@@ -134,6 +137,15 @@ class MarkerWriter:
         else:
             for each in writes:
                 tell(each.done)
+
+    def _outcome_of(self, error: KafkaError, write: MarkerWrite) -> ErrorCode:
+        """Return the outcome of a refused marker; no older epoch can open a transaction again."""
+        partition = self._replicas.find(write.partition)
+        if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH or partition is None:
+            return error.code
+        last = partition.log.producers.entry(write.marker.producer_id)
+        is_open = last is None or last.current_txn_first_offset is not None
+        return error.code if is_open else NOTHING_OPEN
 
     def _append(self, writes: list[MarkerWrite]) -> Tell:
         (topic, index), marker, _ = writes[0]

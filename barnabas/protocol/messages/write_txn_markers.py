@@ -12,7 +12,7 @@ TRANSACTION_COORDINATOR_FENCED, CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSIO
 UNSUPPORTED_FOR_MESSAGE_FORMAT, KAFKA_STORAGE_ERROR.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.schema import FIRST_OWN_TAG, Api, field, message, since, tagged
 from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, Int64, String
 
 
@@ -48,10 +48,15 @@ class WriteTxnMarkersRequest:
 
 @message
 class WritableTxnMarkerPartitionResult:
-    """The result of a marker in one partition."""
+    """The result of a marker in one partition.
+
+    Our own field, for coordinators: with INVALID_PRODUCER_EPOCH, `nothing_open` says that the
+    producer has no transaction open in the partition, so that no marker is missing there.
+    """
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
+    nothing_open: Bool = tagged(FIRST_OWN_TAG, since=1, default=False)
 
 
 @message

@@ -15,6 +15,7 @@ from barnabas.broker.transactions.marker_sender import (
     WRITTEN_PER_TURN,
     MarkerSender,
 )
+from barnabas.broker.transactions.marker_writer import NOTHING_OPEN
 from barnabas.coordinator.transaction.metadata import Markers, Producer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.control import TxnMarker
@@ -198,6 +199,18 @@ async def test_fenced_marker_is_logged_and_not_retried(
     said = caplog.text
     for word in ("transactional_id", "PrepareCommit", "a-0", code.name, "DescribeTransactions"):
         assert word in said
+
+
+async def test_partition_with_nothing_open_that_refuses_its_marker_counts_as_marked(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The transaction stayed in its PREPARE state until another coordinator came."""
+    rig.codes[A] = NOTHING_OPEN
+    rig.send(A, B)
+    await rig.turns()
+    assert (rig.places, rig.finished, rig.sender.queued) == ([A, B], [("x", PRODUCER)], 0)
+    assert rig.notes == ["no marker in a-0: newer epoch, no transaction open", "marker in b-3"]
+    assert "no transaction is open" in caplog.text
 
 
 async def test_resignation_drops_markers_and_ignores_their_answers(rig: Rig) -> None:

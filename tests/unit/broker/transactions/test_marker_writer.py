@@ -13,6 +13,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import (
     MARKERS_PER_APPEND,
+    NOTHING_OPEN,
     MarkerWrite,
     MarkerWriter,
 )
@@ -196,6 +197,26 @@ async def test_epoch_of_marker_is_checked_by_log(rig: Rig, marker: TxnMarker, co
     rig.open()
     rig.write(marker=marker)
     assert rig.told == [code]
+
+
+async def test_refused_marker_with_nothing_open_is_told_apart(rig: Rig) -> None:
+    rig.write(marker=ABORT._replace(producer_epoch=EPOCH + 2))
+    rig.write()
+    assert rig.told == ["NONE", NOTHING_OPEN.name]
+    assert len(rig.markers) == 1
+
+
+@pytest.mark.parametrize("inter_broker", [True, False])
+async def test_only_a_coordinator_learns_that_nothing_is_open(rig: Rig, inter_broker: bool) -> None:
+    rig.write(marker=ABORT._replace(producer_epoch=EPOCH + 2))
+    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
+    context = RequestContext(
+        27, 2, 0, "c", ANONYMOUS, "INTERNAL", "127.0.0.1", 1, 0, inter_broker=inter_broker
+    )
+    asked = request(("t", [0]))
+    answer: Any = handler.handle(parts, asked, context)
+    assert codes(answer) == ["INVALID_PRODUCER_EPOCH"]
+    assert answer.markers[0].topics[0].partitions[0].nothing_open == inter_broker
 
 
 async def test_marker_of_older_coordinator_is_fenced(rig: Rig) -> None:

@@ -42,6 +42,15 @@ QUIRKS = (
         "`message.timeout.ms` of some seconds.",
     ),
     Quirk(
+        "librdkafka 2.16",
+        "A batch of its idempotent producer whose first record expires in flight "
+        "(`message.timeout.ms`) is sent again without that record, under a raised epoch. If the "
+        "batch had been written, its other records are there twice and acknowledged, and the "
+        "first one is there although it is reported as failed; on Kafka as here.",
+        "`message.timeout.ms` above the longest outage (its default is 5 minutes), or "
+        "transactions, which abort.",
+    ),
+    Quirk(
         "franz-go 1.22",
         "A consumer that dials a dead broker while its coordinator moves forgets its member id "
         "and joins as another member: the group is stuck until the session of the first one ends.",

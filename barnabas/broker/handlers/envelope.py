@@ -6,13 +6,14 @@ client had sent it here: with its principal, its address, its rights and its quo
 
 import ipaddress
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, NamedTuple
 
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Route
+from barnabas.broker.server.dispatch import Route, freed
 from barnabas.broker.server.quotas import Charge, ClientQuotas
 from barnabas.broker.server.slices import Steps
 from barnabas.protocol.codec import decode
@@ -44,7 +45,8 @@ class Parts(NamedTuple):
     quotas: ClientQuotas
 
 
-class _Forwarded(NamedTuple):
+@dataclass(slots=True)
+class _Forwarded:
     """A client's request, with its route."""
 
     route: Route
@@ -71,15 +73,17 @@ def handle(parts: Parts, request: EnvelopeRequest, context: RequestContext) -> S
         outcome = forwarded.refuse(error.code)
     if isinstance(outcome, Awaitable):
         return _later(forwarded, outcome)
-    return (yield from _close(forwarded, outcome))
+    responses = [outcome]
+    del outcome
+    return (yield from _close(forwarded, responses))
 
 
 async def _later(forwarded: _Forwarded, outcome: Awaitable[Any]) -> Steps[EnvelopeResponse]:
     try:
-        found = await outcome
+        responses = [await outcome]
     except KafkaError as error:
-        found = forwarded.refuse(error.code)
-    return _close(forwarded, found)
+        responses = [forwarded.refuse(error.code)]
+    return _close(forwarded, responses)
 
 
 def _open(parts: Parts, envelope: EnvelopeRequest, context: RequestContext) -> Steps[_Forwarded]:
@@ -111,23 +115,34 @@ def _open(parts: Parts, envelope: EnvelopeRequest, context: RequestContext) -> S
     return _Forwarded(route, request, inside)
 
 
-def _close(forwarded: _Forwarded, response: Any) -> Steps[EnvelopeResponse]:
-    route, _, context = forwarded
-    try:
-        while type(response) is GeneratorType:
-            response = yield from response
-    except KafkaError as error:
-        response = forwarded.refuse(error.code)
-        while type(response) is GeneratorType:
-            response = yield from response
+def _close(forwarded: _Forwarded, responses: list[Any]) -> Steps[EnvelopeResponse]:
+    """Return the only response in its envelope; the list is empty then."""
+    route, context = forwarded.route, forwarded.context
+    response = yield from _built(forwarded, responses.pop())
     if context.charge is not None:
         # The broker that the client asked charges the time, and keeps the client waiting.
         context.charge.resume()
         response.throttle_time_ms = context.charge.settle()
     header = encode_response_header(route.api.key, context.api_version, context.correlation_id)
     encode = encoder(route.api.response, context.api_version, Form.SLICED)
-    body = yield from encode(response)
-    return EnvelopeResponse(response_data=b"".join([header, *body]))
+    data = b"".join([header, *(yield from encode(response))])
+    messages = [response, forwarded.request]
+    del response
+    forwarded.request = None
+    yield from freed(messages)
+    return EnvelopeResponse(response_data=data)
+
+
+def _built(forwarded: _Forwarded, outcome: Any) -> Steps[Any]:
+    """Return a response, which may be built in steps."""
+    try:
+        while type(outcome) is GeneratorType:
+            outcome = yield from outcome
+    except KafkaError as error:
+        outcome = forwarded.refuse(error.code)
+        while type(outcome) is GeneratorType:
+            outcome = yield from outcome
+    return outcome
 
 
 def read_principal(data: bytes | None) -> Principal:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 OF_THE_COMMAND = "defaults of barnabas serve"
+COLUMNS = 80
+"""The width of a terminal for which the banner of a start is made."""
 DEFAULT_LISTENER = "localhost:9092"
 LOG_FORMS = ("console", "json")
 LOG_LEVELS = ("fatal", "error", "warn", "info", "debug", "trace")
@@ -26,6 +28,8 @@ class LogOptions(NamedTuple):
 
     level: str
     form: str | None = None
+    until_served: str | None = None
+    """The level until the broker serves and has said so; None for `level`."""
 
 
 def default_data_directory() -> Path:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import confluent_kafka
@@ -21,7 +22,15 @@ from kazoo.exceptions import NoAuthError
 from barnabas.cli.processes.secure import make_secure
 from barnabas.security.certificates import certificates_of, parse_certificate
 from tests.support import zookeeper
-from tests.support.command_line import DEADLINE, Cli, Served, environment, run
+from tests.support.command_line import (
+    DEADLINE,
+    Cli,
+    Served,
+    environment,
+    run,
+    run_in_shell,
+    serve_on_a_terminal,
+)
 from tests.support.kafka import tools
 from tests.support.ports import free_port, ports_in_a_row
 from tests.support.process_texts import texts_of
@@ -49,10 +58,7 @@ class Secure(Served):
             self.printed += self.process.stdout.readline().decode()
 
     def settings(self, library: str) -> dict[str, Any]:
-        found = re.search(rf"^  {library}: +(.*)$", self.printed, re.MULTILINE)
-        assert found is not None
-        settings: dict[str, Any] = eval(found[1], {"ssl": ssl, "open": open})
-        return settings
+        return printed_settings(self.printed, library)
 
     @property
     def admin(self) -> tuple[str, str]:
@@ -60,6 +66,17 @@ class Secure(Served):
         found = re.search(r"--command-config (\S+)$", self.printed, re.MULTILINE)
         assert found is not None
         return "--command-config", found[1]
+
+
+def printed_settings(printed: str, library: str) -> dict[str, Any]:
+    """Return the settings that a start has printed, with the directory that they name."""
+    secure = re.search(r"^  secure = '(.*)'$", printed, re.MULTILINE)
+    found = re.search(rf"^  {library}:\n((?:    .*\n)+)", printed, re.MULTILINE)
+    assert secure is not None
+    assert found is not None
+    names = {"ssl": ssl, "open": open, "secure": secure[1]}
+    settings: dict[str, Any] = eval(found[1], names)
+    return settings
 
 
 @pytest.fixture
@@ -112,6 +129,30 @@ def _use_kafka_python(settings: dict[str, Any]) -> None:
 async def _use_aiokafka(served: Secure) -> None:
     async with AIOKafkaProducer(**served.settings("aiokafka")) as producer:
         await producer.send_and_wait("orders", b"3")
+
+
+def test_banner_has_80_columns_and_a_profile_that_works() -> None:
+    # A path in a line may be as long as that of a user's home.
+    with TemporaryDirectory(dir="/tmp") as home:
+        own = {"HOME": home, "XDG_STATE_HOME": "", "XDG_CONFIG_HOME": ""}
+        listen = f"localhost:{free_port()}"
+        banner, _ = serve_on_a_terminal("--secure", "-l", listen, **own)
+        assert max(map(len, banner.splitlines())) <= 80
+        assert banner.startswith(f"Barnabas serves {listen};\r\n  its data is in {home}/")
+        served = Secure(listen=listen, **own)
+        _, _, offered = served.printed.partition("A profile lets ")
+        assert "barnabas profile create secure" in offered
+        commands = offered.partition("\n")[2].partition("  produce:")[0]
+        run_in_shell(f"unset BARNABAS_BOOTSTRAP_SERVER\n{commands}", "", Path(home), **own)
+        produce, consume = re.findall(r"^  (?:produce|consume):  (.*)", served.printed, re.M)
+        printed = run_in_shell(
+            f"unset BARNABAS_BOOTSTRAP_SERVER\n{produce}\n{consume} --exit", "", Path(home), **own
+        )
+        assert printed == "hello\n"
+        served.stop()
+        again = Secure(listen=listen, **own)
+        assert "by the profile secure, which is in use.\n  produce:" in again.printed
+        again.stop()
 
 
 def test_a_second_start_reuses_everything(cli: Cli, tmp_path: Path) -> None:
@@ -207,9 +248,7 @@ def test_brokers_of_a_cluster_trust_each_other_alone(cli: Cli, tmp_path: Path) -
         assert line, process.communicate()[1].decode()
         printed += line
     try:
-        found = re.search(r"confluent-kafka: +(.*)", printed)
-        assert found is not None
-        settings = eval(found[1])
+        settings = printed_settings(printed, "confluent-kafka")
         assert produce(settings | {"acks": "all"}) is None
         # The listener between the brokers wants a certificate, which no user has.
         between = f"localhost:{port + 3}"

@@ -17,7 +17,7 @@ from barnabas.broker.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.client.connection import Connection
 from barnabas.storage.files.files import OsFiles
-from tests.support.command_line import ROOT, Cli, Served, run
+from tests.support.command_line import ROOT, Cli, Served, run, serve_on_a_terminal
 from tests.support.data_path import Client, batch
 from tests.support.ports import free_port
 
@@ -91,6 +91,29 @@ def test_broker_starts_from_the_example_of_properties(tmp_path: Path) -> None:
     code, _, errors = served.stop()
     assert code == 0
     assert '"level": "warning"' not in errors
+
+
+def test_start_on_a_terminal_ends_with_the_banner(tmp_path: Path) -> None:
+    serve = ("-l", "localhost:0", "-d", str(tmp_path))
+    banner, end = serve_on_a_terminal(*serve)
+    lines = banner.splitlines()
+    assert lines[0].startswith("Barnabas serves localhost:")
+    # The directory has a line of its own if its path is long.
+    words = [line.split()[0] for line in lines[1:]]
+    assert words in (["produce:", "consume:", "stop:"], ["its", "produce:", "consume:", "stop:"])
+    # From then on the log is at info; a line about this Python would come before it.
+    assert ("broker stopped" in end, end.count("\n")) == (True, 1)
+    banner, _ = serve_on_a_terminal(*serve, "--log-level", "info")
+    assert "broker started" in banner
+
+
+def test_warning_of_the_start_is_on_a_terminal_before_the_banner(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("process.roles=broker\n")
+    banner, _ = serve_on_a_terminal(
+        *("-l", "localhost:0", "-d", str(tmp_path / "data")),
+        *("--config", str(tmp_path / "server.properties")),
+    )
+    assert "These configuration keys have no effect here: process.roles" in banner.splitlines()[0]
 
 
 def test_printed_configuration_names_the_source_of_each_key_and_no_password(

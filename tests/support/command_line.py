@@ -81,7 +81,36 @@ def on_a_terminal(
     return shown.decode()
 
 
-def run_in_shell(commands: str, servers: str, directory: Path) -> str:
+def serve_on_a_terminal(*arguments: str, **more: str) -> tuple[str, str]:
+    """Run `barnabas serve` on a terminal; return what is on the screen at the end of its banner,
+    and what a SIGTERM then adds."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "barnabas", "serve", *arguments],
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(TERM="dumb", NO_COLOR="1", **more),
+    )
+    os.close(theirs)
+    shown, last = b"", b"Ctrl-C\r\n"
+    told = False
+    try:
+        while data := os.read(ours, 65_536):
+            shown += data
+            if last in shown and not told:
+                told = True
+                process.terminate()
+    except OSError:
+        # Linux reports EIO on a terminal whose other end is closed.
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(DEADLINE) == 0, shown.decode()
+    banner, _, rest = shown.partition(last)
+    return (banner + last).decode(), rest.decode()
+
+
+def run_in_shell(commands: str, servers: str, directory: Path, **more: str) -> str:
     """Run commands of a page with this Python's `barnabas`, and return their output; all must
     succeed."""
     path = f"{Path(sys.executable).parent}:{environment()['PATH']}"
@@ -90,7 +119,7 @@ def run_in_shell(commands: str, servers: str, directory: Path) -> str:
         capture_output=True,
         text=True,
         cwd=directory,
-        env=environment(PATH=path, BARNABAS_BOOTSTRAP_SERVER=servers),
+        env=environment(PATH=path, BARNABAS_BOOTSTRAP_SERVER=servers, **more),
         timeout=3 * DEADLINE,
         check=False,
     )

@@ -1,6 +1,7 @@
 """`barnabas serve`: one broker in this process, or several brokers in processes of their own."""
 
 import os
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Command
 from barnabas.cli.settings import (
+    COLUMNS,
     DEFAULT_LISTENER,
     LOG_FORMS,
     LOG_LEVELS,
@@ -88,9 +90,8 @@ class _Processes(click.IntRange):
 @click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    help="Level of the log.",
+    help="Level of the log [info; on a terminal warn before the broker serves, and for "
+    "--processes].",
 )
 @click.option(
     "--log-format",
@@ -111,7 +112,7 @@ def serve(
     faults: str | None,
     secure: bool,
     secure_directory: Path | None,
-    log_level: str,
+    log_level: str | None,
     log_format: str | None,
 ) -> None:
     """Run a broker until SIGINT or SIGTERM.
@@ -141,7 +142,7 @@ def serve(
         raise click.UsageError("--print-config shows one broker, without what other options add")
     processes = processes or (1 if faults else None)
     options = parse_pairs(sets) | _options(listen, data, metrics)
-    log = LogOptions(log_level, log_format)
+    log = _log_options(log_level, log_format, several=processes is not None)
     try:
         sources = property_sources(file, options)
         if print_config:
@@ -218,6 +219,13 @@ def _run_several(
     )
 
 
+def _log_options(level: str | None, form: str | None, *, several: bool) -> LogOptions:
+    """Return the options of the log, which leaves a terminal to the banner of the start."""
+    if level is not None or not sys.stderr.isatty():
+        return LogOptions(level or "info", form)
+    return LogOptions("warn", form) if several else LogOptions("info", form, until_served="warn")
+
+
 def _options(listen: str | None, data: Path | None, metrics: str | None) -> dict[str, str]:
     listener = None if listen is None else f"PLAINTEXT://{listen}"
     given = {"listeners": listener, "log.dirs": data, "metrics.listener": metrics}
@@ -240,10 +248,12 @@ def _greet(
     if made is not None:
         made.name_servers(servers)
     address.write(servers)
-    click.echo(f"Barnabas serves {servers}; its data is in {directories}.")
+    first = f"Barnabas serves {servers}; its data is in {directories}."
+    click.echo(first if len(first) <= COLUMNS else first.replace("; ", ";\n  ", 1))
     option = "" if servers == DEFAULT_LISTENER else f" -b {servers}"
     if made is not None:
-        option += made.option
+        # The profile has the address.
+        option = ""
         click.echo(made.greeting(servers))
     click.echo(f"  produce:  echo hello | barnabas produce greetings{option}")
     click.echo(f"  consume:  barnabas consume greetings --from beginning{option}")

@@ -52,12 +52,19 @@ def run_broker(
     # Almost nothing becomes garbage before the broker serves, and looking for it takes a tenth of
     # the start.
     gc.disable()
-    from barnabas.broker.observability.logging import configure
+    from barnabas.broker.observability.logging import ROOT, LoggerLevels, configure
 
-    configure(level=log.level, form=log.form, always=log_fields)
+    configure(level=log.until_served or log.level, form=log.form, always=log_fields)
     raise_file_limit()
+
+    def started(broker: "Broker", config: "BrokerConfig") -> None:
+        on_started(broker, config)
+        _tell_of_interpreter()
+        if log.until_served is not None:
+            LoggerLevels().change(ROOT, log.level.upper())
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, cluster_id, on_started, watch, platform))
+        runner.run(_serve(config, cluster_id, started, watch, platform))
 
 
 def raise_file_limit() -> None:
@@ -106,7 +113,6 @@ async def _serve(
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
         on_started(broker, config)
-        _tell_of_interpreter()
         ends = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:

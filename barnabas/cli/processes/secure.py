@@ -14,11 +14,13 @@ The directory has these files. Those with a secret are readable by their owner a
 import asyncio
 import fcntl
 import os
+import shlex
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,6 +28,7 @@ import click
 
 from barnabas.cli.files import PUBLIC, replace_file
 from barnabas.cli.processes.broker_properties import INTER_BROKER_LISTENER
+from barnabas.cli.settings import COLUMNS
 from barnabas.config.broker import AUTHORIZERS, BrokerConfig, resolve_aliases
 from barnabas.config.key import ConfigError
 from barnabas.config.listeners import parse_address
@@ -104,37 +107,90 @@ class Secured(NamedTuple):
         """The file with the settings of a client that logs in as the administrator."""
         return self.directory / _PROPERTIES
 
-    @property
-    def option(self) -> str:
-        """The option by which a command logs in as the administrator."""
-        return f" --command-config {self.admin_properties}"
-
     def greeting(self, servers: str) -> str:
-        """Return the settings of clients, which name the file of the password."""
+        """Return the settings of clients, which name the file of the password, and a profile.
+
+        A line has at most 80 columns, unless a path in it is long.
+        """
         from barnabas.client.settings import ClientSettings
 
-        ca, password = self.directory / _CA, self.directory / _PASSWORD
-        settings = ClientSettings(
-            servers, str(ca), MECHANISM, ADMIN, _Code(f"open({str(password)!r}).read()")
-        )
+        ca = _Code(f"f'{{secure}}/{_CA}'")
+        password = _Code(f"open(f'{{secure}}/{_PASSWORD}').read()")
+        settings = ClientSettings(servers, ca, MECHANISM, ADMIN, password)
         aiokafka: dict[str, Any] = dict(settings.kafka_python())
         del aiokafka["ssl_cafile"]
-        aiokafka["ssl_context"] = _Code(f"ssl.create_default_context(cafile={str(ca)!r})")
+        aiokafka["ssl_context"] = _Code(f"ssl.create_default_context(cafile={ca})")
         return "\n".join(
             (
                 f"Clients use {settings.protocol} and log in as {ADMIN}.",
-                f"  Java and barnabas:{self.option}",
-                f"  confluent-kafka:   {settings.librdkafka()}",
-                f"  kafka-python:      {settings.kafka_python()}",
-                f"  aiokafka:          {aiokafka}",
+                "  Java and barnabas:",
+                f"    --command-config {_for_shell(self.admin_properties)}",
+                f"  secure = {str(self.directory)!r}",
+                "  confluent-kafka:",
+                *_folded(settings.librdkafka()),
+                "  kafka-python:",
+                *_folded(settings.kafka_python()),
+                "  aiokafka:",
+                *_folded(aiokafka),
+                *self._profile(servers),
             )
         )
+
+    def _profile(self, servers: str) -> Iterator[str]:
+        """Yield the commands of a profile with which the other commands need no options."""
+        from barnabas.cli import profiles
+
+        file = self.admin_properties
+        if not file.exists():
+            # Files that were made elsewhere may lack it.
+            return
+        keys = parse_properties(file.read_text("iso-8859-1"))
+        has_servers = keys.get(profiles.SERVERS) == servers
+        wanted = {**keys, profiles.SERVERS: servers}
+        taken = profiles.names()
+        made = next((each for each in taken if profiles.read(each) == wanted), None)
+        if made is not None and made == profiles.in_use():
+            yield f"The commands of barnabas log in by the profile {made}, which is in use."
+            return
+        yield "A profile lets the commands of barnabas log in without options:"
+        name = made or next(each for each in _profile_names() if each not in taken)
+        if made is None:
+            yield f"  barnabas profile create {name} \\"
+            if not has_servers:
+                yield f"    -b {servers} \\"
+            yield f"    --command-config {_for_shell(file)}"
+        yield f"  barnabas profile use {name}"
 
 
 class _Code(str):
     """An expression, which a printed mapping shows as it is."""
 
     __repr__ = str.__str__
+
+
+def _folded(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a mapping in Python's syntax, folded between its items."""
+    line = "    {"
+    for number, (key, value) in enumerate(settings.items(), 1):
+        item = f"{key!r}: {value!r}{',' if number < len(settings) else '}'}"
+        if len(line) + len(item) > COLUMNS and number > 1:
+            yield line.rstrip()
+            line = "     "
+        line += f"{item} "
+    yield line.rstrip()
+
+
+def _profile_names() -> Iterator[str]:
+    yield "secure"
+    yield from (f"secure-{number}" for number in count(2))
+
+
+def _for_shell(path: Path) -> str:
+    """Return a path as a word of a shell, short if it is below the user's home."""
+    text, home = str(path), os.path.expanduser("~")
+    if text.startswith(f"{home}/") and shlex.quote(text) == text:
+        return f"~{text.removeprefix(home)}"
+    return shlex.quote(text)
 
 
 def make_secure(properties: Mapping[str, str], directory: Path | None, *, several: bool) -> Secured:

@@ -348,15 +348,16 @@ def _replication(replicas: int) -> dict[str, str]:
 
 def _greeting(children: Sequence[Child], secured: "Secured | None", notes: Iterable[str]) -> str:
     servers = ",".join(child.address for child in children)
-    option = "" if secured is None else secured.option
+    # The profile of secured brokers has their addresses.
+    option = f" -b {servers}" if secured is None else ""
     return "\n".join(
         (
             f"Barnabas serves {servers} with {len(children)} broker{'s' * (len(children) > 1)}.",
             *(f"  {child}" for child in children),
             *notes,
             *(() if secured is None else (secured.greeting(servers),)),
-            f"  produce:  echo hello | barnabas produce greetings -b {servers}{option}",
-            f"  consume:  barnabas consume greetings --from beginning -b {servers}{option}",
+            f"  produce:  echo hello | barnabas produce greetings{option}",
+            f"  consume:  barnabas consume greetings --from beginning{option}",
             "  stop:     Ctrl-C",
         )
     )

@@ -7,24 +7,23 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from barnabas.cli.client_file import SERVERS, client_file, replaced, require_protocol
+from barnabas.cli.shared_options import DEFAULT_SERVER, add_cluster_options, refused
 from barnabas.cli.tables import cell, for_people, lines_of, print_rows, tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.config.client_keys import ClientKeys
-from barnabas.config.key import ConfigError
 from barnabas.config.properties import parse_properties
 
 if TYPE_CHECKING:
     from barnabas.client.connection import Connect
 
-_DEFAULT_SERVER: Final = "localhost:9092"
 UNHEALTHY: Final = 3
 """The exit code of a check that has found a problem."""
 T = TypeVar("T")
@@ -64,7 +63,7 @@ class Target:
             return None
         from barnabas.client.security import connect_with
 
-        with _refused():
+        with refused():
             return connect_with(self.properties)
 
     def cluster(self, connect: "Connect | None") -> Cluster:
@@ -158,54 +157,9 @@ def progress(title: str, total: int | None, *, unit: str = "") -> Iterator[Calla
         yield lambda done: bar.update(task, completed=done)
 
 
-@contextmanager
-def _refused(file: str = "--command-config") -> Iterator[None]:
-    """Refuse a wrong value in a client's file."""
-    try:
-        yield
-    except ConfigError as error:
-        raise click.ClickException(f"{file}: {error}") from error
-
-
-def command_config_option(
-    read: Callable[[Mapping[str, str]], Mapping[str, str]],
-) -> Callable[[Command], Command]:
-    """Return the option with the keys of a client, passed to the command as `properties`, as a
-    function makes them of those in the file."""
-
-    def keys_of(
-        _context: click.Context, _option: click.Parameter, file: TextIO | None
-    ) -> Mapping[str, str]:
-        if file is None:
-            return {}
-        with _refused():
-            return read(parse_properties(file.read()))
-
-    return click.option(
-        "--command-config",
-        "properties",
-        type=click.File(encoding="utf-8"),
-        callback=keys_of,
-        envvar="BARNABAS_COMMAND_CONFIG",
-        show_envvar=True,
-        help="File with the keys of a client, as Kafka or librdkafka name them: bootstrap.servers, "
-        "security, client.id and timeouts.",
-    )
-
-
-command_config = command_config_option(lambda keys: client_file(replaced(keys)))
-timeout_option = click.option(
-    "--timeout",
-    type=float,
-    show_default="default.api.timeout.ms of the client, or 30.0",
-    help="Timeout of an operation in seconds.",
-)
-"""The option that `seconds_of` takes."""
-
-
 def client_keys(properties: Mapping[str, str]) -> ClientKeys:
     """Return the keys of --command-config that are not about security; others are ignored."""
-    with _refused():
+    with refused():
         return ClientKeys.of(properties)
 
 
@@ -223,7 +177,7 @@ def _profile() -> Mapping[str, str]:
     name = profiles.in_use()
     if name is None:
         return {}
-    with _refused(f"profile {name}"):
+    with refused(f"profile {name}"):
         return client_file(replaced(profiles.read(name)))
 
 
@@ -235,9 +189,9 @@ def target_of(
     if server is None:
         # Passwords of a profile are for its own servers.
         properties = properties or _profile()
-        server = properties.get(SERVERS, _DEFAULT_SERVER)
+        server = properties.get(SERVERS, DEFAULT_SERVER)
     if "://" in server:
-        with _refused("--bootstrap-server"):
+        with refused("--bootstrap-server"):
             require_protocol(server, properties)
     return Target(server, seconds_of(timeout, properties), as_json, properties)
 
@@ -251,7 +205,7 @@ def _tell_ignored_address(server: str | None, properties: Mapping[str, str]) -> 
     if source is ParameterSource.ENVIRONMENT and in_file not in (None, server):
         ignored = f"{SERVERS}={in_file} of --command-config"
     elif server is None and properties and in_file is None and (name := profiles.in_use()):
-        server, ignored = _DEFAULT_SERVER, f"the profile {name}, because of --command-config"
+        server, ignored = DEFAULT_SERVER, f"the profile {name}, because of --command-config"
     else:
         return
     tell(f"asking {server}, and not {ignored}", err=True)
@@ -260,17 +214,7 @@ def _tell_ignored_address(server: str | None, properties: Mapping[str, str]) -> 
 def cluster_options(command: Command) -> Command:
     """Add the options of a cluster, --timeout and --json, passed to the command as `target`."""
 
-    @click.option(
-        "-b",
-        "--bootstrap-server",
-        show_default=f"the profile in use, or {_DEFAULT_SERVER}",
-        envvar="BARNABAS_BOOTSTRAP_SERVER",
-        show_envvar=True,
-        help="HOST:PORT of one or more brokers, separated by commas.",
-    )
-    @command_config
-    @timeout_option
-    @click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    @add_cluster_options
     @functools.wraps(command)
     def wrapped(
         *args: Any,
@@ -329,7 +273,7 @@ def store_options(command: Command) -> Command:
             # Imported here: the other commands need no broker code.
             from barnabas.cli.stored_configs import StoredConfigs
 
-            with _refused(str(session)):
+            with refused(str(session)):
                 keys = {} if session is None else parse_properties(session.read_text())
                 properties = dict(replaced(keys))
             if zookeeper is not None:

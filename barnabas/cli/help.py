@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from barnabas.cli.shared_options import split
+
 
 def in_other_number(word: str, known: Iterable[str]) -> str:
     """Return the known word that is the plural or the singular of `word`, or `word` itself.
@@ -33,8 +35,31 @@ def _write_examples(context: click.Context, formatter: click.HelpFormatter) -> N
                 formatter.write(f"{'':{formatter.current_indent}}{each}\n")
 
 
+def _write_folded_options(
+    command: click.Command, context: click.Context, formatter: click.HelpFormatter
+) -> bool:
+    """Write the options with those of a cluster in one line; return False if it has none."""
+    own, shared = split(command.get_params(context))
+    if not shared:
+        return False
+    explained = [each for each in own if each is not command.get_help_option(context)]
+    records = (each.get_help_record(context) for each in explained)
+    rows = [each for each in records if each is not None]
+    names = [each.opts[0] for each in shared] + context.help_option_names[:1]
+    with formatter.section("Options"):
+        if rows:
+            formatter.write_dl(rows)
+        line = f"{', '.join(names)}: see `{context.find_root().info_name} --help`"
+        formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+    return True
+
+
 class Command(click.Command):
-    """A command whose help ends with its examples."""
+    """A command whose help ends with its examples, and has the options of a cluster in a line."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not _write_folded_options(self, ctx, formatter):
+            super().format_options(ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
@@ -55,6 +80,12 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = in_other_number(args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, [name, *args[1:]])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if _write_folded_options(self, ctx, formatter):
+            self.format_commands(ctx, formatter)
+        else:
+            super().format_options(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

@@ -9,93 +9,113 @@ import click
 
 from barnabas import __version__
 from barnabas.cli.help import Group
+from barnabas.cli.shared_options import CLUSTER_OPTIONS
 
-_COMMANDS = {
-    "serve": ("Run a broker.", "barnabas.cli.commands.serve:serve"),
-    "cluster": (
-        "Run several brokers on this machine; show the state of any cluster.",
-        "barnabas.cli.commands.cluster:cluster",
-    ),
-    "brokers": (
-        "List and describe the brokers of a cluster.",
-        "barnabas.cli.commands.brokers:brokers",
-    ),
-    "secure": (
-        "Make certificates and a password for brokers on several hosts.",
-        "barnabas.cli.commands.secure:secure",
-    ),
-    "topics": (
-        "List, describe, create, alter and delete topics.",
-        "barnabas.cli.commands.topics:topics",
-    ),
-    "partitions": (
-        "Reassign replicas and elect leaders.",
-        "barnabas.cli.commands.partitions:partitions",
-    ),
-    "log-dirs": (
-        "Describe log directories; move replicas between them.",
-        "barnabas.cli.commands.log_dirs:log_dirs",
-    ),
-    "groups": (
-        "Describe and delete consumer groups; reset offsets.",
-        "barnabas.cli.commands.groups:groups",
-    ),
-    "transactions": (
-        "List, explain, abort, fence and repair transactions.",
-        "barnabas.cli.commands.transactions:transactions",
-    ),
-    "acls": (
-        "List, add and remove access control rules; explain a decision.",
-        "barnabas.cli.commands.acls:acls",
-    ),
-    "users": (
-        "List, create, change and delete SCRAM users.",
-        "barnabas.cli.commands.users:users",
-    ),
-    "tokens": (
-        "Create, renew, expire and describe delegation tokens.",
-        "barnabas.cli.commands.tokens:tokens",
-    ),
-    "quotas": (
-        "List, set and remove quotas of users, client ids and addresses.",
-        "barnabas.cli.commands.quotas:quotas",
-    ),
-    "configs": ("Describe and change configurations.", "barnabas.cli.commands.configs:configs"),
-    "produce": (
-        "Produce the lines of standard input or a file.",
-        "barnabas.cli.commands.produce:produce",
-    ),
-    "consume": ("Print the records of topics as lines.", "barnabas.cli.commands.consume:consume"),
-    "metadata": (
-        "Move a broker's metadata to ZooKeeper, and protect it there.",
-        "barnabas.cli.commands.metadata:metadata",
-    ),
-    "dump-log": ("Show the contents of log files.", "barnabas.cli.commands.dump_log:dump_log"),
-    "benchmark": (
-        "Measure produce and consume.",
-        "barnabas.cli.commands.benchmark.group:benchmark",
-    ),
-    "verify": (
-        "Test whether a cluster keeps its guarantees.",
-        "barnabas.cli.commands.verify:verify",
-    ),
-    "pipeline": (
-        "Run, check and verify jobs on Spark.",
-        "barnabas.cli.commands.pipeline:pipeline",
-    ),
-    "profile": (
-        "Keep clusters under names, and choose one.",
-        "barnabas.cli.commands.profile:profile",
-    ),
-    "schema": (
-        "Print the JSON Schema of a command's --json.",
-        "barnabas.cli.commands.schema:schema",
-    ),
-    "completion": (
-        "Print the completion script of a shell.",
-        "barnabas.cli.commands.completion:completion",
-    ),
+GROUPS = {
+    "Run brokers": {
+        "serve": ("Run a broker.", "barnabas.cli.commands.serve:serve"),
+        "cluster": (
+            "Run several brokers here; show the state of any cluster.",
+            "barnabas.cli.commands.cluster:cluster",
+        ),
+        "secure": (
+            "Make certificates and a password for brokers on several hosts.",
+            "barnabas.cli.commands.secure:secure",
+        ),
+        "metadata": (
+            "Move a broker's metadata to ZooKeeper, and protect it there.",
+            "barnabas.cli.commands.metadata:metadata",
+        ),
+    },
+    "Topics and records": {
+        "topics": (
+            "List, describe, create, alter and delete topics.",
+            "barnabas.cli.commands.topics:topics",
+        ),
+        "produce": (
+            "Produce the lines of standard input or a file.",
+            "barnabas.cli.commands.produce:produce",
+        ),
+        "consume": (
+            "Print the records of topics as lines.",
+            "barnabas.cli.commands.consume:consume",
+        ),
+        "groups": (
+            "Describe and delete consumer groups; reset offsets.",
+            "barnabas.cli.commands.groups:groups",
+        ),
+        "transactions": (
+            "List, explain, abort, fence and repair transactions.",
+            "barnabas.cli.commands.transactions:transactions",
+        ),
+    },
+    "Operate a cluster": {
+        "brokers": (
+            "List and describe the brokers of a cluster.",
+            "barnabas.cli.commands.brokers:brokers",
+        ),
+        "configs": ("Describe and change configurations.", "barnabas.cli.commands.configs:configs"),
+        "partitions": (
+            "Reassign replicas and elect leaders.",
+            "barnabas.cli.commands.partitions:partitions",
+        ),
+        "log-dirs": (
+            "Describe log directories; move replicas between them.",
+            "barnabas.cli.commands.log_dirs:log_dirs",
+        ),
+    },
+    "Users and their rights": {
+        "users": (
+            "List, create, change and delete SCRAM users.",
+            "barnabas.cli.commands.users:users",
+        ),
+        "acls": (
+            "List, add and remove access control rules; explain a decision.",
+            "barnabas.cli.commands.acls:acls",
+        ),
+        "tokens": (
+            "Create, renew, expire and describe delegation tokens.",
+            "barnabas.cli.commands.tokens:tokens",
+        ),
+        "quotas": (
+            "List, set and remove quotas of users, clients and addresses.",
+            "barnabas.cli.commands.quotas:quotas",
+        ),
+    },
+    "Check and measure": {
+        "verify": (
+            "Test whether a cluster keeps its guarantees.",
+            "barnabas.cli.commands.verify:verify",
+        ),
+        "benchmark": (
+            "Measure produce and consume.",
+            "barnabas.cli.commands.benchmark.group:benchmark",
+        ),
+        "dump-log": ("Show the contents of log files.", "barnabas.cli.commands.dump_log:dump_log"),
+    },
+    "Jobs on Spark": {
+        "pipeline": (
+            "Run, check and verify jobs on Spark.",
+            "barnabas.cli.commands.pipeline:pipeline",
+        ),
+    },
+    "This command line": {
+        "profile": (
+            "Keep clusters under names, and choose one.",
+            "barnabas.cli.commands.profile:profile",
+        ),
+        "schema": (
+            "Print the JSON Schema of a command's --json.",
+            "barnabas.cli.commands.schema:schema",
+        ),
+        "completion": (
+            "Print the completion script of a shell.",
+            "barnabas.cli.commands.completion:completion",
+        ),
+    },
 }
+"""The commands by the headings of the help: the text and the place of each."""
+_COMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
 
 _SIGPIPE = 128 + 13
 """The exit code that a shell reports for a program whose reader closed the pipe (SIGPIPE is 13)."""
@@ -139,9 +159,15 @@ class _LazyGroup(Group):
                 raise click.UsageError(text, error.ctx) from None
             raise
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (text, _) in _COMMANDS.items()])
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        widest = max(map(len, _COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                rows = [(f"{name:{widest}}", text) for name, (text, _) in commands.items()]
+                formatter.write_dl(rows)
+        with formatter.section("Options of the commands that ask a cluster"):
+            records = (each.get_help_record(ctx) for each in CLUSTER_OPTIONS)
+            formatter.write_dl([each for each in records if each is not None])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,14 +1,15 @@
 """The reference of the commands, docs/commands.md, from the tree of click's commands."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
 
-from barnabas.cli.common import UNHEALTHY, cluster_options
+from barnabas.cli.common import UNHEALTHY
 from barnabas.cli.examples import EXAMPLES
-from barnabas.cli.main import cli
+from barnabas.cli.main import GROUPS, cli
+from barnabas.cli.shared_options import CLUSTER_OPTIONS, split
 
 COMMANDS = Path(__file__).parents[1] / "commands.md"
 _HEAD = f"""# Commands
@@ -39,26 +40,25 @@ def commands() -> str:
     return "\n".join(
         (
             _HEAD,
-            *(
-                f"- [`{path}`](#{path.replace(' ', '-')}): {command.get_short_help_str(200)}"
-                for path, command, _ in tree
-                if path.count(" ") == 1
-            ),
+            *_contents({path: command for path, command, _ in tree}),
             _JSON,
             "## Options for a cluster",
             "",
             "The commands that ask a cluster take these options.",
             "",
-            *_options(_asks_a_cluster.params, click.Context(_asks_a_cluster)),
+            *_options(CLUSTER_OPTIONS, click.Context(cli)),
             *(line for each in tree[1:] for line in _section(*each)),
         )
     )
 
 
-@click.command()
-@cluster_options
-def _asks_a_cluster() -> None:
-    """Hold the options that `cluster_options` adds to a command."""
+def _contents(tree: Mapping[str, click.Command]) -> Iterator[str]:
+    """Yield a list of the commands under each heading."""
+    for number, (title, names) in enumerate(GROUPS.items()):
+        yield from (*([""] if number else []), f"{title}:", "")
+        for path in (f"barnabas {name}" for name in names):
+            text = tree[path].get_short_help_str(200)
+            yield f"- [`{path}`](#{path.replace(' ', '-')}): {text}"
 
 
 def _walk(
@@ -81,15 +81,10 @@ def _section(path: str, command: click.Command, context: click.Context) -> Itera
         yield from _paragraphs(text or "")
     if examples := EXAMPLES.get(path.partition(" ")[2]):
         yield from ("```sh", *examples, "```", "")
-    shared = {_identity(each) for each in _asks_a_cluster.params}
-    own = [each for each in command.params if _identity(each) not in shared]
+    own, shared = split(command.params)
     yield from _options(own, context)
-    if shared <= {_identity(each) for each in command.params}:
+    if shared:
         yield from ("It takes the [options for a cluster](#options-for-a-cluster) too.", "")
-
-
-def _identity(param: click.Parameter) -> tuple[object, ...]:
-    return (*param.opts, getattr(param, "help", None))
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -101,7 +96,7 @@ def _paragraphs(text: str) -> Iterator[str]:
             yield from (_escaped(" ".join(paragraph.split())), "")
 
 
-def _options(params: list[click.Parameter], context: click.Context) -> Iterator[str]:
+def _options(params: Iterable[click.Parameter], context: click.Context) -> Iterator[str]:
     """Yield a line for each option, with its values, meaning and default."""
     options = [each for each in params if isinstance(each, click.Option) and not each.hidden]
     for option in options:

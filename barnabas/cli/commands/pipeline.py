@@ -17,11 +17,10 @@ from barnabas.cli.client_file import SERVERS
 from barnabas.cli.common import (
     Target,
     cluster_options,
-    command_config,
     seconds_of,
-    timeout_option,
 )
 from barnabas.cli.help import Group
+from barnabas.cli.shared_options import command_config, timeout_option
 
 if TYPE_CHECKING:
     from barnabas.pipeline.jobs.reading import JobFile

@@ -8,8 +8,9 @@ import click
 from barnabas.cli import profiles
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.client_file import SERVERS, client_file, replaced, require_protocol
-from barnabas.cli.common import Target, command_config_option
+from barnabas.cli.common import Target
 from barnabas.cli.help import Group
+from barnabas.cli.shared_options import command_config_option
 
 _json = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

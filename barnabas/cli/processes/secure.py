@@ -139,14 +139,15 @@ class Secured(NamedTuple):
     def _profile(self, servers: str) -> Iterator[str]:
         """Yield the commands of a profile with which the other commands need no options."""
         from barnabas.cli import profiles
+        from barnabas.cli.client_file import SERVERS
 
         file = self.admin_properties
         if not file.exists():
             # Files that were made elsewhere may lack it.
             return
         keys = parse_properties(file.read_text("iso-8859-1"))
-        has_servers = keys.get(profiles.SERVERS) == servers
-        wanted = {**keys, profiles.SERVERS: servers}
+        has_servers = keys.get(SERVERS) == servers
+        wanted = {**keys, SERVERS: servers}
         taken = profiles.names()
         made = next((each for each in taken if profiles.read(each) == wanted), None)
         if made is not None and made == profiles.in_use():

@@ -84,15 +84,23 @@ class Target:
         return self.run(lambda cluster: work(Admin(cluster)))
 
     def show(
-        self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, title: str = ""
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        title: str = "",
+        table: bool = False,
     ) -> None:
-        """Print rows as JSON, as a table or cards on a terminal, or as tab-separated lines."""
+        """Print rows as JSON, as a table or cards on a terminal, or as tab-separated lines.
+
+        With `table` a row alone is a table too.
+        """
         if self.as_json:
             self.answer(list(rows))
             return
         columns, rows = for_people(columns, list(rows))
         if sys.stdout.isatty():
-            print_rows(columns, rows, title)
+            print_rows(columns, rows, title, table=table)
         else:
             click.echo("\t".join(columns))
             for row in rows:

@@ -79,6 +79,16 @@ def duration_text(duration_ms: int) -> str:
     return str(timedelta(seconds=duration_ms // 1000))
 
 
+def size_text(size_bytes: int) -> str:
+    """Return a number of bytes with its largest unit, a power of 1,024."""
+    amount, units = float(size_bytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    # 1023.95 would be shown as 1024.0.
+    while amount >= 1023.95 and len(units) > 1:
+        amount /= 1024
+        del units[0]
+    return f"{size_bytes}B" if units[0] == "B" else f"{amount:.1f}{units[0]}"
+
+
 def kafka_value(key: str, value: str) -> str:
     """Return the value that Kafka takes for a key: 604800000 for `7d` of retention.ms.
 

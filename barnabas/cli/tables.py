@@ -1,17 +1,18 @@
 """Rows on a terminal: tables and cards that cut no name and no value.
 
 A row alone is a card, with a field a line. So are rows whose table would be wider than the
-terminal, even with its sentences folded between words and without columns that are empty.
+terminal, even with its sentences folded between words, its paths after slashes, and without columns
+that are empty.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 
-from barnabas.cli.quantities import duration_text, time_text
+from barnabas.cli.quantities import duration_text, size_text, time_text
 
 _ABOVE_ASCII: Final = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _UNSEEN: Final = re.compile(f"[{_ABOVE_ASCII}]")
@@ -19,6 +20,13 @@ _CONTROLS: Final = re.compile(f"[\x00-\x1f{_ABOVE_ASCII}]")
 """Control characters of ASCII and Latin-1, ends of lines, and changes of the writing direction."""
 _SENTENCES: Final = frozenset({"event", "meaning", "problem", "result", "why"})
 """The columns with sentences; those with names are never folded."""
+_PATH: Final = "log_dir"
+"""The column with a path, which stands last in a table."""
+_SHORT: Final = 20
+"""The width from which on the name of a directory is folded too."""
+_SIZE: Final = "bytes"
+"""The name of a size, or the end of its name."""
+_SHOWN_SIZE: Final = re.compile(r"[0-9]+(\.[0-9])?([KMGT]i)?B")
 _GAP: Final = 2
 _TIMES: Final = ("at_ms", "timestamp_ms")
 """The ends of names of times in ms since 1970; other names that end with `_ms` are durations."""
@@ -95,11 +103,18 @@ def print_card(row: Mapping[str, Any]) -> None:
         click.echo(f"{name:{width}}{' ' * _GAP}{escape(text)}")
 
 
-def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print rows on a terminal."""
+def print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    title: str,
+    *,
+    table: bool = False,
+) -> None:
+    """Print rows on a terminal; with `table` a row alone is one too."""
     if title:
         click.echo(escape(title))
-    if len(rows) != 1:
+    columns, rows = _with_units(columns, rows)
+    if table or len(rows) != 1:
         used = [each for each in columns if any(row.get(each) is not None for row in rows)]
         if _print_table(columns, rows) or _print_table(used, rows):
             return
@@ -109,22 +124,55 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], title:
         print_card({column: row.get(column) for column in columns})
 
 
+def _with_units(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return columns and rows with units of sizes; `total_bytes` is `total`, and `bytes` `size`.
+
+    Only a terminal has them: programs compare and add the numbers of other output.
+    """
+    sizes = {
+        column: column.removesuffix(_SIZE).rstrip("_") or "size"
+        for column in columns
+        if column.endswith(_SIZE)
+    }
+    return [sizes.get(column, column) for column in columns], [
+        {
+            sizes.get(name, name): _size(each) if name in sizes else each
+            for name, each in row.items()
+        }
+        for row in rows
+    ]
+
+
+def _size(value: Any) -> Any:
+    if not isinstance(value, int):
+        return value
+    # Kafka's size of a file system that is not known is -1.
+    return size_text(value) if value >= 0 else None
+
+
 def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
     """Print rows as a table; return False if the terminal is too narrow for it."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
+    columns = sorted(columns, key=lambda column: column == _PATH)
     # A Text, because Rich would read [names] in a string as markup.
     cells = [[Text(escape(cell(row.get(column)))) for column in columns] for row in rows]
     widths = _widths(columns, cells, console.width)
     if widths is None:
         return False
+    if columns[-1:] == [_PATH]:
+        for each in cells:
+            each[-1] = Text("\n".join(_path_lines(each[-1].plain, widths[-1], cell_len)))
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for column, width in zip(columns, widths, strict=True):
-        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
-        table.add_column(column, justify="right" if rows and numeric else "left", width=width)
+        right = all(_is_quantity(row.get(column)) for row in rows)
+        table.add_column(column, justify="right" if rows and right else "left", width=width)
     for each in cells:
         table.add_row(*each)
     console.print(table)
@@ -136,11 +184,39 @@ def _widths(columns: Sequence[str], cells: Sequence[Sequence[Any]], width: int) 
     widths, least = [], []
     for column, *texts in zip(columns, *cells, strict=True):
         widths.append(max([len(column), *(text.cell_len for text in texts)]))
-        words = [word.cell_len for text in texts for word in text.split(" ")]
-        least.append(max([len(column), *words]) if column in _SENTENCES else widths[-1])
+        if column in _SENTENCES:
+            words = [word.cell_len for text in texts for word in text.split(" ")]
+        elif column == _PATH:
+            parts = (text.split("/", include_separator=True) for text in texts)
+            longest = max((part.cell_len for each in parts for part in each), default=0)
+            words = [min(longest, _SHORT)]
+        else:
+            words = [widths[-1]]
+        least.append(max([len(column), *words]))
     excess = sum(widths) + _GAP * (len(widths) - 1) - width
     for index, (wanted, needed) in enumerate(zip(widths, least, strict=True)):
         taken = min(max(excess, 0), wanted - needed)
         widths[index] -= taken
         excess -= taken
     return widths if excess <= 0 else None
+
+
+def _path_lines(path: str, width: int, length: Callable[[str], int]) -> Iterable[str]:
+    """Fold a path after its slashes, and a name in it that is longer than a line."""
+    line = ""
+    for part in re.findall("[^/]*/|[^/]+", path):
+        if line and length(line + part) > width:
+            yield line
+            line = ""
+        for character in part:
+            if line and length(line + character) > width:
+                yield line
+                line = ""
+            line += character
+    yield line
+
+
+def _is_quantity(value: Any) -> bool:
+    if isinstance(value, str):
+        return _SHOWN_SIZE.fullmatch(value) is not None
+    return isinstance(value, int | float | None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker
-from tests.support.command_line import Cli
+from tests.support.command_line import Cli, on_a_terminal
 
 
 @pytest.fixture
@@ -48,3 +48,16 @@ def test_log_dirs_reports_an_unknown_directory(cli: Cli) -> None:
     code, said, _ = cli.run("log-dirs", "move", "t", "--broker", "1", "--to", "/none")
     assert code == 1
     assert b"LOG_DIR_NOT_FOUND" in said
+
+
+def test_directories_are_a_table_on_a_terminal(cli: Cli, directories: list[str]) -> None:
+    cli("topics", "create", "t")
+    head, *lines = on_a_terminal(cli.servers, "log-dirs", "describe").splitlines()
+    assert head.split() == ["broker", "state", "replicas", "size", "total", "usable", "log_dir"]
+    assert max(map(len, lines)) <= 80
+    column = head.index("log_dir")
+    assert "".join(line[column:].strip() for line in lines) == "".join(directories)
+    assert [line.split()[:2] for line in lines if line[:column].strip()] == [["1", "online"]] * 2
+    # One replica is a table too.
+    head, *_ = on_a_terminal(cli.servers, "log-dirs", "describe", "t").splitlines()
+    assert head.split() == ["broker", "topic", "partition", "state", "size", "lag", "log_dir"]

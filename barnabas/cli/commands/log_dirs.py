@@ -48,7 +48,7 @@ def describe(target: Target, named: list[PartitionArgument], broker: int | None)
             return await directories(cluster, broker)
         return await _replicas(cluster, await partitions_of(cluster, named), broker)
 
-    target.show(_REPLICAS if named else _DIRECTORIES, target.run(work))
+    target.show(_REPLICAS if named else _DIRECTORIES, target.run(work), table=True)
 
 
 @log_dirs.command()

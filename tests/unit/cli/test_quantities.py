@@ -10,6 +10,7 @@ from barnabas.cli.quantities import (
     parse_duration,
     parse_size,
     parse_time,
+    size_text,
     time_text,
 )
 
@@ -105,3 +106,14 @@ def test_duration_is_shown_with_its_unit(duration_ms: int, text: str) -> None:
 def test_time_is_shown_as_it_can_be_given() -> None:
     assert time_text(1_767_225_600_250) == "2026-01-01 00:00:00.250+00:00"
     assert parse_time(time_text(1_767_225_600_250)) == 1_767_225_600_250
+
+
+@given(st.integers(0, 1 << 52))
+def test_size_is_shown_with_its_largest_unit(size: int) -> None:
+    text = size_text(size)
+    if size < 1024:
+        assert text == f"{size}B"
+        return
+    number, unit = text[:-3], text[-3:]
+    assert abs(float(number) * parse_size(f"1{unit}") - size) <= size * 0.05
+    assert len(text) <= len("1023.9KiB")

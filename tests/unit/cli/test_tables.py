@@ -97,6 +97,31 @@ def test_row_alone_is_a_card() -> None:
     assert out.getvalue() == "name  a\\nb\n"
 
 
+@given(st.text("ab/é漢 ", min_size=1, max_size=60), st.integers(28, 60))
+def test_folded_path_is_whole(path: str, width: int) -> None:
+    rows = [{"log_dir": f"/{path}", "state": "online"}, {"log_dir": "/", "state": "gone"}]
+    head, *lines = screen(["log_dir", "state"], rows, width).splitlines()
+    assert head.split() == ["state", "log_dir"]
+    shown = "".join(line[len("online  ") :].rstrip() for line in lines[:-1])
+    assert shown.replace(" ", "") == f"/{path}".replace(" ", "")
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_sizes_have_units_on_a_terminal() -> None:
+    rows = [
+        {"log_dir": "/a/b", "bytes": 0, "total_bytes": -1},
+        {"log_dir": "/a/c", "bytes": 1 << 20, "total_bytes": 3 << 39},
+    ]
+    assert screen(["log_dir", "bytes", "total_bytes"], rows, 40).splitlines() == [
+        "  size   total  log_dir",
+        "    0B       -  /a/b   ",
+        "1.0MiB  1.5TiB  /a/c   ",
+    ]
+    with redirect_stdout(io.StringIO()) as out, patch.dict(os.environ, COLUMNS="40"):
+        print_rows(["broker", "bytes"], [{"broker": 1, "bytes": 2048}], "", table=True)
+    assert out.getvalue().splitlines() == ["broker    size", "     1  2.0KiB"]
+
+
 def test_times_and_durations_of_an_answer_are_for_people() -> None:
     answers = [
         {"expires_at_ms": 0, "last_timestamp_ms": 1, "age_ms": 1500, "p50_ms": 0.5, "n": 7},

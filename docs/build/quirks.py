@@ -51,6 +51,12 @@ QUIRKS = (
         "transactions, which abort.",
     ),
     Quirk(
+        "librdkafka before 2.6.1",
+        "With SCRAM it puts its own nonce before the full one, and cannot log in: Apache Kafka "
+        "refuses it too since CVE-2024-56128 (3.7.2).",
+        "An update. The broker's log names this cause.",
+    ),
+    Quirk(
         "franz-go 1.22",
         "A consumer that dials a dead broker while its coordinator moves forgets its member id "
         "and joins as another member: the group is stuck until the session of the first one ends.",

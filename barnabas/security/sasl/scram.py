@@ -64,6 +64,10 @@ class Tokens(Protocol):
         ...
 
 
+_OLD_CLIENT: Final = "The client put its own nonce before the full one: librdkafka before 2.6.1"
+"""The cause that is known. Kafka accepted such a nonce before CVE-2024-56128 was mended."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScramServer:
     """A mechanism with the users and tokens that a broker knows."""
@@ -96,7 +100,9 @@ class ScramServer:
         if last.binding != first.header.encode():
             raise AuthenticationFailed("the channel binding is not the one of the first message")
         if not hmac.compare_digest(last.nonce.encode(), combined.encode()):
-            raise AuthenticationFailed("Invalid client nonce in the final client message.")
+            twice = last.nonce == first.nonce + combined
+            reason = "Invalid client nonce in the final client message."
+            raise AuthenticationFailed(f"{reason} {_OLD_CLIENT}" if twice else reason)
         signed = f"{first.bare},{server_first},{last.without_proof}".encode()
         if not _proves(credential, last.proof, signed):
             raise AuthenticationFailed("Invalid client credentials")

@@ -276,6 +276,21 @@ def test_final_message_must_bind_the_first_and_the_nonce(first, without_proof):
     assert refusal(first, without_proof) == GENERAL
 
 
+@pytest.mark.parametrize(
+    ("nonce", "old_client"),
+    [("fykofyko" + NONCE, True), ("fyko", False), ("fyko" + NONCE + NONCE, False)],
+)
+def test_log_names_the_client_that_repeats_its_nonce(nonce: str, old_client: bool) -> None:
+    exchange = server()(b"n,,n=alice,r=fyko")
+    next(exchange)
+    with pytest.raises(AuthenticationFailed) as caught:
+        exchange.send(f"c=biws,r={nonce},p={'A' * 43}=".encode())
+    assert str(caught.value).startswith("Invalid client nonce in the final client message.")
+    assert ("librdkafka before 2.6.1" in str(caught.value)) == old_client
+    # The client is told nothing of it, as in Kafka.
+    assert caught.value.answer("SCRAM-SHA-256") == GENERAL
+
+
 @pytest.mark.parametrize("proof", [b"", b",p=", b",p=AAAA", b",p=" + b"A" * 43, b",v=AAAA"])
 def test_proof_of_another_size_is_refused(proof):
     exchange = server()(b"n,,n=alice,r=fyko")

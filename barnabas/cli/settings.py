@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 OF_THE_COMMAND = "defaults of barnabas serve"
-COLUMNS = 80
-"""The width of a terminal for which the banner of a start is made."""
 DEFAULT_LISTENER = "localhost:9092"
 LOG_FORMS = ("console", "json")
 LOG_LEVELS = ("fatal", "error", "warn", "info", "debug", "trace")

@@ -27,6 +27,8 @@ _SHORT: Final = 20
 _SIZE: Final = "bytes"
 """The name of a size, or the end of its name."""
 _SHOWN_SIZE: Final = re.compile(r"[0-9]+(\.[0-9])?([KMGT]i)?B")
+COLUMNS: Final = 80
+"""The width of a terminal for which banners are made."""
 _GAP: Final = 2
 _TIMES: Final = ("at_ms", "timestamp_ms")
 """The ends of names of times in ms since 1970; other names that end with `_ms` are durations."""

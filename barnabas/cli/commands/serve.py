@@ -13,7 +13,6 @@ from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Command
 from barnabas.cli.settings import (
-    COLUMNS,
     DEFAULT_LISTENER,
     LOG_FORMS,
     LOG_LEVELS,
@@ -25,6 +24,7 @@ from barnabas.cli.settings import (
     secure_options,
     secured,
 )
+from barnabas.cli.tables import COLUMNS
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker

@@ -28,7 +28,7 @@ import click
 
 from barnabas.cli.files import PUBLIC, replace_file
 from barnabas.cli.processes.broker_properties import INTER_BROKER_LISTENER
-from barnabas.cli.settings import COLUMNS
+from barnabas.cli.tables import COLUMNS
 from barnabas.config.broker import AUTHORIZERS, BrokerConfig, resolve_aliases
 from barnabas.config.key import ConfigError
 from barnabas.config.listeners import parse_address

@@ -9,7 +9,7 @@ Metadata response is already correct.
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from barnabas.broker.cluster.registration import (
     announce_log_dir_failure,
     bootstrap_address,
     prepare_cluster,
+    stored_cluster_id,
 )
 from barnabas.broker.cluster.stored_passwords import StoredPasswords
 from barnabas.broker.cluster.stored_quotas import StoredQuotas
@@ -69,7 +70,11 @@ from barnabas.security.sasl.credentials import StandIns
 from barnabas.security.tls import client_tls
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.files import make_dirs
-from barnabas.storage.opening.meta_properties import require_cluster
+from barnabas.storage.opening.meta_properties import (
+    MetaPropertiesError,
+    read_meta,
+    require_cluster,
+)
 
 if TYPE_CHECKING:
     from barnabas.client.connection import Ask, Connect, Login
@@ -251,10 +256,15 @@ class Broker:
         platform, config = self._platform, self._config
         store = opened.session
         new_id = self._cluster_id or uuid_text(platform.random.getrandbits(128).to_bytes(16, "big"))
+        await self._refuse_emptied(store)
         found = await prepare_cluster(store, new_id)
         self._cluster_id = require_cluster(found, self._cluster_id, self._paths[0])
         membership = Membership(
-            store, clock=platform.clock, spawn=self._spawn, end_earlier=opened.end_earlier
+            store,
+            cluster_id=self._cluster_id,
+            clock=platform.clock,
+            spawn=self._spawn,
+            end_earlier=opened.end_earlier,
         )
         passwords = StoredPasswords(config, platform.offload)
         configs = Configs(store, self._dynamic, config.broker_id, passwords)
@@ -301,6 +311,19 @@ class Broker:
             fatal=self._fatal,
             spawn=self._spawn,
         )
+
+    async def _refuse_emptied(self, store: MetadataStore) -> None:
+        """Refuse a store without a cluster if the log directory is of one, before the store gets
+        another one. Raises MetaPropertiesError."""
+        if self._cluster_id:
+            return
+        with suppress(OSError):
+            meta = read_meta(self._platform.files, self._paths[0])
+            if meta is not None and await stored_cluster_id(store) is None:
+                raise MetaPropertiesError(
+                    f"the metadata store is empty, and {self._paths[0]} belongs to cluster "
+                    f"{meta.cluster_id}: restore the data of the store, or check zookeeper.connect"
+                )
 
     async def _follow_quotas(self, configs: Configs) -> StoredQuotas:
         config = self._config

@@ -16,7 +16,12 @@ from typing import Any
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.cluster import znodes
-from barnabas.broker.cluster.registration import BrokerIdInUse, register_broker
+from barnabas.broker.cluster.registration import (
+    BrokerIdInUse,
+    ClusterGone,
+    register_broker,
+    require_same_cluster,
+)
 from barnabas.broker.cluster.znodes import BrokerInfo, Restart
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
@@ -45,12 +50,14 @@ class Membership:
         self,
         store: MetadataStore,
         *,
+        cluster_id: str,
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         end_earlier: EndEarlierSession = no_earlier_session,
     ) -> None:
         """`spawn` runs a coroutine in a task of its own."""
         self._store = store
+        self._cluster_id = cluster_id
         self._clock = clock
         self._spawn = spawn
         self._end_earlier = end_earlier
@@ -146,6 +153,7 @@ class Membership:
         while True:
             self._lost_meanwhile = False
             await self._store.renew()
+            await require_same_cluster(self._store, self._cluster_id)
             info = self._info = await self._registered()
             if not self._lost_meanwhile:
                 break
@@ -201,11 +209,16 @@ class Membership:
             self._spawn(self._rejoin())
 
     async def _rejoin(self) -> None:
+        told = ""
         while not (self._left or self._registered_event.is_set()):
             try:
                 await self._register()
             except StoreError as error:
-                _log.warning("registration failed", reason=repr(error))
+                if repr(error) != told:
+                    told = repr(error)
+                    gone = isinstance(error, ClusterGone)
+                    say, reason = (_log.error, str(error)) if gone else (_log.warning, told)
+                    say("registration failed: it is tried again", reason=reason)
                 await asyncio.sleep(RETRY_SECONDS)
         self._registering = False
         _log.info("registered again", broker_epoch=self.broker_epoch)

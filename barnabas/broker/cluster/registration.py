@@ -13,6 +13,7 @@ from barnabas.broker.store.metadata_store import (
     NodeExists,
     NoNode,
     Op,
+    StoreError,
     parent_of,
 )
 from barnabas.config.broker import BrokerConfig
@@ -49,6 +50,34 @@ async def prepare_cluster(store: MetadataStore, new_cluster_id: str) -> str:
                 continue
         data, _ = await store.get(znodes.CLUSTER_ID)
         return znodes.decode_cluster_id(data)
+
+
+class ClusterGone(StoreError):
+    """The store has no cluster any more, or another one: it has lost its data."""
+
+
+async def stored_cluster_id(store: MetadataStore) -> str | None:
+    """Return the id of the cluster that the store has; None if it has none."""
+    try:
+        data, _ = await store.get(znodes.CLUSTER_ID)
+    except NoNode:
+        return None
+    return znodes.decode_cluster_id(data)
+
+
+async def require_same_cluster(store: MetadataStore, cluster_id: str) -> None:
+    """Raise ClusterGone unless the store has this cluster."""
+    found = await stored_cluster_id(store)
+    if found is None:
+        raise ClusterGone(
+            f"the metadata store (ZooKeeper) came back empty: it has lost cluster {cluster_id}; "
+            "restore its data"
+        )
+    if found != cluster_id:
+        raise ClusterGone(
+            f"the metadata store (ZooKeeper) came back with cluster {found} in place of cluster "
+            f"{cluster_id}; restore its data"
+        )
 
 
 async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -> BrokerInfo:

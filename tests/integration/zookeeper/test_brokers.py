@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -259,6 +260,30 @@ def test_id_of_a_live_broker_is_refused_to_another(
     done = run("serve", *sets)
     assert done.returncode == 1
     assert b"a broker with id 1 is running: give this one another broker.id" in done.stderr
+
+
+def test_zookeeper_that_comes_back_empty_is_named(
+    own_server: ZooKeeperServer,
+    tmp_path: Path,
+    start: Callable[[dict[str, str]], Process],
+) -> None:
+    given = properties(own_server, "/kafka", 1, tmp_path / "data")
+    given["zookeeper.session.timeout.ms"] = "1500"
+    process = start(given)
+    own_server.kill()
+    shutil.rmtree(own_server.directory / "data")
+    own_server.start()
+    errors = process.served.process.stderr
+    assert errors is not None
+    said = next(line for line in iter(errors.readline, b"") if b'"level": "error"' in line)
+    assert b"ZooKeeper came back empty: restore its data" in said
+    process.end()
+    # A new start makes no other cluster there.
+    done = run("serve", *(part for pair in given.items() for part in ("--set", "=".join(pair))))
+    assert done.returncode == 1
+    assert b"the metadata store is empty, and " in done.stderr
+    with own_server.looking("") as client:
+        assert client.exists("/kafka/cluster/id") is None
 
 
 @pytest.mark.parametrize(

@@ -68,14 +68,16 @@ class ZooKeeperSession:
         *,
         on_connected: Callable[[], None],
         on_end: Callable[[], None],
+        on_disconnected: Callable[[], None] = lambda: None,
         resume: SessionKey | None = None,
     ) -> None:
         """`on_connected` is called after each connection but the first: watches have to be set
-        again. `on_end` is called once if ZooKeeper ends the session. `resume` is an existing
-        session to take over."""
+        again. `on_end` is called once if ZooKeeper ends the session, and `on_disconnected` at each
+        loss of the connection. `resume` is an existing session to take over."""
         self._loop = asyncio.get_running_loop()
         self._on_connected = on_connected
         self._on_end = on_end
+        self._on_disconnected = on_disconnected
         self._patience = settings.session_timeout / _ATTEMPTS_PER_SESSION
         self._handler = LoopHandler(self._loop, settings.tls, self._thread_ended, self._patience)
         credentials = settings.credentials
@@ -109,6 +111,11 @@ class ZooKeeperSession:
     @property
     def connected(self) -> bool:
         return self._connected.is_set()
+
+    @property
+    def newest_seen(self) -> int:
+        """The newest transaction (zxid) that ZooKeeper has told of."""
+        return int(self._client.last_zxid)
 
     def silent_for(self) -> float:
         """Return the seconds since the newest answered request was sent."""
@@ -201,6 +208,7 @@ class ZooKeeperSession:
         elif state == KazooState.SUSPENDED:
             self._connected.clear()
             self._fail_waiting(StoreUnavailable())
+            self._on_disconnected()
         elif state == KazooState.LOST:
             self._lose()
 

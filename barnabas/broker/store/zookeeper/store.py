@@ -42,6 +42,10 @@ async def discard_key(_key: SessionKey) -> None:
     """Do nothing: for a store whose session no later process needs to end."""
 
 
+def _nothing() -> None:
+    """Do nothing: the session only asks."""
+
+
 _NOT_OURS = "/zookeeper"
 """The node of ZooKeeper itself."""
 
@@ -57,6 +61,7 @@ class ZooKeeperStore(SingleOperations):
         self._renewing = asyncio.Lock()
         self._on_expired: list[Callable[[], None]] = []
         self._closed = False
+        self._explaining: asyncio.Task[None] | None = None
 
     # -- sessions ----------------------------------------------------------------------------------
 
@@ -95,6 +100,8 @@ class ZooKeeperStore(SingleOperations):
 
     async def close(self) -> None:
         self._closed = True
+        if self._explaining is not None:
+            self._explaining.cancel()
         if self._session is not None:
             await self._session.close()
 
@@ -103,6 +110,7 @@ class ZooKeeperStore(SingleOperations):
             self._settings,
             on_connected=self._watches.rearm_all,
             on_end=lambda: self._session_ended(session),
+            on_disconnected=lambda: self._disconnected(session),
         )
         await session.begin()
         try:
@@ -132,6 +140,45 @@ class ZooKeeperStore(SingleOperations):
         if session is self._session and not self._closed:
             for callback in list(self._on_expired):
                 callback()
+
+    def _disconnected(self, session: ZooKeeperSession) -> None:
+        if session is self._session and (self._explaining is None or self._explaining.done()):
+            self._explaining = asyncio.create_task(self._explain(session))
+
+    async def _explain(self, session: ZooKeeperSession) -> None:
+        """Log that ZooKeeper has lost data, if that is why a session does not come back.
+
+        A server closes the connection of a client that has seen a newer transaction than its own
+        newest one, without a reason. It takes a new session.
+        """
+        told = ""
+        while True:
+            await asyncio.sleep(session.timeout)
+            if session.connected:
+                return
+            found = await self._loss(session.newest_seen)
+            if found and found != told:
+                told = found
+                _log.error(found, at=", ".join(self._settings.servers))
+
+    async def _loss(self, newest_seen: int) -> str:
+        """Return what ZooKeeper has lost, asked in a session of its own; empty if nothing."""
+        probe = ZooKeeperSession(self._settings, on_connected=_nothing, on_end=_nothing)
+        try:
+            await probe.begin()
+        except StoreError:
+            return ""
+        try:
+            nodes = await probe.call(zk.GetChildren("/", None), "/")
+        except StoreError:
+            return ""
+        finally:
+            await probe.close()
+        if f"/{''.join(nodes)}" == _NOT_OURS:
+            return "ZooKeeper came back empty: restore its data"
+        if probe.newest_seen < newest_seen:
+            return "ZooKeeper came back with older data than this broker has seen: restore its data"
+        return ""
 
     async def _make_chroot(self, session: ZooKeeperSession) -> None:
         """Create the path in `zookeeper.connect` if it does not exist, as the first broker does in

@@ -57,7 +57,9 @@ class Member:
     def __init__(self, store: Any, end_earlier: Any = None) -> None:
         self.tasks: list[asyncio.Task[None]] = []
         more = {} if end_earlier is None else {"end_earlier": end_earlier}
-        self.membership = Membership(store, clock=SystemClock(), spawn=self._spawn, **more)
+        self.membership = Membership(
+            store, cluster_id="cluster", clock=SystemClock(), spawn=self._spawn, **more
+        )
         self.epochs: list[int] = []
         self.restarts: list[Restart] = []
         self.membership.on_registered(self._joined)
@@ -194,6 +196,40 @@ async def test_disconnected_after_two_thirds_of_the_session_timeout(
     far.silence = 0.0
     await eventually(lambda: logged()[1:] == ["metadata store answers again"])
     member.membership.leave()
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (None, "came back empty: it has lost cluster cluster; restore its data"),
+        ("other", "came back with cluster other in place of cluster cluster; restore its data"),
+    ],
+)
+async def test_store_that_has_lost_the_cluster_is_named_and_not_joined(
+    store: EmbeddedStore, caplog: pytest.LogCaptureFixture, found: str | None, reason: str
+) -> None:
+    session, other = store.session(), store.session()
+    member = Member(session)
+    await member.membership.join(INFO)
+    original, _ = await other.get(znodes.CLUSTER_ID)
+    await other.delete(znodes.CLUSTER_ID)
+    if found is not None:
+        await other.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(found))
+    await store.expire(session.session_id)
+
+    def failures() -> list[str]:
+        return [str(each.msg) for each in caplog.records if each.levelname == "ERROR"]
+
+    await eventually(failures)
+    assert await other.exists(PATH) is None
+    assert len(failures()) == 1
+    assert reason in failures()[0]
+    # Once its data is back, the broker is a member again.
+    if found is not None:
+        await other.delete(znodes.CLUSTER_ID)
+    await other.create(znodes.CLUSTER_ID, original)
+    await eventually(lambda: len(member.epochs) == 2)
+    assert len(failures()) == 1
 
 
 async def test_work_is_repeated_until_the_store_is_back(store: EmbeddedStore) -> None:

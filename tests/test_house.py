@@ -269,6 +269,7 @@ READ_THROUGH = {
     "listeners": "resolved_listeners",
     "log_dir": "data_directories",
     "log_dirs": "data_directories",
+    "sasl_oauthbearer_allow_unverified_issuer": "unverified_claims",
     "security_inter_broker_protocol": "inter_broker_listener",
 }
 """Keys that the broker's configuration offers together with others, under a name of its own."""

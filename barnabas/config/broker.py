@@ -1,7 +1,7 @@
 """The broker's configuration: every key that has an effect here, under Kafka's name."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -183,6 +183,7 @@ class BrokerConfig(
         if warnings and strict:
             raise ConfigError(warnings[0])
         given |= {key: text for key, text in texts.items() if key not in unknown}
+        warnings += tuple(config._announcements())
         return config.replace(given=MappingProxyType(given), warnings=warnings)
 
     @classmethod
@@ -489,6 +490,22 @@ class BrokerConfig(
                     "sasl.enabled.mechanisms, or the same key with the prefix "
                     f"listener.name.{listener.lower()}., to one of {', '.join(MECHANISMS)}."
                 )
+
+    def _announcements(self) -> Iterator[str]:
+        """Yield a warning for each key whose default has another meaning in the next release."""
+        for listener in self.resolved_listeners():
+            if not listener.has_sasl:
+                continue
+            if "OAUTHBEARER" not in self.sasl_of(listener.name).sasl_enabled_mechanisms:
+                continue
+            for claim, allowed in self.sasl_of(listener.name, "oauthbearer").unverified_claims():
+                if allowed is None:
+                    yield (
+                        f"Listener {listener.name} takes tokens whose {claim} no key expects. The "
+                        "next release does not start it, as Kafka 4.4: set "
+                        f"sasl.oauthbearer.expected.{claim}, or "
+                        f"sasl.oauthbearer.allow.unverified.{claim}=true."
+                    )
 
     @property
     def data_directories(self) -> tuple[str, ...]:

@@ -8,6 +8,11 @@ def boolean(default: bool, doc: str, *, update: Update = Update.READ_ONLY) -> Ke
     return Key(Type.BOOLEAN, default, doc, update)
 
 
+def optional_boolean(doc: str) -> Key[bool | None]:
+    """Declare a key with the value `true` or `false` that may be unset."""
+    return Key(Type.BOOLEAN, None, doc, Update.READ_ONLY)
+
+
 def integer(
     default: int,
     doc: str,

@@ -7,6 +7,7 @@ from barnabas.config.declare import (
     integer,
     long,
     names,
+    optional_boolean,
     optional_integer,
     optional_string,
     password,
@@ -82,6 +83,17 @@ class SaslKeys(TokenKeys):
         "Without a prefix it is for all listeners, where Kafka ignores it.",
         update=Update.PER_BROKER,
     )
+    sasl_oauthbearer_allow_unverified_audience = optional_boolean(
+        "Whether tokens for any audience are taken if `sasl.oauthbearer.expected.audience` is "
+        "empty. If false, the listener does not start then, as in Kafka 4.4. Unset: tokens without "
+        "an audience are taken, with a warning at the start; the next release takes it for false."
+    )
+    sasl_oauthbearer_allow_unverified_issuer = optional_boolean(
+        "Whether tokens of any issuer whose key is in the key set are taken if "
+        "`sasl.oauthbearer.expected.issuer` is unset. If false, the listener does not start then, "
+        "as in Kafka 4.4. Unset: they are taken, with a warning at the start; the next release "
+        "takes it for false."
+    )
     sasl_oauthbearer_clock_skew_seconds = integer(
         30,
         "Seconds by which the clock of the issuer of tokens may differ from the broker's.",
@@ -89,10 +101,11 @@ class SaslKeys(TokenKeys):
     )
     sasl_oauthbearer_expected_audience = names(
         (),
-        "Audiences of which a token must name one. Empty: a token must not have an audience.",
+        "Audiences of which a token must name one. Empty: see "
+        "`sasl.oauthbearer.allow.unverified.audience`.",
     )
     sasl_oauthbearer_expected_issuer = optional_string(
-        "Issuer that a token must name. Unset: any, whose key is in the key set."
+        "Issuer that a token must name. Unset: see `sasl.oauthbearer.allow.unverified.issuer`."
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms = long(
         3_600_000, "Interval in which the key set is fetched again.", at_least=1000
@@ -113,6 +126,17 @@ class SaslKeys(TokenKeys):
     )
     sasl_oauthbearer_scope_claim_name = string("scope", "Claim with the scopes of a token.")
     sasl_oauthbearer_sub_claim_name = string("sub", "Claim that is the name of the principal.")
+
+    def unverified_claims(self) -> list[tuple[str, bool | None]]:
+        """Return the claims of tokens that no key expects, and whether that is allowed; None if
+        the configuration does not say it."""
+        allowed_audience = self.sasl_oauthbearer_allow_unverified_audience
+        allowed_issuer = self.sasl_oauthbearer_allow_unverified_issuer
+        claims = [
+            ("audience", self.sasl_oauthbearer_expected_audience, allowed_audience),
+            ("issuer", self.sasl_oauthbearer_expected_issuer, allowed_issuer),
+        ]
+        return [(claim, allowed) for claim, expected, allowed in claims if not expected]
 
 
 class DelegationTokenKeys(Table):

@@ -253,10 +253,13 @@ DIFFERENCES = (
         "and after a refusal no second one is taken on the connection. A message has 128 KB at "
         "most, with 61 extensions, and the header 4 KB. Redirections are not followed. A session "
         "that begins within the clock skew after `exp` has a lifetime of 1 ms. The extra "
-        "`security` is needed.",
+        "`security` is needed. Where no audience or issuer is expected, and "
+        "`sasl.oauthbearer.allow.unverified.audience` or `.issuer` is unset, the listener starts "
+        "with a warning until the next release.",
         "Without sasl.server.callback.handler.class unsigned tokens are accepted. `http://` is, "
         "and the URL has to be in a property of the JVM. The client of such a session is told "
-        "0 ms, no end, and is closed at its next request.",
+        "0 ms, no end, and is closed at its next request. Since 4.4 the two keys are false by "
+        "default, and such a listener does not start.",
         "An unsigned token proves nothing.",
     ),
     Difference(

@@ -18,6 +18,7 @@ from barnabas.broker.app import Broker
 from barnabas.broker.server import budget, login_queue, sasl
 from barnabas.client.connection import AuthenticationError, Connection
 from barnabas.client.security import connect_with
+from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
@@ -695,6 +696,62 @@ async def test_token_with_wrong_claims_is_refused(tmp_path: Path, claims: dict[s
         assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert await client.is_closed()
         assert count(broker, "failed") == 1
+
+
+UNVERIFIED = "sasl.oauthbearer.allow.unverified"
+EXPECTED = ("sasl.oauthbearer.expected.audience", "sasl.oauthbearer.expected.issuer")
+
+
+def without_expectations(directory: Path, **more: str) -> dict[str, str]:
+    return {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": Issuer().write(directory / "keys.json"),
+        **more,
+    }
+
+
+@pytest.mark.parametrize("claim", ["audience", "issuer"])
+async def test_listener_that_may_take_no_unverified_token_does_not_start(
+    tmp_path: Path, claim: str
+) -> None:
+    """As in Kafka 4.4, where false is the default."""
+    keys = without_expectations(tmp_path, **{f"{UNVERIFIED}.{claim}": "false"})
+    with pytest.raises(ConfigError, match=f"set .*expected.{claim}, or .*unverified.{claim}=true"):
+        await make_broker(tmp_path, properties=keys).start()
+
+
+def test_tokens_that_are_not_verified_are_announced_until_a_key_says_so(tmp_path: Path) -> None:
+    """The next release takes the keys for false (docs/upgrade.md)."""
+    keys = without_expectations(tmp_path)
+    warned = BrokerConfig.from_properties(keys).warnings
+    assert [key in text for text, key in zip(warned, EXPECTED, strict=True)] == [True, True]
+    allowed = {f"{UNVERIFIED}.audience": "true", f"{UNVERIFIED}.issuer": "true"}
+    expected = dict.fromkeys(EXPECTED, "kafka")
+    prefix = "listener.name.sasl_plaintext.oauthbearer."
+    of_listener = {f"{prefix}{name}": text for name, text in expected.items()}
+    for more in (allowed, expected, of_listener):
+        assert BrokerConfig.from_properties(keys | more).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "taken"), [({}, [True, False]), ({"allow_unverified": "true"}, [True, True])]
+)
+async def test_audience_that_nobody_expects(
+    tmp_path: Path, allowed: dict[str, str], taken: list[bool]
+) -> None:
+    issuer = Issuer()
+    more = {f"sasl_oauthbearer_{name}_audience": text for name, text in allowed.items()}
+    async with with_tokens(
+        tmp_path, issuer, **{"sasl_oauthbearer_expected_audience": ""} | more
+    ) as broker:
+        codes = []
+        for claims in ({}, {"aud": "other"}):
+            async with raw(broker) as client:
+                token = issuer.token("carol", iss=GOOD["iss"], **claims)
+                codes.append((await login_with(client, token)).auth_bytes == b"")
+        assert codes == taken
 
 
 async def test_unsigned_token_is_refused(tmp_path: Path) -> None:

@@ -134,6 +134,13 @@ class Mechanisms:
             raise ConfigError(
                 f"Listener {listener} offers OAUTHBEARER and knows no key: set {name}"
             )
+        for claim, allowed in keys.unverified_claims():
+            if allowed is False:
+                raise ConfigError(
+                    f"Listener {listener} may not take tokens of any {claim}, and knows none: set "
+                    f"{prefix}sasl.oauthbearer.expected.{claim}, or "
+                    f"sasl.oauthbearer.allow.unverified.{claim}=true"
+                )
         url = urlsplit(keys.sasl_oauthbearer_jwks_endpoint_url)
         if not (url.path if url.scheme == "file" else url.scheme == "https" and url.hostname):
             raise ConfigError.invalid(name, url.geturl(), "It has to begin with https:// or file:/")
@@ -152,6 +159,7 @@ class Mechanisms:
             keys.sasl_oauthbearer_scope_claim_name,
             keys.sasl_oauthbearer_sub_claim_name,
             keys.sasl_oauthbearer_clock_skew_seconds,
+            any_audience=bool(keys.sasl_oauthbearer_allow_unverified_audience),
         )
         now_ms = self._clock.now_ms
 

@@ -12,7 +12,7 @@ this module does not import it: it asks `Keys`.
 import json
 import re
 from base64 import urlsafe_b64decode
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -130,27 +130,33 @@ class KeySet:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """The rules for claims: the keys `sasl.oauthbearer.*` of the same names, with defaults."""
+    """The rules for claims: the keys `sasl.oauthbearer.*` of the same names, with defaults.
+
+    `any_audience` counts if no audience is expected.
+    """
 
     expected_audience: tuple[str, ...] = ()
     expected_issuer: str | None = None
     scope_claim_name: str = "scope"
     sub_claim_name: str = "sub"
     clock_skew_seconds: int = 30
+    any_audience: bool = False
 
     def check(self, claims: Mapping[str, Any], now_ms: int) -> str:
         """Return the name of the principal; raise InvalidToken."""
         self._check_times(claims, now_ms / 1000)
         if self.expected_issuer is not None and claims["iss"] != self.expected_issuer:
             raise InvalidToken("the issuer is not the expected one")
-        audience = claims["aud"]
-        # As in Kafka: a token for an audience is refused where none is expected.
-        if (audience is not None or self.expected_audience) and not (
-            {*(audience or ())} & {*self.expected_audience}
-        ):
-            raise InvalidToken("the audience is not an expected one")
+        self._check_audience(claims["aud"])
         self._check_scopes(claims)
         return _text(claims, self.sub_claim_name)
+
+    def _check_audience(self, audience: Sequence[str] | None) -> None:
+        if not self.expected_audience and (self.any_audience or audience is None):
+            return
+        # As in Kafka before 4.4: a token for an audience is refused where none is expected.
+        if not {*(audience or ())}.intersection(self.expected_audience):
+            raise InvalidToken("the audience is not an expected one")
 
     def _check_times(self, claims: Mapping[str, Any], now: float) -> None:
         expires, issued, begins = claims["exp"], claims["iat"], claims["nbf"]

@@ -7,6 +7,7 @@ referee are skipped with the reason; on CI they fail instead.
 """
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -31,6 +32,12 @@ def version(pom: Path = POM) -> str:
     return found[1]
 
 
+def directory(pom: Path = POM) -> Path:
+    """Return the directory of the jars of a list; a changed list has another one."""
+    state = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    return CACHE / f"kafka-{version(pom)}-{state}"
+
+
 class Unavailable(Exception):
     """The referee cannot run here; the text says what is missing."""
 
@@ -43,7 +50,7 @@ def classpath(pom: Path = POM) -> str:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise Unavailable(f"`{program}` is not installed, and the referee needs it")
-    home = CACHE / f"kafka-{version(pom)}"
+    home = directory(pom)
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

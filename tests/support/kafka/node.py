@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.kafka.jars import CACHE, HERE, POM, require, version
+from tests.support.kafka.jars import HERE, POM, directory, require
 from tests.support.ports import free_port
 
 DEFAULT = (
@@ -59,7 +59,7 @@ def _classpath(pom: Path) -> str:
     if pom == POM:
         return require()
     require()
-    logging = sorted(CACHE.glob(f"kafka-{version()}/log4j-*.jar"))
+    logging = sorted(directory().glob("log4j-*.jar"))
     return ":".join([require(pom), *map(str, logging)])
 
 

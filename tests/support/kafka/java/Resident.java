@@ -33,6 +33,8 @@ public final class Resident {
         Exchange.register(known);
         ManyPartitions.register(known);
         Codecs.register(known);
+        known.put("stream", command -> Streaming.stream(command));
+        known.put("recreate", command -> Streaming.recreate(command));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             answers.println(JSON.writeValueAsString(answer(known, JSON.readTree(line))));
             answers.flush();

@@ -5,12 +5,14 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import org.apache.kafka.common.utils.Exit;
 
 /** Runs Kafka's command-line tools in this JVM. */
 final class Tools {
@@ -69,14 +71,52 @@ final class Tools {
     static void register(Map<String, Resident.Command> commands) {
         System.setOut(OUT.stream());
         System.setErr(ERR.stream());
-        Exit.setExitProcedure(Tools::exit);
-        Exit.setHaltProcedure(Tools::exit);
-        Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
+        try {
+            replaceExit();
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
         commands.put("tool", Tools::run);
     }
 
+    /** Kafka 4.4 has the class in another package than the releases before it. */
+    private static void replaceExit() throws ReflectiveOperationException {
+        Class<?> exit;
+        try {
+            exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        } catch (ClassNotFoundException older) {
+            exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        }
+        InvocationHandler end =
+                (proxy, method, arguments) -> {
+                    exit((int) arguments[0]);
+                    return null;
+                };
+        replace(exit, "setExitProcedure", end);
+        replace(exit, "setHaltProcedure", end);
+        replace(
+                exit,
+                "setShutdownHookAdder",
+                (proxy, method, arguments) -> {
+                    HOOKS.add((Runnable) arguments[1]);
+                    return null;
+                });
+    }
+
+    /** Call a static setter of an interface with one method. */
+    private static void replace(Class<?> exit, String setter, InvocationHandler handler)
+            throws ReflectiveOperationException {
+        for (Method method : exit.getMethods()) {
+            if (method.getName().equals(setter)) {
+                Class<?> type = method.getParameterTypes()[0];
+                ClassLoader loader = type.getClassLoader();
+                method.invoke(null, Proxy.newProxyInstance(loader, new Class<?>[] {type}, handler));
+            }
+        }
+    }
+
     /** Keeps the first code: a tool may catch the error and exit again. */
-    private static void exit(int code, String message) {
+    private static void exit(int code) {
         if (exitCode == null) {
             exitCode = code;
         }

@@ -61,7 +61,14 @@ class Change:
     what: str
 
 
-CHANGES: tuple[Change, ...] = ()
+CHANGES: tuple[Change, ...] = (
+    Change(
+        since=(4, 4),
+        scenarios=("TxnOffsetCommit/the_record_has_the_topics_id",),
+        path="Fetch*.has_id",
+        what="TxnOffsetCommit stores the topic's id, whatever its version",
+    ),
+)
 
 
 def referee() -> Release:

@@ -1,6 +1,7 @@
 """Java's clients of the referee's release, and Kafka Streams, beside Apache Kafka itself."""
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,6 @@ from urllib.request import urlopen
 import pytest
 
 from barnabas.testing.broker import Broker
-from tests.integration.interop.message import Message
 from tests.support.kafka import jvm
 from tests.support.kafka.node import Kafka
 from tests.support.kafka.resident import Resident
@@ -97,7 +97,10 @@ def test_offset_of_a_topic_that_was_created_again_does_not_count(
 def test_streams_copies_exactly_once(java: Resident, site: Site, tmp_path: Path) -> None:
     for topic in ("input", "output"):
         create(java, site, topic)
-    messages = [Message(None, f"{n}".encode()).to_json() for n in range(200)]
+    messages = [
+        {"value": b64encode(b"%d" % n).decode(), "headers": [], "timestamp": 1_700_000_000_000}
+        for n in range(200)
+    ]
     place = {"servers": site.servers, "topic": "input", "options": {}}
     java.call("write", **place, codec="none", messages=messages)
     read = java.call(

@@ -16,7 +16,7 @@ Tool = Callable[..., str]
 """Takes a tool's class and its arguments, and returns its standard output."""
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 ACLS = "org.apache.kafka.tools.AclCommand"
 DELEGATION_TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

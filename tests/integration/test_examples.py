@@ -22,6 +22,12 @@ PROGRAMS = [
     *sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_")),
     IN_GO,
 ]
+HOLD_COMMIT = {
+    EXAMPLES / "go" / "hold_commit" / "main.go",
+    EXAMPLES / "java" / "HoldCommit.java",
+    EXAMPLES / "javascript" / "hold_commit.js",
+}
+"""Examples of faults, which `test_faults_languages.py` runs."""
 NEED_KIP_939 = {"spark_totals", "two_phase"}
 """Examples that Apache Kafka cannot run yet: it does not keep prepared transactions."""
 ON_KAFKA = pytest.mark.xdist_group("client-on-kafka")
@@ -39,7 +45,9 @@ CLIENTS = {
     "barnabas.testing": "(barnabas_broker)",
     "confluent-kafka": "from confluent_kafka import",
     "franz-go": '"github.com/twmb/franz-go/pkg/kgo"',
+    "kafka-clients": "import org.apache.kafka.clients.producer.KafkaProducer;",
     "kafka-python": "from kafka import",
+    "kafkajs": 'require("kafkajs")',
     "the data source `barnabas`": "import barnabas.pipeline\n",
 }
 """The text that shows which client an example uses, by the client's name in the README."""
@@ -97,7 +105,7 @@ def test_tests_of_the_example_application_pass(pytester: pytest.Pytester) -> Non
 def test_readme_lists_every_example_with_its_clients() -> None:
     text = (EXAMPLES / "README.md").read_text()
     rows = re.findall(r"^\| \[([\w/.]+)\]\(\1\) \| .+ \| (.+) \|$", text, re.MULTILINE)
-    files = {*EXAMPLES.glob("*.py"), IN_GO}
+    files = {*EXAMPLES.glob("*.py"), IN_GO, *HOLD_COMMIT}
     assert {name for name, _ in rows} == {str(path.relative_to(EXAMPLES)) for path in files}
     for name, clients in rows:
         source = (EXAMPLES / name).read_text()

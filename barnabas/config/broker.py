@@ -442,7 +442,8 @@ class BrokerConfig(
                 "client uses, such as REPLICATION://:9192, map it to PLAINTEXT in "
                 "listener.security.protocol.map, and name it in inter.broker.listener.name. Or "
                 "let one listener serve brokers and clients: with SASL, or SSL and "
-                "ssl.client.auth=required, and authorizer.class.name"
+                "ssl.client.auth=required, and authorizer.class.name. A single broker needs no "
+                "zookeeper.connect"
             )
 
     def _authenticates(self, listener: Listener) -> bool:

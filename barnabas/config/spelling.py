@@ -7,7 +7,7 @@ _LONGEST: Final = 100
 """Characters of a name that is compared with others; a peer may send a longer one."""
 
 
-def closest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:
+def closest(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
     """Return the known name that is most like a name; None if none is, by difflib's ratio."""
     # Imported here: most names are known.
     from difflib import get_close_matches

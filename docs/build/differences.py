@@ -589,6 +589,13 @@ DIFFERENCES = (
         "A key that is accepted has its effect.",
     ),
     Difference(
+        "Broker keys: a list with an item twice",
+        "AlterConfigs takes it, and it counts once, as in a file and for a topic.",
+        "4.4 refuses it for brokers (INVALID_REQUEST), and takes it in files and for topics. 4.3 "
+        "takes it everywhere.",
+        "One rule for a list wherever it is written.",
+    ),
+    Difference(
         "Broker keys: listeners",
         "listeners, advertised.listeners and listener.security.protocol.map are read at the start.",
         "They can be altered for one broker while it runs.",

@@ -68,7 +68,7 @@ def values_that_are_written_in_other_ways(s: Peer) -> None:
 @scenario
 def values_of_the_broker_that_are_written_in_other_ways(s: Peer) -> None:
     written = {
-        "log.cleanup.policy": " delete , delete",
+        "log.cleanup.policy": " delete , compact",
         "log.cleaner.min.cleanable.ratio": "0.50",
         "log.preallocate": " FALSE",
         "log.cleaner.io.buffer.load.factor": "0.90",

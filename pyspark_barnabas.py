@@ -15,5 +15,8 @@ def __getattr__(name: str) -> object:
         from barnabas.pipeline.spark.format import BarnabasDataSource
     except Exception as error:
         # Spark asks by hasattr(), which lets any other error through.
-        raise AttributeError(f"the data source barnabas cannot be imported: {error}") from error
+        mend = "; pip install 'barnabas[spark]'" if isinstance(error, ImportError) else ""
+        raise AttributeError(
+            f"the data source barnabas cannot be imported: {error}{mend}"
+        ) from error
     return BarnabasDataSource

@@ -7,13 +7,15 @@ contents, and the pages of the API reference.
 import sys
 from pathlib import Path
 
-from sphinx.cmd.build import build_main
-
 ROOT = Path(__file__).parents[2]
 
 
 def build(folder: Path) -> int:
     """Build the site into a folder; return Sphinx's exit code, 0 for success."""
+    try:
+        from sphinx.cmd.build import build_main
+    except ImportError as error:
+        sys.exit(f"the site of the documents: {error}; pip install '.[docs]'")
     settings = ("-c", str(ROOT / "docs" / "sphinx"))
     return build_main(["-q", "-W", "--keep-going", *settings, str(ROOT), str(folder)])
 

@@ -62,7 +62,8 @@ print("again", spark.read.format("barnabas").options(**options).load().count())
 
 def test_spark_finds_the_data_source_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
     """An editable installation hides the module: a program there calls `register`."""
-    installation = Installation(tmp_path)
+    installation = Installation(tmp_path, shared=False)
+    installation.link(*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["spark"])
     installation.install(wheel)
     with Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})

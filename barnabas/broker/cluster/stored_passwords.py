@@ -129,6 +129,6 @@ class StoredPasswords:
             return await self._offload.submit(_QUEUE, work)
         except ImportError as error:
             raise ConfigError(
-                f"password.encoder.secret needs a package that is missing: {error}. "
-                "Install barnabas[security]"
+                "password.encoder.secret needs the package cryptography: "
+                "pip install 'barnabas[security]'"
             ) from error

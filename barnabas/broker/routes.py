@@ -448,7 +448,9 @@ def _list_offsets(parts: BrokerParts) -> list_offsets.Parts:
 
 def _api_versions(parts: BrokerParts) -> api_versions.Parts:
     announced = api_versions.announce(
-        parts.served, two_phase_commit=parts.config().transaction_two_phase_commit_enable
+        parts.served,
+        two_phase_commit=parts.config().transaction_two_phase_commit_enable,
+        patterns=list_transactions.takes_patterns(),
     )
     return api_versions.Parts(parts.cache.cluster_id, parts.broker_id, parts.features, announced)
 

@@ -27,6 +27,7 @@ NO_TIMEOUT_MS = 2**31 - 1
 """The timeout of transactions of two-phase commit: they are never aborted by time (KIP-939)."""
 ONGOING = "Ongoing"
 
+_INSTALL_RE2 = "pip install 'barnabas[re2]'"
 _LOG = "__transaction_state"
 
 _IDS_PER_REQUEST = 500
@@ -134,12 +135,13 @@ class TransactionAdmin:
         if request.duration_filter >= 0:
             needed = max(needed, 1)
         if (await self._cluster.connection_to(node)).version_for(api) < needed:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, f"broker {node} does not support the filter"
-            )
+            reason = f"broker {node} does not support the filter"
+            if needed == 2:
+                reason += "; a Barnabas broker needs google-re2 for a pattern: " + _INSTALL_RE2
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
 
         response = await self._cluster.ask(api, request, node=node)
-        lacks_re2 = f"broker {node} needs google-re2 for a pattern: pip install 'barnabas[re2]'"
+        lacks_re2 = f"broker {node} needs google-re2 for a pattern: {_INSTALL_RE2}"
         unsupported = response.error_code == ErrorCode.UNSUPPORTED_VERSION
         check(response.error_code, lacks_re2 if unsupported else None)
         if response.unknown_state_filters:

@@ -92,6 +92,19 @@ def test_pattern_without_re2_on_the_broker_names_the_extra(
     assert "pip install 'barnabas[re2]'" in message
 
 
+def test_broker_without_re2_announces_no_patterns(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's tools then say that the pattern is the filter that the broker does not take."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with Broker() as broker:
+        bare = cli.at(broker.bootstrap_servers)
+        assert bare.json("transactions", "list") == []
+        message = refused(bare, "list", "--pattern", "x")
+    assert "does not support the filter; a Barnabas broker needs google-re2" in message
+    assert "pip install 'barnabas[re2]'" in message
+
+
 def test_describe(cli: Cli, servers: str, topic: str) -> None:
     transactional_id, producer = opened(servers, topic, 0, 1)
     row = cli.json("transactions", "describe", transactional_id)

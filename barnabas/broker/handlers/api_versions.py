@@ -17,7 +17,7 @@ from barnabas.broker.cluster.features import Features
 from barnabas.broker.security.rights import NOTHING
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages import init_producer_id, produce
+from barnabas.protocol.messages import init_producer_id, list_transactions, produce
 from barnabas.protocol.messages.api_versions import (
     API,
     NO_NODE,
@@ -48,14 +48,19 @@ class Parts(NamedTuple):
     """The APIs that the listener serves."""
 
 
-def announce(served: Mapping[int, range], *, two_phase_commit: bool = True) -> list[ApiVersion]:
+def announce(
+    served: Mapping[int, range], *, two_phase_commit: bool = True, patterns: bool = True
+) -> list[ApiVersion]:
     """Return the announced versions of the APIs; `served` has the served ones by API key.
 
-    Without `two_phase_commit` its version of InitProducerId is served, but not announced.
+    Without `two_phase_commit` its version of InitProducerId is served, but not announced, and
+    without `patterns` that of ListTransactions.
     """
     announced = dict(served)
     if not two_phase_commit and init_producer_id.API.key in announced:
         announced[init_producer_id.API.key] = init_producer_id.WITHOUT_TWO_PHASE_COMMIT
+    if not patterns and list_transactions.API.key in announced:
+        announced[list_transactions.API.key] = list_transactions.WITHOUT_PATTERNS
     return [_announce(key, announced[key]) for key in sorted(announced)]
 
 

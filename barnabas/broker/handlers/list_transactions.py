@@ -3,10 +3,12 @@
 v1 a filter by duration (KIP-994), v2 by an RE2 pattern (KIP-1152). The answer lists unknown states
 of the filter. Errors: COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION, and
 UNSUPPORTED_VERSION for a pattern if the package google-re2, the extra `re2`, is not installed.
+v2 is not announced then: Kafka's clients say that the pattern is what the broker does not take.
 """
 
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
@@ -84,6 +86,11 @@ def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transact
         )
 
     return wanted
+
+
+def takes_patterns() -> bool:
+    """Return whether the package for patterns is installed; it is not imported."""
+    return find_spec("re2") is not None
 
 
 def _pattern(pattern: str | None) -> Callable[[str], bool]:

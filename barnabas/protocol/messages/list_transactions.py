@@ -5,6 +5,8 @@ v1 filter by duration (KIP-994); v2 filter by a pattern of the ids (KIP-1152).
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REGULAR_EXPRESSION.
 """
 
+from typing import Final
+
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Int16, Int32, Int64, NullableString, String
 
@@ -41,6 +43,9 @@ class ListTransactionsResponse:
     unknown_state_filters: Array[String]
     transaction_states: Array[TransactionState]
 
+
+WITHOUT_PATTERNS: Final = range(2)
+"""The versions that a broker announces unless it can match patterns."""
 
 API = Api(
     key=66,

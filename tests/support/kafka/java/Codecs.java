@@ -7,8 +7,6 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.utils.Utils;
-import org.apache.kafka.common.utils.internals.BufferSupplier;
-import org.apache.kafka.common.utils.internals.CloseableIterator;
 
 /** Reads the records of batches, as brokers and consumers do. */
 final class Codecs {
@@ -24,11 +22,8 @@ final class Codecs {
         List<byte[]> values = new ArrayList<>();
         try {
             for (RecordBatch batch : MemoryRecords.readableRecords(bytes).batches()) {
-                try (CloseableIterator<Record> all =
-                        batch.streamingIterator(BufferSupplier.NO_CACHING)) {
-                    while (all.hasNext()) {
-                        values.add(Utils.toArray(all.next().value()));
-                    }
+                for (Record record : batch) {
+                    values.add(Utils.toArray(record.value()));
                 }
             }
         } catch (RuntimeException | Error error) {

@@ -101,3 +101,18 @@ def test_the_offsets_topic(tools: Tools, written: Path) -> None:
     assert '"group":"g","topic":"dump-5-t","partition":0' in said, said
     assert '"offset":17' in said
     assert '"protocolType":"consumer"' in said
+
+
+def test_active_segment_of_a_running_broker(tools: Tools, tmp_path: Path) -> None:
+    """The tool looked in vain for the indexes of a segment without an index entry."""
+    with Broker(CONFIGS, data_dir=tmp_path) as broker:
+        for topic, values in (("empty", []), ("short", [b"a", b"b"])):
+            broker.create_topic(topic)
+            for value in values:
+                broker.produce(topic, value)
+            for kind in (".index", ".timeindex"):
+                (index,) = files(tmp_path, topic, kind)
+                said = tools.dump_log(index)
+                assert "mismatch" not in said.lower(), said
+            said = tools.dump_log(*files(tmp_path, topic, ".log"))
+            assert len(re.findall(r"\| offset: \d+", said)) == len(values), said

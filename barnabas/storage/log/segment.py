@@ -124,13 +124,18 @@ class Segment:
     # --- writing
 
     def activate(self) -> None:
-        """Make the segment the active one, and create its file; the first append opens it."""
+        """Make the segment the active one, and create its files; the first append opens the log's.
+
+        Kafka's tools look for the indexes of an active segment too.
+        """
         self.is_active = True
         reserves = self._reserved_bytes > self.size
         if reserves or not self.size:
             file = self._files.open(self.path(LOG), create=True)
             if reserves:
                 file.reserve(self._reserved_bytes)
+        self.offset_index.create()
+        self.time_index.create()
 
     def deactivate(self, *, hold: bool = True) -> list[Syncable]:
         """End a segment that takes no more appends; return all its files, to be synced.

@@ -77,6 +77,11 @@ class SparseIndex:
         first, second = self.ENTRY.unpack_from(entries, number * self.ENTRY.size)
         return first, second
 
+    def create(self) -> None:
+        """Create the file if it does not exist; without a descriptor, the first write does."""
+        if not self._files.exists(self.path):
+            self._write_if_possible()
+
     def write(self) -> None:
         """Write buffered entries to the file, which is created if it does not exist."""
         file = self._open(create=True)
@@ -107,12 +112,15 @@ class SparseIndex:
         self.entries += 1
         self.last = (first, second)
         if len(self._tail) >= _TAIL_BYTES:
-            try:
-                self.write()
-            except OSError as error:
-                # The batch is in the log already: its append must not fail for this.
-                if not lacks_descriptors(error):
-                    raise
+            # The batch is in the log already: its append must not fail for this.
+            self._write_if_possible()
+
+    def _write_if_possible(self) -> None:
+        try:
+            self.write()
+        except OSError as error:
+            if not lacks_descriptors(error):
+                raise
 
     def _floor(self, target: int, column: int) -> Entry | None:
         """Return the last entry whose number in `column` is not greater than `target`."""

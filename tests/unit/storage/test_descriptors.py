@@ -69,6 +69,37 @@ def test_partition_without_records_holds_no_descriptor(
     assert {"00000000000000000000.log", "partition.metadata"} <= set(files.listdir("/data/a/t-3"))
 
 
+def test_segment_has_its_indexes_from_its_creation_and_holds_one_descriptor(
+    files: MemFiles, manager: LogManager
+) -> None:
+    """Kafka's DumpLogSegments looks for them."""
+    before = files.open_count
+    log = create(manager, "t")
+    for value in (b"v", LARGE, LARGE):
+        for segment in log.segments:
+            names = {f"{segment.base_offset:020d}{kind}" for kind in (".index", ".timeindex")}
+            assert names <= set(files.listdir("/data/a/t-0"))
+        put(log, value)
+        assert log.flush() == log.log_end_offset
+    assert len(log.segments) > 1
+    assert files.open_count == before + 1
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_roll_without_a_descriptor_for_an_index_leaves_it_to_a_later_write(
+    files: MemFiles, manager: LogManager, suffix: str
+) -> None:
+    """The roll has created the log file already: an append to the old segment would be lost."""
+    log = create(manager, "t")
+    put(log, LARGE)
+    files.faults.append(lacking(suffix=f"{1:020d}{suffix}"))
+    assert put(log, LARGE) == 1
+    assert [each.base_offset for each in log.segments] == [0, 1]
+    files.faults.clear()
+    manager.close()
+    assert offsets(make_one(files).logs[0]) == [0, 1]
+
+
 def test_first_append_opens_the_active_segment_and_a_restart_closes_it(
     files: MemFiles, manager: LogManager
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import pytest
@@ -32,12 +33,15 @@ from tests.support.neighbour import TOPIC, Neighbour, produce_error
 from tests.support.planted import (
     CODECS,
     NOW,
+    XERIAL,
     batch_of,
+    bomb,
     crowd,
     endless_bomb,
     nested_bomb,
     old_format,
     packed,
+    xerial_block,
 )
 from tests.support.waiting import until
 
@@ -76,9 +80,11 @@ class Attacked:
 
 
 @contextmanager
-def attacked(directory: Path, **topics: dict[str, str]) -> Iterator[Attacked]:
+def attacked(
+    directory: Path, message_bytes: int = MESSAGE_BYTES, **topics: dict[str, str]
+) -> Iterator[Attacked]:
     """Start a broker with topics; require at the end that it bore the attack."""
-    with timed_broker(directory, message_max_bytes=str(MESSAGE_BYTES)) as broker:
+    with timed_broker(directory, message_max_bytes=str(message_bytes)) as broker:
         with raw.connect(broker.port) as client:
             for name, configs in ({TOPIC: {"cleanup_policy": "compact"}} | topics).items():
                 create_topic(client, name, **configs)
@@ -140,6 +146,24 @@ def test_bombs_are_inflated_in_bounded_memory(path: str, tmp_path: Path) -> None
     assert errors == [
         refused.get(codec, ErrorCode.NONE) for codec in CODECS for _ in range(AT_ONCE)
     ]
+
+
+def test_block_of_snappy_is_bounded_whatever_a_message_may_have(tmp_path: Path) -> None:
+    """A block of 12 MB took 280 MB. Producers limit what they put into a batch before they compress
+    it, so none sends blocks of this size."""
+    size = 12 << 20
+    with attacked(tmp_path, size, validated=PATHS["validated"]) as attack:
+        largest = bomb(Compression.SNAPPY, 87 << 20)
+        block = largest[HEADER_SIZE:]
+        filled = XERIAL + struct.pack(">i", len(block)) + block
+        filled += xerial_block(Random(1).randbytes(size - len(filled) - 1000))
+        batches = [
+            endless_bomb(Compression.SNAPPY, size),
+            largest,
+            batch_of(filled, 1, Compression.SNAPPY, max_timestamp=NOW + 9),
+        ]
+        errors = [attack.at_once([appends("validated", each)])[0] for each in batches]
+    assert errors == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.INVALID_RECORD]
 
 
 def test_nested_bombs_are_inflated_once(tmp_path: Path) -> None:

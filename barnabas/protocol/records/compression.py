@@ -149,18 +149,22 @@ def decompress(codec: Compression, data: Buffer, max_size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def inflate(codec: Compression, data: Buffer, max_size: int) -> Iterator[bytes]:
+def inflate(
+    codec: Compression, data: Buffer, max_size: int, max_block: int | None = None
+) -> Iterator[bytes]:
     """Yield the decompressed bytes in pieces of at most PIECE bytes; a piece may be empty.
 
     Raises ProtocolError if `data` is damaged, or before more than `max_size` bytes exist. The
     memory of the stream is that of `inflation_memory`: a block of Snappy is decompressed as a
-    whole.
+    whole, and may have `max_block` bytes.
     """
     view = memoryview(data)
     if codec is Compression.NONE:
         if len(view) > max_size:
             raise _too_large(max_size)
         return (bytes(view[at : at + PIECE]) for at in range(0, len(view), PIECE))
+    if codec is Compression.SNAPPY:
+        return _inflate_snappy(view, max_size, max_size if max_block is None else max_block)
     return _INFLATERS[codec](view, max_size)
 
 
@@ -174,12 +178,15 @@ def unreadable(codec: int, data: Buffer) -> str | None:
     return None
 
 
-def inflation_memory(codec: Compression, data: Buffer, max_size: int) -> int:
+def inflation_memory(
+    codec: Compression, data: Buffer, max_size: int, max_block: int | None = None
+) -> int:
     """Return the bytes of memory that `inflate` takes at most, from the first bytes of `data`."""
     if codec is Compression.NONE:
         return 0
     if codec is Compression.SNAPPY:
-        own = _largest_block(memoryview(data), max_size)
+        most = max_size if max_block is None else min(max_size, max_block)
+        own = min(_largest_block(memoryview(data), most), most)
     elif codec is Compression.ZSTD:
         own = _zstd_window(memoryview(data))
     else:
@@ -366,12 +373,12 @@ class _GzipDecompressor:
         return piece
 
 
-def _inflate_snappy(view: memoryview, max_size: int) -> Iterator[bytes]:
+def _inflate_snappy(view: memoryview, max_size: int, max_block: int) -> Iterator[bytes]:
     if view[:8] != _XERIAL_MAGIC:
-        yield from _pieces_of_block(view, max_size)
+        yield from _pieces_of_block(view, min(max_size, max_block))
         return
     for block in _xerial_blocks(view):
-        for piece in _pieces_of_block(block, max_size) if block else (b"",):
+        for piece in _pieces_of_block(block, min(max_size, max_block)) if block else (b"",):
             max_size -= len(piece)
             yield piece
 
@@ -483,7 +490,6 @@ def _window_of_frame(view: memoryview) -> int:
 
 _INFLATERS: Final = {
     Compression.GZIP: _inflate_gzip,
-    Compression.SNAPPY: _inflate_snappy,
     Compression.LZ4: _inflate_lz4,
     Compression.ZSTD: _inflate_zstd,
 }

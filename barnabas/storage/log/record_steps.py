@@ -34,6 +34,9 @@ BYTES_PER_STEP: Final = PIECE
 """Decompressed or recompressed bytes from which codecs take a millisecond and longer."""
 _PART_COST: Final = 16
 """The time for a part of BYTES_PER_STEP bytes, whatever is in it, in records."""
+LARGEST_BLOCK: Final = 88 * 1024 * 1024
+"""The bytes that a block of Snappy may have, which is in memory as a whole. Producers limit a batch
+before they compress it, to 1 MB unless configured, so theirs are far smaller."""
 _LONG_STREAM: Final = 4 * BYTES_PER_STEP
 _BRIEF_CALLS: Final = 3
 """Calls of codecs for a batch that has one piece: copy, look for another, finish the copy."""
@@ -127,13 +130,13 @@ def each_record(
     codec = codec_of(header)
     # The search for the frames of a long stream takes a millisecond and longer.
     is_long = codec is Compression.ZSTD and len(data) > _LONG_STREAM
-    measure = partial(inflation_memory, codec, data, max_bytes)
+    measure = partial(inflation_memory, codec, data, max_bytes, LARGEST_BLOCK)
     memory = (yield measure) if is_long else measure()
     # A block of Snappy is decompressed as a whole, however long it is.
     call = memory if codec is Compression.SNAPPY else BYTES_PER_STEP
     yield Memory(header.size + memory, call)
     reader = RecordReader(header, max_record)
-    next_piece = partial(joined, inflate(codec, data, max_bytes))
+    next_piece = partial(joined, inflate(codec, data, max_bytes, LARGEST_BLOCK))
     in_thread = is_long or call > 3 * BYTES_PER_STEP
     checked = -_PART_COST
     if in_thread:

@@ -326,7 +326,8 @@ DIFFERENCES = (
         "compaction), a batch may decompress to 32 times max.message.bytes, and to 32 MiB in any "
         "case. A larger one is refused with INVALID_RECORD, a search by time ends with "
         "CORRUPT_MESSAGE, and its log is not compacted until the next start. "
-        "`max.decompressed.message.bytes` bounds one record besides, as in Kafka.",
+        "`max.decompressed.message.bytes` bounds one record besides, as in Kafka. A block of "
+        "Snappy may have 92 MB.",
         "The batch has no bound, only each record.",
         "A few kilobytes can decompress to gigabytes.",
     ),

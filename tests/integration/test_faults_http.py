@@ -9,7 +9,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.integration.one_request import in_thread
+from tests.support.command_line import ROOT
 from tests.support.faults import FaultRefused, Faults, served
+from tests.support.ports import ports_in_a_row
 from tests.support.supervised import Parent, running
 from tests.support.waiting import until
 
@@ -203,10 +205,29 @@ def test_single_broker_of_serve_has_levers_and_the_token_of_the_user(tmp_path: P
     place = ("serve", "-l", "127.0.0.1:0", "-d", str(tmp_path), "--secure")
     with served(*place, BARNABAS_FAULTS_TOKEN=token) as (_, _, faults):
         assert faults.token == token
+        # To ask creates the internal topic: a change.
+        where = "/v1/coordinator?transactional_id=t"
+        assert faults.request("GET", where, Authorization="")[0] == 401
         # The levers log in as the administrator.
         assert faults.get("/v1/coordinator", transactional_id="t") == {"broker": 0}
+        assert faults.request("GET", where, Authorization="") == (200, {"broker": 0})
         faults.post("/v1/brokers/0/kill")
         faults.post("/v1/brokers/0/start")
+
+
+def test_broker_with_the_variables_of_the_image_has_levers(tmp_path: Path) -> None:
+    first = ports_in_a_row(2)
+    image = {
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{first}",
+        "KAFKA_LOG_DIRS": str(tmp_path),
+        "KAFKA_METRICS_LISTENER": ":0",
+    }
+    assert re.findall(r"(KAFKA_\w+)=", (ROOT / "Dockerfile").read_text()) == [*image]
+    with served("serve", at="0.0.0.0:0", **image) as (_, servers, faults):
+        assert servers == f"localhost:{first}"
+        lever = faults.post("/v1/delay", api="Metadata", seconds=0, client_id="test")["lever"]
+        assert topics(servers) == 1
+        assert faults.release(lever)["touched"] > 0
 
 
 @pytest.mark.parametrize("command", [("serve",), ("cluster", "up", "-n", "2")])

@@ -31,6 +31,8 @@ NEVER_BEFORE_SERVING = {
         "zlib",
         "lz4",
         "barnabas.client",
+        "barnabas.faults",
+        "pydantic",
         "barnabas.testing",
     ),
     *("shutil", "hashlib", "re2", "barnabas.storage.cleaning.compaction", "kazoo"),

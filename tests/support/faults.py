@@ -79,9 +79,11 @@ class Faults:
 
 
 @contextmanager
-def served(*arguments: str, **variables: str) -> Iterator[tuple[Parent, str, Faults]]:
+def served(
+    *arguments: str, at: str = "127.0.0.1:0", **variables: str
+) -> Iterator[tuple[Parent, str, Faults]]:
     """Run a command with `--faults`; yield it, the address of its brokers, and the faults."""
-    with running(*arguments, "--faults", "127.0.0.1:0", **variables) as parent:
+    with running(*arguments, "--faults", at, **variables) as parent:
         servers = parent.serves()
         _, url, token = parent.says(r"faults: +(http://\S+)/openapi.json, token (\S+)").group(
             0, 1, 2

@@ -33,7 +33,7 @@ MORE: Final = {
     "groups reset-offsets": "--topic t --to-earliest",
     "partitions cancel": "--all",
     "partitions elect": "--all",
-    "partitions plan": "--brokers 1",
+    "partitions plan": "--all --brokers 1",
     "quotas remove": "--user u",
     "topics alter": "--partitions 3",
     "topics describe": "t",

@@ -7,6 +7,7 @@
 #   recovery beyond transaction.timeout.ms, and neither holds. After a restart Flink commits the transactions of its
 #   last checkpoint again, which a broker answered with success as long as the epoch stayed the same. Since KIP-890 each
 #   commit raises the epoch, so a commit that is repeated by another producer object is refused as fenced.
+#   TRANSACTION_VERSION=0 before this script shows it: the same job, the same records, no such line (the script fails).
 # What follows: with transaction.version 2 this line alone is no proof of a loss; compare counts before a repair. An
 #   alert on it fires at each restart.
 # Source: KIP-890 (epoch bump at the end of each transaction); KafkaCommitter of the connector, which takes a fenced

@@ -682,6 +682,26 @@ DIFFERENCES = (
         "A key that is accepted has its effect.",
     ),
     Difference(
+        "Leader epochs after a restart",
+        "A broker that stops cleanly and starts again raises the leader epoch of its partitions by "
+        "1.",
+        "By 2 on a single node: once when it stops leading, and once when it leads again.",
+        "A broker that stops alone leads its partitions up to its end.",
+    ),
+    Difference(
+        "InitProducerId over an open transaction",
+        "The request waits until the open transaction has ended, for "
+        "`transaction.blocking.max.wait.ms` at most, and answers with the next epoch.",
+        "Answers CONCURRENT_TRANSACTIONS, and the client asks again.",
+        "Clients wait 20 to 100 ms before they ask again.",
+    ),
+    Difference(
+        "Quotas of clients without an id",
+        "The default quotas of clients count for them too.",
+        "Only quotas of users count for them.",
+        "A client could leave out its id to have no quota.",
+    ),
+    Difference(
         "Producer snapshots",
         "Beside each `.snapshot`, which is Kafka's, there is a `.window` file with the four "
         "batches of each producer for which Kafka's format has no room.",

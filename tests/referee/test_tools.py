@@ -136,6 +136,18 @@ def test_consumer_groups(tool: Tool, bootstrap: str, topic: str) -> None:
     assert group not in tool(kafka.CONSUMER_GROUPS, "--list").split()
 
 
+def test_groups(tools: Tools, tool: Tool, bootstrap: str, topic: str) -> None:
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    read(bootstrap, topic, "--group", group, "--from-beginning")
+    for options in ((), ("--group-type", "classic"), ("--protocol", "consumer")):
+        said = tool(kafka.GROUPS, "--list", *options)
+        assert re.search(rf"{group}\s+Classic\s+consumer", said), said
+    assert group not in tool(kafka.GROUPS, "--list", "--share")
+    missing = ("--delete", "--group", f"{group}-missing")
+    refused = tools.run(kafka.CONSUMER_GROUPS, "--bootstrap-server", bootstrap, *missing)
+    assert "The group id does not exist" in refused.text + refused.errors, refused
+
+
 def test_producer_and_consumer_performance(
     tools: Tools, tool: Tool, bootstrap: str, topic: str
 ) -> None:

@@ -103,3 +103,22 @@ def records_that_are_deleted(s: Peer) -> None:
     x.write(to, b"a", b"b").finish()
     s.do(given.delete_records(to, -1))
     s.ask(of(to.name))
+
+
+@scenario
+def the_same_topic_twice(s: Peer) -> None:
+    to = given.topic(s, partitions=2)
+    given.records(s, to, b"a")
+    twice = DescribeProducersRequest(
+        topics=[TopicRequest(name=to.name, partition_indexes=[each]) for each in (0, 1)]
+    )
+    s.ask(twice)
+
+
+@scenario
+def the_same_partition_twice(s: Peer) -> None:
+    to = given.topic(s)
+    id, epoch = given.producer_id(s)
+    given.records(s, to, b"a", producer_id=id, producer_epoch=epoch, base_sequence=0)
+    again = TopicRequest(name=to.name, partition_indexes=[0])
+    s.ask(DescribeProducersRequest(topics=[again, again]))

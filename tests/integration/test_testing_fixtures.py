@@ -148,8 +148,8 @@ def test_argument(barnabas_cluster): pass
     result.assert_outcomes(errors=6)
     result.stdout.fnmatch_lines(
         [
-            "*num.partition; did you mean num.partitions?*",
-            "*num.partition; did you mean num.partitions?*",
+            "*num.partition (did you mean num.partitions?)*",
+            "*num.partition (did you mean num.partitions?)*",
             "*num.partitions: None is not a text, a number or a boolean*",
             "*mark barnabas has no effect on barnabas_session_broker*",
             "*mark barnabas takes one mapping of configurations*",

@@ -14,9 +14,14 @@ def register(spark: "SparkSession") -> None:
 
     The session shows no option of TLS and SASL in its plans from now on: by default Spark hides
     those whose name or value has a word such as `password`, and so shows a private key.
+
+    Raises NoBarnabas, whose text says what to set, if the Python of Spark's processes beside the
+    driver, or of a Spark Connect server, lacks Barnabas.
     """
     from barnabas.pipeline.spark.format import BarnabasDataSource
+    from barnabas.pipeline.spark.pythons import require_barnabas
 
+    require_barnabas(spark)
     hidden = spark.conf.get(_REDACTION) or ""
     if _SECRET not in hidden:
         spark.conf.set(_REDACTION, f"{hidden}|{_SECRET}" if hidden else _SECRET)

@@ -39,6 +39,8 @@ class Consumer:
         self.positions: dict[TopicPartition, int] = {}
         """The offset of the next record by partition; EARLIEST or LATEST until it is looked up."""
         self.high_watermarks: dict[TopicPartition, int] = {}
+        self.held_back: set[TopicPartition] = set()
+        """The partitions whose last response ended at an open transaction, with read_committed."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Consume exactly these partitions, from these offsets (or EARLIEST, LATEST) on."""
@@ -130,6 +132,10 @@ class Consumer:
         check(row.error_code, f"{key.topic}-{key.partition}")
         committed = self.settings.read_committed
         self.high_watermarks[key] = row.last_stable_offset if committed else row.high_watermark
+        if committed and row.last_stable_offset < row.high_watermark:
+            self.held_back.add(key)
+        else:
+            self.held_back.discard(key)
         position = self.positions[key]
         fetched = read_batches(row, position, read_committed=committed)
         messages = [

@@ -190,6 +190,21 @@ def test_why_is_empty_without_an_open_transaction(cli: Cli, topic: str) -> None:
     assert b"'a:b' is not TOPIC[:PARTITION]" in errors
 
 
+def test_consume_to_the_end_names_what_an_open_transaction_holds_back(
+    cli: Cli, servers: str, topic: str
+) -> None:
+    _, producer = opened(servers, topic, 0)
+    read = ("consume", topic, "-o", "beginning", "-e")
+    code, printed, errors = cli.run(*read)
+    assert (code, printed) == (0, b"")
+    told = f"Left out: records of {topic} behind an open transaction, which "
+    assert errors.decode() == f"{told}`barnabas transactions why {topic}` names.\n"
+    assert cli.run(*read, "--read-uncommitted") == (0, b"open\n", b"")
+    assert cli.run("consume", topic, "-p", "1", "-o", "beginning", "-e") == (0, b"", b"")
+    producer.end(committed=True)
+    until(lambda: cli.run(*read) == (0, b"open\n", b""))
+
+
 def test_why_on_a_terminal(servers: str, topic: str) -> None:
     transactional_id, producer = opened(servers, topic, 0)
     shown = on_a_terminal(servers, "transactions", "why", topic, columns=200)

@@ -13,7 +13,7 @@ from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
 from barnabas.cli.help import Command
 from barnabas.cli.quantities import TIMES, parse_time
-from barnabas.cli.tables import escape_json
+from barnabas.cli.tables import escape_json, tell
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group import GroupMember
@@ -180,7 +180,18 @@ async def _print(
         if ends and not consumer.positions:
             return
         if leave and all(consumer.at_end(partition) for partition in consumer.positions):
+            _tell_held_back(consumer)
             return
+
+
+def _tell_held_back(consumer: Consumer) -> None:
+    """Name the topics with records that an open transaction holds back, on standard error."""
+    for topic in sorted({each.topic for each in consumer.held_back & consumer.positions.keys()}):
+        tell(
+            f"Left out: records of {topic} behind an open transaction, which "
+            f"`barnabas transactions why {topic}` names.",
+            err=True,
+        )
 
 
 def _partition_of(message: Message) -> TopicPartition:

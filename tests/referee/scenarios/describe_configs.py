@@ -75,7 +75,7 @@ def values_of_the_broker_that_are_written_in_other_ways(s: Peer) -> None:
     }
     changes = [(key, SET, value) for key, value in written.items()]
     s.ask(alter(BROKER, "1", *changes))
-    there = lambda r: r.results[0].configs[0].config_source == 2  # noqa: E731
+    there = lambda r: "delete,compact" in {each.value for each in r.results[0].configs}  # noqa: E731
     request = describe(BROKER, "1", "log.cleanup.policy", *written, synonyms=True)
     s.ask(request, until=there)
     s.do(alter(BROKER, "1", *((key, DELETE, None) for key in written)))

@@ -383,10 +383,14 @@ class BrokerConfig(
         for listener in advertised:
             if listener.name == wanted:
                 return listener
+        options = ",".join(listener.name for listener in advertised)
+        source = "inter.broker.listener.name"
+        if self.inter_broker_listener_name is None:
+            source = "security.inter.broker.protocol"
         raise ConfigError(
             "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
-            "The valid options based on currently configured listeners are "
-            + ",".join(listener.name for listener in advertised)
+            f"The valid options based on currently configured listeners are {options}: set it to "
+            f"one of them ({source} names {wanted})"
         )
 
     @property

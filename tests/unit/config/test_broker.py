@@ -237,6 +237,16 @@ def test_inter_broker_protocol_names_the_listener():
         )
 
 
+def test_missing_listener_of_brokers_names_the_key_that_asks_for_it():
+    only_tls = {"listeners": "SSL://:9093"}
+    with pytest.raises(ConfigError, match=r"are SSL: .*\(security\.\S+\.protocol names PLAIN"):
+        BrokerConfig.from_properties(only_tls)
+    with pytest.raises(ConfigError, match=r"are SSL: .*\(inter\.\S+\.name names INSIDE"):
+        BrokerConfig.from_properties(only_tls | {"inter.broker.listener.name": "INSIDE"})
+    named = BrokerConfig.from_properties(only_tls | {"inter.broker.listener.name": "SSL"})
+    assert named.inter_broker_listener().name == "SSL"
+
+
 def test_keys_of_tls_of_a_listener_come_before_the_general_ones():
     config = BrokerConfig.from_properties(
         {

@@ -7,7 +7,7 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 _ADVICE = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `barnabas topics list`",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `barnabas topics list` or `topics describe`",
     ErrorCode.GROUP_ID_NOT_FOUND: "see `barnabas groups list`",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not support this command or option",

@@ -59,6 +59,10 @@ def test_topic_is_copied_exactly(cli: Cli) -> None:
     cli("produce", "copies-copy", "--format", "json", "--same-partitions", stdin=lines)
     assert len(records_of(cli.servers, "copies-original")) == 5
     assert records_of(cli.servers, "copies-copy") == records_of(cli.servers, "copies-original")
+    cli("topics", "create", "copies-narrow", "-p", "1")
+    narrow = ("produce", "copies-narrow", "--format", "json", "--same-partitions")
+    code, _, errors = cli.run(*narrow, stdin=lines)
+    assert (code, b"has no partition" in errors, b"topics describe" in errors) == (1, True, True)
     cli("produce", "copies-by-key", "--format", "json", stdin=lines)
     places = {key: partition for partition, _, key, *_ in records_of(cli.servers, "copies-by-key")}
     assert places[b"k"] == partition_for(b"k", 3)

@@ -82,6 +82,16 @@ WANTED = (
         versions=(2, 3, 4, 5, 6, 7),
     ),
     Difference(
+        scenarios=(
+            "rights/alter broker configs refused",
+            "rights/change broker configs refused",
+        ),
+        path="*AlterConfigs.responses*.error_message",
+        kafka="no text (until 4.3 there was one)",
+        barnabas="the error with a text",
+        why="people read it",
+    ),
+    Difference(
         scenarios=("rights/describe users refused",),
         path="DescribeUserScramCredentials.*",
         kafka="beside the error a result for a user without a name, and no message",

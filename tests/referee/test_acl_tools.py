@@ -162,7 +162,7 @@ class Older(NamedTuple):
 
     def users(self, *arguments: str) -> str:
         place = ("--zookeeper", self.zookeeper, "--entity-type", "users")
-        return self._run(kafka.CONFIGS, *place, *arguments)
+        return self._run("kafka.admin.ConfigCommand", *place, *arguments)
 
     def _run(self, main: str, *arguments: str) -> str:
         done = self.tools.run(main, *arguments)

@@ -78,6 +78,8 @@ def with_tokens(jwks: str) -> dict[str, str]:
         "listener.name.plaintext.oauthbearer.sasl.jaas.config": f"{BEARER};",
         "listener.name.plaintext.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": jwks,
         "listener.name.plaintext.oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
+        # Without it, or an issuer that is expected, Kafka 4.4 does not start.
+        "listener.name.plaintext.oauthbearer.sasl.oauthbearer.allow.unverified.issuer": "true",
     }
 
 

@@ -25,7 +25,7 @@ PLAIN = {
     "producerId": 1000,
     "producerEpoch": 5,
     "transactionTimeoutMs": 60000,
-    "transactionStatus": 1,
+    "transactionStatus": "Ongoing",
     "transactionPartitions": [{"topic": "t", "partitionIds": [0, 3]}],
     "transactionLastUpdateTimestampMs": NOW,
     "transactionStartTimestampMs": NOW - 1,

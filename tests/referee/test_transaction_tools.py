@@ -163,7 +163,7 @@ def test_dump_log_segments(tools: Tools, tmp_path: Path) -> None:
         json.loads(payload)["data"]["transactionStatus"]
         for payload in re.findall(r" payload: (\{.*\})$", said, re.MULTILINE)
     ]
-    empty, ongoing, prepare_commit, prepare_abort, committed, aborted = range(6)
     assert statuses == [
-        *(empty, ongoing, prepare_abort, aborted, ongoing, prepare_commit, committed)
+        *("Empty", "Ongoing", "PrepareAbort", "CompleteAbort"),
+        *("Ongoing", "PrepareCommit", "CompleteCommit"),
     ]

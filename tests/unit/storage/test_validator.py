@@ -470,3 +470,28 @@ def test_second_lz4_frame_is_refused_if_records_are_validated() -> None:
     body = framed(GOOD)
     halves = packed(Compression.LZ4, body) + packed(Compression.LZ4, body)
     assert refusal(batch_of(halves, 2, Compression.LZ4), VALIDATING) is ErrorCode.INVALID_RECORD
+
+
+LIMITED = replace(RULES, max_record_bytes=10_000)
+FITS = 9_992
+"""The bytes of a value without key in a record of 10,000 bytes, which do not count its length."""
+
+
+def values(*sizes: int, compression: Compression = Compression.ZSTD) -> bytes:
+    records = [Record(i, NOW, None, b"x" * size) for i, size in enumerate(sizes)]
+    return build_batch(records, compression=compression)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_record_of_compressed_batch_is_bounded_and_not_the_batch(codec: Compression) -> None:
+    judge(values(FITS, *[5_000] * 10, compression=codec), LIMITED)
+    with pytest.raises(KafkaError) as refused:
+        judge(values(1, FITS + 1, 1, compression=codec), LIMITED)
+    assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_RECORD, None)
+
+
+def test_record_limit_is_for_compressed_batches_of_clients() -> None:
+    judge(values(20_000, compression=Compression.NONE), LIMITED)
+    judge(values(20_000), LIMITED, Origin.COORDINATOR)
+    assert not RULES.looks_inside
+    assert LIMITED.looks_inside

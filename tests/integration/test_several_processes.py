@@ -19,7 +19,7 @@ from barnabas.broker.store.socket_server import StoreServer
 from barnabas.storage.files.files import OsFiles
 from tests.support.ports import ports_in_a_row
 from tests.support.supervised import DEADLINE, alive, running
-from tests.support.waiting import until
+from tests.support.waiting import call_within, until
 from tests.support.zookeeper import chroot_of, shared_server
 
 UP = ("cluster", "up", "--listen", "127.0.0.1:0")
@@ -225,7 +225,8 @@ def use_internal_topics(servers: str) -> None:
     producer.produce("used", b"1")
     group = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "g"})
     offsets = [confluent_kafka.TopicPartition("used", 0, 0)]
-    producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), DEADLINE)
+    member = group.consumer_group_metadata()
+    call_within(DEADLINE, lambda: producer.send_offsets_to_transaction(offsets, member, DEADLINE))
     producer.commit_transaction(DEADLINE)
     assert group.committed(offsets, DEADLINE)[0].offset == 0
     group.close()

@@ -1,6 +1,7 @@
 """Functions that wait for a condition, up to a deadline."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
@@ -35,3 +36,25 @@ async def eventually(see: Callable[[], T | Awaitable[T]]) -> T:
             if seen:
                 return seen
             await asyncio.sleep(0.002)
+
+
+def call_within(seconds: float, call: Callable[[], None]) -> None:
+    """Make a call of a library in C that may never return; raise TimeoutError after `seconds`.
+
+    A time-out of pytest cannot end such a call: the handler of its signal would run afterwards.
+    """
+    raised: list[Exception] = []
+
+    def carry_out() -> None:
+        try:
+            call()
+        except Exception as error:
+            raised.append(error)
+
+    calling = threading.Thread(target=carry_out, daemon=True)
+    calling.start()
+    calling.join(seconds)
+    if calling.is_alive():
+        raise TimeoutError(f"not after {seconds} s")
+    for error in raised:
+        raise error

@@ -1,6 +1,5 @@
 """confluent-kafka (librdkafka) copies records from input to output, and reads the output."""
 
-import threading
 from collections.abc import Callable, Iterator
 
 import confluent_kafka
@@ -11,6 +10,7 @@ from tests.integration.transactions.transformer import (
     Route,
     Taken,
 )
+from tests.support.waiting import call_within
 
 GIVEN_UP_AFTER_S = 15.0
 """Version 2.16 waits in send_offsets_to_transaction regardless of the timeout if it takes a dead
@@ -86,7 +86,7 @@ class Worker:
             producer.send_offsets_to_transaction(places, member, IN_TIME_S)
 
         try:
-            _within(GIVEN_UP_AFTER_S, lambda: _resumed(send))
+            call_within(GIVEN_UP_AFTER_S, lambda: _resumed(send))
         except TimeoutError:
             # It stays in use, and must not be freed.
             self._given_up.append(producer)
@@ -113,25 +113,6 @@ class Worker:
 
     def close(self) -> None:
         self._consumer.close()
-
-
-def _within(seconds: float, call: Callable[[], None]) -> None:
-    """Make a call of the library that may never return; give up after `seconds`."""
-    raised: list[Exception] = []
-
-    def carry_out() -> None:
-        try:
-            call()
-        except Exception as error:
-            raised.append(error)
-
-    calling = threading.Thread(target=carry_out, daemon=True)
-    calling.start()
-    calling.join(seconds)
-    if calling.is_alive():
-        raise TimeoutError(f"not after {seconds} s")
-    for error in raised:
-        raise error
 
 
 def _resumed(call: Callable[[], None]) -> None:

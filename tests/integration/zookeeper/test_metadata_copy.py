@@ -32,6 +32,7 @@ from barnabas.security.principal import Principal
 from barnabas.security.sasl.jaas import SCRAM_LOGIN_MODULE
 from tests.support.command_line import Served, run
 from tests.support.ports import free_port
+from tests.support.waiting import call_within
 from tests.support.zookeeper import ZooKeeperServer
 
 SECONDS = 20.0
@@ -206,7 +207,8 @@ def test_copy_preserves_topics_records_groups_and_producer_ids(
         producer.produce("orders", str(number).encode(), partition=number % 3)
     position = [TopicPartition("input", 0, 42)]
     group = Consumer(site.client | {"group.id": "readers"})
-    producer.send_offsets_to_transaction(position, group.consumer_group_metadata(), SECONDS)
+    member = group.consumer_group_metadata()
+    call_within(SECONDS, lambda: producer.send_offsets_to_transaction(position, member, SECONDS))
     producer.commit_transaction(SECONDS)
     producer.begin_transaction()
     producer.produce("orders", b"open", partition=0)

@@ -359,8 +359,8 @@ def _referee() -> Iterator[str]:
     yield from (
         "### Older releases of Kafka",
         "",
-        "With `REFEREE=4.3.1` in the environment, or another release, the same tests run beside",
-        "that release. These came later, and are left out there:",
+        "With `REFEREE=4.3.1` in the environment, or another release of 4.x, the same tests run",
+        "beside that release. These came later, and are left out there:",
         "",
     )
     yield from _table(("since", "what"), releases.rows())

@@ -67,7 +67,9 @@ def decoders(case: Case, records: list[Record]) -> tuple[Callable[[], int], Call
     fetched = fetched_from(case, records)
 
     def by_columns() -> int:
-        found = decode([fetched], "topic", 0, 0, len(records), headers=case.with_headers)
+        found = decode(
+            [fetched], "topic", 0, 0, len(records), headers=case.with_headers, report=print
+        )
         return sum(batch.num_rows for batch in found)
 
     def one_by_one() -> int:

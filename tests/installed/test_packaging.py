@@ -189,7 +189,7 @@ batches = list(encode(values, values, headers, pa.array([1, 2, 3]),
     compression=Compression.ZSTD, max_batch_bytes=1000))
 data = memoryview(b"".join(each.data for each in batches))
 fetched = FetchedBatches(data, list(iter_headers(data)), 0, 0, 0, 0)
-(found,) = decode([fetched], "t", 0, 0, 3, headers=True)
+(found,) = decode([fetched], "t", 0, 0, 3, headers=True, report=print)
 assert found.column("key").to_pylist() == values.to_pylist()
 assert found.column("headers").to_pylist() == [None, [{"key": "a", "value": None}], None]
 assert len(Partitioner(5).choose(values, values)) == 3

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.client import producer as ours
-from barnabas.client.admin import Admin
 from barnabas.client.batches import FetchSettings, fetch_batches
 from barnabas.client.cluster import Cluster
 from barnabas.pipeline.columns.decode import decode
@@ -32,10 +31,8 @@ ROWS: list[Row] = [
 
 @pytest.mark.parametrize("codec", list(Compression))
 async def test_librdkafka_reads_the_rows_that_we_encode(
-    servers: str, cluster: Cluster, codec: Compression
+    servers: str, cluster: Cluster, topic: str, codec: Compression
 ) -> None:
-    topic = f"encoded-{codec.name}"
-    await Admin(cluster).create_topic(topic, partitions=1)
     headers = [
         None if each is None else [{"key": key, "value": value} for key, value in each]
         for *_, each in ROWS
@@ -56,17 +53,16 @@ async def test_librdkafka_reads_the_rows_that_we_encode(
 
 @pytest.mark.parametrize("codec", list(Compression))
 async def test_rows_that_librdkafka_wrote_are_decoded(
-    servers: str, cluster: Cluster, codec: Compression
+    servers: str, cluster: Cluster, topic: str, codec: Compression
 ) -> None:
-    topic = f"decoded-{codec.name}"
-    await Admin(cluster).create_topic(topic, partitions=1)
     await asyncio.to_thread(produce, servers, topic, codec)
     partition, position, chunks = Partition(topic, 0), 0, []
     settings = FetchSettings(partition_max_bytes=50_000)
     while position < len(ROWS):
         chunks.append(await fetch_batches(cluster, partition, position, settings))
         position = chunks[-1].next_offset
-    found = pa.Table.from_batches(decode(chunks, topic, 0, 0, len(ROWS), headers=True)).to_pydict()
+    rows = decode(chunks, topic, 0, 0, len(ROWS), headers=True, report=pytest.fail)
+    found = pa.Table.from_batches(rows).to_pydict()
     assert found["offset"] == list(range(len(ROWS)))
     assert set(found["topic"]) == {topic}
     stamps = [round(stamp.timestamp() * 1000) for stamp in found["timestamp"]]

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import ROOT
-from tests.support.installation import PROJECT, Installation
+from tests.support.installation import PROJECT, Installation, install_from_index, succeed
 
 EXTRAS = PROJECT["optional-dependencies"]
 FOR_TESTS = {"test", "test-tools", "spark-stock"}
 FOR_DOCUMENTS = {"docs"}
-"""The workflow docs.yml builds the site with this extra alone."""
 
 
 def installed(wheel: Path, folder: Path, *extras: str) -> Installation:
@@ -40,6 +39,18 @@ def test_features_of_an_extra_work_and_the_others_name_theirs(
         if len(error.splitlines()) != 1 or f"pip install 'barnabas[{needed}]'" not in error
     }
     assert wrong == {}
+
+
+@pytest.mark.timeout(300)
+def test_site_builds_without_a_warning_with_its_extra_alone(wheel: Path, tmp_path: Path) -> None:
+    """The tests' own environment has pytest, which the reference once needed."""
+    installation = Installation(tmp_path, shared=False)
+    install_from_index(installation, f"barnabas[docs] @ {wheel.as_uri()}")
+    with pytest.raises(AssertionError, match="No module named 'pytest'"):
+        succeed(installation.python, "-c", "import pytest", cwd=tmp_path)
+    succeed(installation.python, "-m", "docs.build.site", tmp_path / "site", cwd=ROOT)
+    client = (tmp_path / "site" / "docs" / "sphinx" / "client.html").read_text()
+    assert "send_offsets_to_transaction" in client
 
 
 def test_site_without_its_extra_names_it(wheel: Path, tmp_path: Path) -> None:

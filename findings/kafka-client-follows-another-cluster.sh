@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Seen: a producer of Kafka 4.4 whose broker is replaced by one of another cluster at the same address goes on writing
 #   to the other cluster, without an error to the application, though metadata.cluster.check.enable is true by default.
-# Versions: Apache Kafka and kafka-clients 4.4.0.
+# Versions: org.apache.kafka:kafka_2.13:4.4.0, with the clients of the same release.
 # Why a guess is wrong: the key's name, and the cluster id that the client sends with each connection since 4.4, suggest
 #   a guard against the wrong cluster. The broker does answer REBOOTSTRAP_REQUIRED, and the client then asks its
 #   bootstrap servers again: the same address, which is now the other cluster's.

@@ -2,7 +2,7 @@
 # Seen: max.decompressed.message.bytes of Kafka 4.4 bounds each record, not the batch: ten records of 5000 bytes pass a
 #   limit of 10000. Only compressed batches are looked at. Lowered below what is stored, it makes the topic unreadable
 #   by time: ListOffsets by timestamp fails with InvalidRecordException, while consumers read the same records.
-# Versions: Apache Kafka and kafka-clients 4.4.0.
+# Versions: org.apache.kafka:kafka_2.13:4.4.0, with the clients of the same release.
 # Why a guess is wrong: the name and the neighbour max.message.bytes, which bounds a batch, suggest a bound of what a
 #   batch becomes, against bombs; and a limit for new records is not expected to change reads of old ones.
 # What follows: it is no bound of a broker's memory per batch. Before lowering it on a topic with data, expect

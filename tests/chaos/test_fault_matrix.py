@@ -17,7 +17,7 @@ ENOUGH = 3_000
 
 pytestmark = [
     pytest.mark.xdist_group("chaos"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(not zookeeper.installed(), reason="needs a ZooKeeper server"),
 ]
 

@@ -221,7 +221,7 @@ async def test_transactional_commit_without_member_is_not_checked(groups: Groups
 
 async def test_commit_with_generation_to_unknown_group_is_refused(groups: Groups) -> None:
     code = code_of(lambda: groups.commit_transactional(1, member_id="m", generation=3))
-    assert code == "ILLEGAL_GENERATION"
+    assert code == "GROUP_ID_NOT_FOUND"
     assert not groups.table.groups
 
 

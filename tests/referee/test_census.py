@@ -21,6 +21,9 @@ from tests.referee.scenario import CLOSED, LEVELS, Exchange, Scenario
 from tests.referee.scenarios import every_scenario, malformed
 from tests.support.raw import APIS
 
+# The first test waits for all scenarios.
+pytestmark = pytest.mark.timeout(600)
+
 SCENARIOS = every_scenario()
 
 CHANGES_STATE = frozenset(

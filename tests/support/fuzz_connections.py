@@ -147,8 +147,10 @@ class World:
         clock, offload = VirtualClock(self.loop), InlineOffload()
         metrics = BrokerMetrics(Registry())
         parts = handler.Parts(
-            Features(None),  # type: ignore[arg-type]
-            handler.announce({handler.API.key: handler.VERSIONS}),
+            cluster_id="cluster",
+            broker_id=1,
+            features=Features(None),  # type: ignore[arg-type]
+            announced=handler.announce({handler.API.key: handler.VERSIONS}),
         )
         shared = SharedResources(
             dispatcher=Dispatcher(

@@ -7,9 +7,11 @@ import subprocess
 from pathlib import Path
 
 from tests.support.kafka.jars import CACHE, HERE, POM, require
-from tests.support.kafka.node import java
+from tests.support.kafka.node import SMALL, java
 from tests.support.kafka.resident import Resident
 
+OPTIONS = (*SMALL, "--add-opens=java.base/java.lang=ALL-UNNAMED")
+"""With the right to see what a thread runs (`Tools.closeClients`)."""
 SOURCES = sorted((HERE / "java").glob("*.java"))
 
 
@@ -21,7 +23,7 @@ def start(errors: Path, pom: Path = POM) -> Resident:
 def program(main: str, pom: Path = POM) -> list[str]:
     """Return the command line of a program in `java/`, which runs with the jars of a list; skip or
     fail the test as `start` does."""
-    return [*java(f"{_classes(require())}:{require(pom)}"), main]
+    return [*java(f"{_classes(require())}:{require(pom)}", OPTIONS), main]
 
 
 def _classes(classpath: str) -> Path:

@@ -5,14 +5,18 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import org.apache.kafka.clients.admin.Admin;
 
 /** Runs Kafka's command-line tools in this JVM. */
 final class Tools {
@@ -131,9 +135,11 @@ final class Tools {
         System.setIn(new ByteArrayInputStream(input));
         OUT.to(text);
         ERR.to(errors);
+        Set<Thread> before = Thread.getAllStackTraces().keySet();
         try {
             call(command);
             HOOKS.forEach(Runnable::run);
+            closeClients(before);
         } finally {
             HOOKS.clear();
             System.setIn(stdin);
@@ -141,6 +147,25 @@ final class Tools {
             ERR.to(null);
         }
         return new Finished(exitCode, printed(text), printed(errors));
+    }
+
+    /** Closes the admin clients of a tool that left them open: they would ask its broker for ever. */
+    private static void closeClients(Set<Thread> before) throws ReflectiveOperationException {
+        for (Thread thread : Thread.getAllStackTraces().keySet()) {
+            if (thread.getName().startsWith("kafka-admin-client-thread")
+                    && !before.contains(thread)) {
+                Object work = field(Thread.class, "target").get(thread);
+                if (work != null) {
+                    ((Admin) field(work.getClass(), "this$0").get(work)).close(Duration.ZERO);
+                }
+            }
+        }
+    }
+
+    private static Field field(Class<?> of, String name) throws ReflectiveOperationException {
+        Field field = of.getDeclaredField(name);
+        field.setAccessible(true);
+        return field;
     }
 
     private static void call(JsonNode command) throws Exception {

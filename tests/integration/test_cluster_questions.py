@@ -67,7 +67,7 @@ def test_coordinator_needs_either_a_group_or_a_transactional_id(
         (lambda c: c.leader_of("orders", 7), "there is no partition orders-7"),
         (lambda c: c.hold("Nope"), "there is no API Nope"),
         (lambda c: c.delay(999, 0.1), "there is no API 999"),
-        (lambda c: c.hold("Produce", 0), "there is no request 0"),
+        (lambda c: c.hold("Produce", 0), "the number of the request is at least 1, not 0"),
         (lambda c: c.error("Produce", 9999), "there is no error 9999"),
         (lambda c: c.error("Produce", "NONE"), "there is no error NONE"),
         (lambda c: c.settings("dave"), "there is no user dave"),

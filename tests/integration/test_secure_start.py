@@ -256,7 +256,7 @@ def test_brokers_of_a_cluster_trust_each_other_alone(cli: Cli, tmp_path: Path) -
         assert produce(settings | tls) is not None
         assert produce({"bootstrap.servers": between}) is not None
         admin = ("--command-config", str(tmp_path / "secure" / "admin.properties"))
-        described = cli.at(f"localhost:{port}").json("topics", "describe", "orders", *admin)
+        described = cli.json("topics", "describe", "orders", "-b", f"localhost:{port}", *admin)
         (row,) = described["partitions"]
         assert sorted(row["isr"]) == [1, 2, 3]
         servers = ",".join(f"localhost:{port + number}" for number in range(3))
@@ -382,9 +382,8 @@ def test_brokers_on_zookeeper_share_the_files_that_the_first_one_makes(
         assert {f"broker-{each}.pem" for each in (1, 2, 3)} < made.keys()
         settings = brokers[0].settings("confluent-kafka")
         assert produce(settings | {"acks": "all"}) is None
-        described = cli.at(brokers[1].servers).json(
-            "topics", "describe", "orders", *brokers[1].admin
-        )
+        at_second = ("-b", brokers[1].servers, *brokers[1].admin)
+        described = cli.json("topics", "describe", "orders", *at_second)
         (row,) = described["partitions"]
         assert sorted(row["isr"]) == [1, 2, 3]
         with server.looking("/secure") as stranger:

@@ -156,7 +156,7 @@ class Cli:
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> bytes:
         code, out, errors = self.run(*arguments, stdin=stdin)
-        assert (code, errors) == (0, b"")
+        assert (code, errors) == (0, b""), f"exit {code}: {errors.decode()}"
         return out
 
     def json(self, *arguments: str) -> Any:

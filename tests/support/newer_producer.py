@@ -98,7 +98,10 @@ class NewerProducer:
                     )
                 ],
             )
-            answer = await cluster.ask_coordinator(txn_offset_commit.API, request, group)
+            coordinator = await cluster.coordinator_connection(group)
+            answer = await coordinator.request(
+                txn_offset_commit.API, request, version=txn_offset_commit.LAST_WITH_NAMES
+            )
             check(answer.topics[0].partitions[0].error_code)
 
         self._do(attempt)

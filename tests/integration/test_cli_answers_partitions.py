@@ -36,9 +36,7 @@ def test_a_plan_that_moves_is_cancelled_and_ends(cli: Cli, servers: str, tmp_pat
         cli("produce", "slow", stdin=b"x" * 900_000 + b"\n")
     there = planned(tmp_path / "there", "slow", 2)
     start = ("partitions", "reassign", there, "--throttle")
-    assert holds(servers, *start, "200KB") == [
-        {"topic": "slow", "partition": 0, "result": "moving"}
-    ]
+    assert holds(servers, *start, "20KB") == [{"topic": "slow", "partition": 0, "result": "moving"}]
     progress = {"topic": "slow", "partition": 0, "replicas": [2, 1], "wanted": [2]}
     assert holds(servers, "partitions", "verify", there, code=1) == [progress | {"state": "moving"}]
     elsewhere = planned(tmp_path / "elsewhere", "slow", 3)

@@ -36,15 +36,16 @@ def other_than(cluster: Cluster, broker: int) -> int:
 
 
 def test_a_broker_that_did_not_start_in_time_starts_later(
-    cluster: Cluster, impatient: Callable[[], None]
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = other_than(cluster, cluster.controller)
     cluster.stop_broker(broker)
     # The controller cannot send it its leaderships.
     cluster.partition([broker], [each for each in cluster.broker_ids if each != broker])
-    impatient()
-    with pytest.raises(TimeoutError):
-        cluster.start_broker(broker)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "_start_timeout", SHORT)
+        with pytest.raises(TimeoutError):
+            cluster.start_broker(broker)
     assert broker not in cluster.running
     cluster.heal()
     cluster.start_broker(broker)

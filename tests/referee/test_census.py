@@ -21,8 +21,8 @@ from tests.referee.scenario import CLOSED, LEVELS, Exchange, Scenario
 from tests.referee.scenarios import every_scenario, malformed
 from tests.support.raw import APIS
 
-# The first test waits for all scenarios.
-pytestmark = pytest.mark.timeout(600)
+# The first test waits for all scenarios; another worker would play them again.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("census")]
 
 SCENARIOS = every_scenario()
 

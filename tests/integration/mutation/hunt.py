@@ -22,12 +22,17 @@ KEYS: Final = {
 }
 
 
+DEATHS_WITHIN_S: Final = 60.0
+LOAD_AFTER_DEATH_S: Final = 0.5
+
+
 @dataclass(frozen=True)
 class Hunt:
     """The conditions under which a fault is looked for."""
 
     workload: str = "queue"
     duration: float = 1.5
+    """The load lasts at least so many seconds, and until the last death has been survived."""
     protocol: str = BOTH
     deaths: int = 0
     """The number of crashes of the broker, each after a random number of appends."""
@@ -103,7 +108,7 @@ def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
     options = Options(
         bootstrap="",
         workload=how.workload,
-        duration=how.duration,
+        duration=how.duration + DEATHS_WITHIN_S,
         seed=seed,
         partitions=how.partitions,
         protocol=how.protocol,
@@ -126,12 +131,32 @@ def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
         try:
             file = StringIO()
             where = replace(options, bootstrap=broker.bootstrap_servers)
-            problems = asyncio.run(run(where, file))
+            problems = asyncio.run(_run(where, file, how.duration, restarter))
         finally:
             stop.set()
             restarter.join()
     file.seek(0)
     return Result(judge(read_history(file)), problems)
+
+
+async def _run(
+    options: Options, file: StringIO, duration: float, restarter: threading.Thread
+) -> Mapping[str, int]:
+    """Run the load until its duration is over and the broker has died as often as it must."""
+    enough = asyncio.Event()
+
+    async def end() -> None:
+        await asyncio.sleep(duration)
+        if restarter.is_alive():
+            await asyncio.to_thread(restarter.join, DEATHS_WITHIN_S)
+            await asyncio.sleep(LOAD_AFTER_DEATH_S)
+        enough.set()
+
+    ends = asyncio.create_task(end())
+    try:
+        return await run(options, file, enough=enough)
+    finally:
+        ends.cancel()
 
 
 def _restart_after_crashes(

@@ -29,12 +29,14 @@ from tests.docker.files import ROOT, compose_config
 
 pytestmark = [
     pytest.mark.docker,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.xdist_group("docker"),
 ]
 
 BROKERS = {1: "localhost:9092", 2: "localhost:9093", 3: "localhost:9094"}
 ALL = ",".join(BROKERS.values())
+BUILD_SECONDS = 1500
+"""Enough for an engine that copies whole layers and builds the pipeline's image as well."""
 GRACE_SECONDS = 60
 HEALTHY_SECONDS = 120
 IN_SYNC_SECONDS = 60
@@ -53,15 +55,15 @@ class Compose:
         """Return the same with the services of a profile."""
         return Compose(self.engine, (*self._command, "--profile", name))
 
-    def __call__(self, *words: str, text: str = "") -> str:
-        return self.engine.run(*self._command, *words, text=text)
+    def __call__(self, *words: str, text: str = "", timeout: float = 600) -> str:
+        return self.engine.run(*self._command, *words, text=text, timeout=timeout)
 
     def container(self, service: str) -> str:
         return self("ps", "--all", "--quiet", service).strip()
 
     def up(self) -> None:
         """Run the documented command; return when every broker is healthy."""
-        self("up", "--detach")
+        self("up", "--detach", timeout=BUILD_SECONDS)
         self.wait_until_healthy(*BROKERS)
 
     def wait_until_healthy(self, *broker_ids: int) -> None:

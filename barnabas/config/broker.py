@@ -169,20 +169,23 @@ class BrokerConfig(
     def from_properties(cls, properties: Mapping[str, str], *, strict: bool = False) -> Self:
         """Create the configuration from properties; raise ConfigError if one of them is invalid.
 
-        Keys without effect here are named in one warning, or in an error if `strict`.
+        Keys without effect here are named in one warning; if `strict`, those that Kafka does not
+        have either are an error.
         """
         texts = _without_controllers(resolve_aliases(properties))
         given = {key: text for key, text in texts.items() if key in cls.KEYS}
         refuse_misleading(texts)
         config = cls(**cls.parse(given)).overlay(texts)
         config.validate()
-        unknown = config.keys_without_effect(texts)
-        _refuse_security({name: texts[name] for name in unknown})
+        unused = config.keys_without_effect(texts)
+        controllers = _prefixes_of_controllers(texts)
+        others = [name for name in unused if not name.startswith(controllers)]
+        _refuse_security({name: texts[name] for name in others})
+        if strict and (unknown := [name for name in others if not is_of_kafka(name)]):
+            raise ConfigError(f"Unknown configuration keys: {_named(sorted(unknown))}")
         idle = given.keys() & InertTopicDefaults.KEYS.keys()
-        warnings = _warnings(sorted([*unknown, *idle]))
-        if warnings and strict:
-            raise ConfigError(warnings[0])
-        given |= {key: text for key, text in texts.items() if key not in unknown}
+        warnings = _warnings(sorted([*unused, *idle]))
+        given |= {key: text for key, text in texts.items() if key not in unused}
         warnings += tuple(config._announcements())
         return config.replace(given=MappingProxyType(given), warnings=warnings)
 
@@ -567,6 +570,12 @@ def _without_controllers(texts: dict[str, str]) -> dict[str, str]:
     return texts
 
 
+def _prefixes_of_controllers(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the prefixes of keys of listeners that `_without_controllers` drops."""
+    names = texts.get("controller.listener.names", "").lower().split(",")
+    return tuple(f"listener.name.{name.strip()}." for name in names if name.strip())
+
+
 def _refuse_security(properties: Mapping[str, str]) -> None:
     """Raise ConfigError if keys without effect configure security: none of them is ignored."""
     if found := _security_keys(_SECURITY, properties):
@@ -590,16 +599,16 @@ def _security_keys(pattern: re.Pattern[str], properties: Mapping[str, str]) -> l
     )
 
 
-def _warnings(unknown: list[str]) -> tuple[str, ...]:
-    if not unknown:
+def _warnings(unused: list[str]) -> tuple[str, ...]:
+    if not unused:
         return ()
-    return (f"These configuration keys have no effect here: {_named(unknown)}",)
+    return (f"These configuration keys have no effect here: {_named(unused)}",)
 
 
-def _named(unknown: Iterable[str]) -> str:
+def _named(unused: Iterable[str]) -> str:
     """Return the names of keys without effect, misspelt ones with the key that may be meant."""
     return ", ".join(
-        name if is_of_kafka(name) else f"{name}{asking(meant_by(name))}" for name in unknown
+        name if is_of_kafka(name) else f"{name}{asking(meant_by(name))}" for name in unused
     )
 
 
@@ -611,7 +620,7 @@ def meant_by(name: str) -> str | None:
     found = _LISTENER_PREFIX.match(name)
     prefix = "" if found is None else found[0]
     rest = name.removeprefix(prefix)
-    if prefix and rest in BrokerConfig.KEYS:
+    if prefix and (rest in BrokerConfig.KEYS or parse_listener_key(name) is not None):
         return None
     close = closest(rest, BrokerConfig.KEYS)
     return None if close is None else f"{prefix}{close}"

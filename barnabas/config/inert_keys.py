@@ -123,6 +123,7 @@ _OF_KAFKA: Final = re.compile(
     r"|kafka\.metrics|metadata\.log|metrics|remote\.log|share\.coordinator"
     r"|socket\.connection\.setup|telemetry|unstable)\..+"
     r"|.+\.purgatory\.purge\.interval\.requests"
+    r"|listener\.name\.[^.]+\.num\.network\.threads"
     r"|group\.coordinator\.(append\.linger\.ms|background\.threads|new\.enable|threads"
     r"|rebalance\.protocols)"
     r"|log\.message\.(downconversion\.enable|format\.version|timestamp\.difference\.max\.ms)"
@@ -149,6 +150,7 @@ _SINGLE: Final = frozenset(
         "replica.socket.receive.buffer.bytes",
         "request.timeout.ms",
         "reserved.broker.max.id",
+        "sasl.mechanism.controller.protocol",
         "server.max.startup.time.ms",
         "unclean.leader.election.interval.ms",
     }

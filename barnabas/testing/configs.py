@@ -1,4 +1,4 @@
-"""The configuration of brokers in tests: values of Python, and no key without effect."""
+"""The configuration of brokers in tests: values of Python, and no unknown key."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

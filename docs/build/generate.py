@@ -299,11 +299,11 @@ def _broker_keys() -> Iterator[str]:
     yield from (
         "## Broker keys",
         "",
-        "One warning names all other keys, and asks for the key that a misspelt one may mean; with",
-        "`--strict-config` they are refused. Keys without which a broker would not be what its",
-        "user expects are always refused, and the error says what to do: other keys of security",
-        "(`ssl.*`, `sasl.*`), policies, nodes of a cluster of KRaft, and `advertised.host.name`.",
-        "Listeners of KRaft controllers are ignored.",
+        "One warning names all other keys, and asks for the key that a misspelt one may mean. With",
+        "`--strict-config` the keys among them that Kafka does not have either are refused. Keys",
+        "without which a broker would not be what its user expects are always refused, and the",
+        "error says what to do: other keys of security (`ssl.*`, `sasl.*`), policies, nodes of a",
+        "cluster of KRaft, and `advertised.host.name`. Listeners of KRaft controllers are ignored.",
         "",
     )
     yield from _table(

@@ -346,7 +346,7 @@ def test_consume_ends_silently_when_its_reader_closes_the_pipe(cli: Cli) -> None
         ("topics list -b host:port", "'host:port' is not a valid address: give HOST:PORT"),
         ("serve --listen nonsense", ".*nonsense.*listeners"),
         ("serve --set sasl.kerberos.service.name=kafka", "These keys of security have no effect"),
-        ("serve --set a.b=1 --strict-config", "These configuration keys have no effect here: a.b"),
+        ("serve --set a.b=1 --strict-config", "Unknown configuration keys: a.b"),
     ],
 )
 def test_a_failure_is_one_line_and_exit_code_1(cli: Cli, arguments: str, line: str) -> None:

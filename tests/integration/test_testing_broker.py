@@ -222,7 +222,7 @@ def test_values_are_texts_numbers_and_booleans(make: Callable[..., Any]) -> None
     ("key", "value", "words"),
     [
         ("num.partition", 1, r"num\.partition \(did you mean num\.partitions\?\)"),
-        ("quite.unknown", 1, r"have no effect here: quite\.unknown$"),
+        ("quite.unknown", 1, r"Unknown configuration keys: quite\.unknown$"),
         ("num.partitions", "many", r"Invalid value many for configuration num\.partitions"),
     ],
 )

@@ -178,7 +178,7 @@ def test_mark_wins(barnabas_broker, barnabas_cluster): pass
     ("ini", "words"),
     [
         ("barnabas_configs = a.b", "*'a.b' is not KEY=VALUE*"),
-        ("barnabas_configs = a.b=1", "*have no effect here: a.b*"),
+        ("barnabas_configs = a.b=1", "*Unknown configuration keys: a.b*"),
         ("barnabas_brokers = two", "*'two' is not a number*"),
         ("barnabas_start_timeout = soon", "*'soon' is not a positive number of seconds*"),
         ("barnabas_start_timeout = 0", "*'0' is not a positive number of seconds*"),

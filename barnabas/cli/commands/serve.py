@@ -62,7 +62,7 @@ class _Processes(click.IntRange):
     help="A server.properties file.",
 )
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
-@click.option("--strict-config", is_flag=True, help="Refuse keys that have no effect here.")
+@click.option("--strict-config", is_flag=True, help="Refuse keys that Kafka does not have either.")
 @click.option(
     "--print-config",
     is_flag=True,

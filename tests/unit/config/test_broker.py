@@ -19,31 +19,62 @@ SHIPPED_WITH_KAFKA = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
     "num.network.threads": "3",
+    "num.io.threads": "8",
     "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
     "log.dirs": "/tmp/kraft-combined-logs",
     "num.partitions": "1",
+    "num.recovery.threads.per.data.dir": "2",
     "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "log.retention.hours": "168",
     "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
 }
+"""The keys of config/server.properties in Kafka 4."""
 
 
-def test_the_file_that_kafka_ships_starts_a_broker_with_one_warning():
-    config = BrokerConfig.from_properties(SHIPPED_WITH_KAFKA)
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_file_that_kafka_ships_starts_a_broker_with_one_warning(strict):
+    config = BrokerConfig.from_properties(SHIPPED_WITH_KAFKA, strict=strict)
 
     assert config.broker_id == 1
     assert config.data_directories == ("/tmp/kraft-combined-logs",)
     assert [listener.address for listener in config.resolved_listeners()] == [Address("", 9092)]
     assert config.warnings == (
         "These configuration keys have no effect here: controller.listener.names, "
-        "controller.quorum.bootstrap.servers, num.network.threads, process.roles",
+        "controller.quorum.bootstrap.servers, num.io.threads, num.network.threads, "
+        "num.recovery.threads.per.data.dir, process.roles, share.coordinator.state.topic.min.isr, "
+        "share.coordinator.state.topic.replication.factor",
     )
 
 
-def test_strict_refuses_keys_without_effect():
-    with pytest.raises(ConfigError, match=r"no effect here: a\.typo, process\.roles"):
-        BrokerConfig.from_properties({"process.roles": "broker", "a.typo": "1"}, strict=True)
+@pytest.mark.parametrize(
+    "key",
+    [
+        "listener.name.controller.max.connections",
+        "listener.name.controller.plain.sasl.jaas.config",
+        "listener.name.controller.ssl.client.auth",
+        "listener.name.plaintext.num.network.threads",
+        "log.cleaner.io.buffer.load.factor",
+        "log.remote.copy.lag.ms",
+    ],
+)
+def test_strict_takes_keys_of_kafka_and_of_the_listeners_of_controllers(key):
+    given = {"controller.listener.names": "CONTROLLER", key: "1"}
+    (warning,) = BrokerConfig.from_properties(given, strict=True).warnings
+    assert warning.endswith(f"no effect here: controller.listener.names, {key}")
+
+
+def test_strict_refuses_unknown_keys_only():
+    with pytest.raises(ConfigError, match=r"^Unknown configuration keys: a\.typo, b\.typo$"):
+        BrokerConfig.from_properties(
+            {"process.roles": "broker", "b.typo": "1", "a.typo": "1"}, strict=True
+        )
 
 
 def test_without_properties_every_key_has_its_default():

@@ -21,12 +21,14 @@ _read: Final = GivenRecord.model_validate_json
 
 
 class JsonRecord(NamedTuple):
-    """A record of a line; `partition` and `timestamp` (in ms) are None if the line lacks them."""
+    """A record of a line; `partition`, `topic_partitions` and `timestamp` (in ms) are None if the
+    line lacks them."""
 
     key: bytes | None
     value: bytes | None
     headers: Headers
     partition: int | None
+    topic_partitions: int | None
     timestamp: int | None
 
 
@@ -40,9 +42,11 @@ def place_of(message: Message) -> dict[str, Any]:
     }
 
 
-def to_json(message: Message) -> bytes:
+def to_json(message: Message, topic_partitions: int | None) -> bytes:
     """Return a record as a line, as the model Record has it, but in a fraction of its time."""
     row = place_of(message)
+    if topic_partitions is not None:
+        row["topic_partitions"] = topic_partitions
     for name, data in (("key", message.key), ("value", message.value)):
         try:
             row[name] = None if data is None else data.decode()
@@ -71,6 +75,7 @@ def from_json(line: bytes) -> JsonRecord:
         _bytes("value_base64", given.value, given.value_base64),
         tuple((name, _header_bytes(value)) for name, value in given.headers),
         given.partition,
+        given.topic_partitions,
         given.timestamp_ms,
     )
 

@@ -36,8 +36,8 @@ async def read_chunks(
             return error
 
     def read() -> None:
-        # RuntimeError: the loop was closed during a read, and the data is no longer needed.
-        with suppress(RuntimeError):
+        # The loop or the file was closed during a read: the data is no longer needed.
+        with suppress(RuntimeError, ValueError):
             while credits.acquire():
                 chunk = read_one()
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)

@@ -61,8 +61,16 @@ def test_topic_is_copied_exactly(cli: Cli) -> None:
     assert records_of(cli.servers, "copies-copy") == records_of(cli.servers, "copies-original")
     cli("topics", "create", "copies-narrow", "-p", "1")
     narrow = ("produce", "copies-narrow", "--format", "json", "--same-partitions")
-    code, _, errors = cli.run(*narrow, stdin=lines)
-    assert (code, b"has no partition" in errors, b"topics describe" in errors) == (1, True, True)
+    for part in (lines, cli("consume", "copies-original", "-o", "beginning", "-e", "-J", "-p0")):
+        code, _, errors = cli.run(*narrow, stdin=part)
+        assert (code, errors.decode()) == (
+            1,
+            "barnabas: topic copies-narrow has no partition 2, which the copied topic has: "
+            "`barnabas topics alter copies-narrow -p 3` adds it\n",
+        )
+        assert records_of(cli.servers, "copies-narrow") == []
+    code, _, errors = cli.run(*narrow, stdin=b'{"partition": 1}\n')
+    assert (code, b"topics alter copies-narrow -p 2" in errors) == (1, True)
     cli("produce", "copies-by-key", "--format", "json", stdin=lines)
     places = {key: partition for partition, _, key, *_ in records_of(cli.servers, "copies-by-key")}
     assert places[b"k"] == partition_for(b"k", 3)

@@ -188,6 +188,7 @@ def test_lines_with_keys_headers_and_nulls_come_back(cli: Cli, tmp_path: Path) -
         "partition": 0,
         "offset": 3,
         "timestamp_ms": 42,
+        "topic_partitions": 1,
         "key": "null",
         "value": None,
         "headers": [["a", "1"], ["b", ""]],

@@ -43,6 +43,9 @@ class Place(Answer):
 class Record(Place, Content):
     """A record that `consume` prints."""
 
+    topic_partitions: int | None = None
+    """The number of partitions of its topic; left out if the topic has just been deleted."""
+
 
 class GivenRecord(Content):
     """A record that `produce --format json` reads: one of `consume`, or parts of it."""
@@ -53,6 +56,8 @@ class GivenRecord(Content):
     """Without effect, as `offset`."""
     partition: int | None = None
     """The partition, with --same-partitions."""
+    topic_partitions: int | None = None
+    """With --same-partitions, the number of partitions that the topic must have."""
     offset: int | None = None
     timestamp_ms: int | None = None
 

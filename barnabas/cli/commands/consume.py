@@ -1,7 +1,7 @@
 """`barnabas consume`: print the records of topics as lines."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +83,7 @@ def consume(
     --key takes the partitioner of Kafka's clients for granted, and that the topic always had as
     many partitions.
     """
-    render = _renderer(topics, as_json=target.as_json, **how)
+    renderer = _renderer(topics, as_json=target.as_json, **how)
     position, until = _parse_range(start)
     if group is not None and (partitions or key or until or position.number is not None):
         raise click.UsageError(
@@ -107,7 +107,7 @@ def consume(
                 wanted = await _partitions(cluster, topics, partitions, only)
                 await _assign(consumer, wanted, position)
                 ends = {} if until is None else await _ends(cluster, settings, wanted, until)
-            await _print(consumer, member, render, count, leave, ends, only)
+            await _print(consumer, member, renderer(cluster), count, leave, ends, only)
 
     target.run(work)
 
@@ -121,25 +121,30 @@ def _renderer(
     key_delimiter: str | None,
     delimiter: str,
     null: bool,
-) -> Render:
-    """Return the function that prints a record."""
+) -> Callable[[Cluster], Render]:
+    """Return the function that makes the one that prints a record of a cluster."""
     if decode:
         # Imported here: the other topics need no code of coordinators.
         from barnabas.cli import internal_records
 
         internal_records.require_internal(topics)
-        return internal_records.to_json
+        return lambda _: internal_records.to_json
     if template is None:
         template = _line(key_delimiter, delimiter)
     at_terminal = sys.stdout.isatty()
     render = compile_format(template, null=b"NULL" if null else b"", for_terminal=at_terminal)
     if not as_json:
-        return render
+        return lambda _: render
     from barnabas.cli.json_records import to_json
 
-    if at_terminal:
-        return lambda message: escape_json(to_json(message).decode()).encode()
-    return to_json
+    def in_json(cluster: Cluster) -> Render:
+        def line(message: Message) -> bytes:
+            info = cluster.topics.get(message.topic)
+            return to_json(message, None if info is None else len(info.leaders))
+
+        return (lambda each: escape_json(line(each).decode()).encode()) if at_terminal else line
+
+    return in_json
 
 
 async def _print(

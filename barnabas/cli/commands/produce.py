@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count, repeat
-from typing import BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import click
 
@@ -25,6 +25,9 @@ from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Headers
+
+if TYPE_CHECKING:
+    from barnabas.cli.json_records import JsonRecord
 
 _CODECS: Final = {codec.name.lower(): codec for codec in Compression}
 _REMEMBERED_KEYS: Final = 1 << 16
@@ -142,7 +145,8 @@ def produce(
         with progress(f"produce {topic}", _size(file), unit="B") as advance:
             async with Producer(cluster, settings) as producer:
                 if as_json:
-                    send = _by_object(producer, lines, tally, same_partitions)
+                    number = await _partitions(cluster, topic) if same_partitions else None
+                    send = _by_object(producer, lines, tally, number)
                 else:
                     send = await _sender(cluster, producer, settings, lines, tally)
                 async for each in split_records(read_chunks(file, _prompt(file)), end):
@@ -167,7 +171,7 @@ async def _sender(
 
     A whole batch costs a tenth of its records one by one, but nothing splits one that is too large.
     """
-    info = await cluster.retrying(lambda: cluster.topic(lines.topic, create=True))
+    partitions = await _partitions(cluster, lines.topic)
     try:
         configs = await Admin(cluster).describe_configs(ResourceType.TOPIC, lines.topic)
     except KafkaError:
@@ -177,7 +181,12 @@ async def _sender(
     if not largest:
         return _by_record(producer, lines, tally)
     size = min(settings.batch_size, int(largest[0] * _FILLED))
-    return _by_batch(producer, lines, tally, size, settings.compression, len(info.leaders))
+    return _by_batch(producer, lines, tally, size, settings.compression, partitions)
+
+
+async def _partitions(cluster: Cluster, topic: str) -> int:
+    """Return the number of partitions of a topic, which is created if brokers do so."""
+    return len((await cluster.retrying(lambda: cluster.topic(topic, create=True))).leaders)
 
 
 def _by_record(producer: Producer, lines: _Lines, tally: "_Tally") -> Send:
@@ -197,7 +206,9 @@ def _by_record(producer: Producer, lines: _Lines, tally: "_Tally") -> Send:
     return send
 
 
-def _by_object(producer: Producer, lines: _Lines, tally: "_Tally", same_partitions: bool) -> Send:
+def _by_object(producer: Producer, lines: _Lines, tally: "_Tally", partitions: int | None) -> Send:
+    """Return the function that sends objects: to their own partition, if the number of the topic's
+    partitions is given."""
     from barnabas.cli.json_records import from_json
 
     number = 0
@@ -210,17 +221,32 @@ def _by_object(producer: Producer, lines: _Lines, tally: "_Tally", same_partitio
                 record = from_json(line)
             except ValueError as error:
                 raise click.ClickException(f"line {number} is no record: {error}") from None
+            if partitions is not None:
+                _require_partitions(lines.topic, partitions, record)
             delivered = await producer.send(
                 lines.topic,
                 record.value,
                 key=record.key,
                 headers=record.headers,
-                partition=record.partition if same_partitions else lines.partition,
+                partition=lines.partition if partitions is None else record.partition,
                 timestamp=record.timestamp,
             )
             tally.count(delivered, 1)
 
     return send
+
+
+def _require_partitions(topic: str, partitions: int, record: "JsonRecord") -> None:
+    """Raise ClickException if a topic has fewer partitions than the one that is copied.
+
+    Each line of `consume` has their number, so a copy fails before its first record.
+    """
+    needed = max(record.topic_partitions or 0, (record.partition or 0) + 1)
+    if needed > partitions:
+        raise click.ClickException(
+            f"topic {topic} has no partition {needed - 1}, which the copied topic has: "
+            f"`barnabas topics alter {topic} -p {needed}` adds it"
+        )
 
 
 def _by_batch(

@@ -14,24 +14,31 @@ DATA = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 
 
-@given(DATA, DATA, st.lists(st.tuples(NAMES, DATA), max_size=3).map(tuple), st.integers(0, 9))
+@given(
+    DATA,
+    DATA,
+    st.lists(st.tuples(NAMES, DATA), max_size=3).map(tuple),
+    st.integers(0, 9),
+    st.sampled_from([None, 12]),
+)
 def test_record_comes_back(
     key: bytes | None,
     value: bytes | None,
     headers: tuple[tuple[str, bytes | None], ...],
     partition: int,
+    partitions: int | None,
 ) -> None:
-    line = to_json(Message("t", partition, 7, 99, 0, key, value, headers))
+    line = to_json(Message("t", partition, 7, 99, 0, key, value, headers), partitions)
     assert line.count(b"\n") == 1
-    assert from_json(line) == (key, value, headers, partition, 99)
+    assert from_json(line) == (key, value, headers, partition, partitions, 99)
     # The line is written by hand, for speed.
     record = Record.model_validate_json(line, strict=True)
     assert json.loads(record.model_dump_json(exclude_unset=True)) == json.loads(line)
 
 
 def test_fields_may_be_left_out() -> None:
-    assert from_json(b'{"value": "v", "offset": 1}') == (None, b"v", (), None, None)
-    assert from_json(b"{}") == (None, None, (), None, None)
+    assert from_json(b'{"value": "v", "offset": 1}') == (None, b"v", (), None, None, None)
+    assert from_json(b"{}") == (None, None, (), None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -157,18 +157,22 @@ class ClusterLifecycle(HelperWork):
         return sorted(self._nodes)
 
     def kill(self, broker: int) -> None:
-        """Send SIGKILL to a broker. Needs `processes`."""
+        """Send SIGKILL to a broker. Raises RuntimeError without `processes`."""
         self._do(self._kill(broker))
 
     def pause(self, broker: int) -> None:
-        """Send SIGSTOP: the broker keeps its connections and is silent. Needs `processes`.
+        """Send SIGSTOP: the broker keeps its connections and is silent.
 
-        Faults that are set meanwhile apply to it when it is resumed.
+        Faults that are set meanwhile apply to it when it is resumed. Raises RuntimeError without
+        `processes`.
         """
         self._do(self._process(broker).pause())
 
     def resume(self, broker: int) -> None:
-        """Send SIGCONT, and return when faults set meanwhile apply to it. Needs `processes`."""
+        """Send SIGCONT, and return when faults set meanwhile apply to it.
+
+        Raises RuntimeError without `processes`.
+        """
         self._do(self._process(broker).resume())
 
     async def _start(self) -> None:

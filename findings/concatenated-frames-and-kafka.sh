@@ -10,23 +10,13 @@
 # What follows: the records of a batch are one LZ4 frame.
 # Source: LZ4 frame format 1.6.4 ("Frame Concatenation"); own measurement.
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+source "$(dirname "$0")/lib/kafka.sh"
+cd "$dir"
 python3 -m venv venv
 venv/bin/pip install -q --disable-pip-version-check lz4==4.4.5 zstandard==0.25.0
-cat > pom.xml <<'POM'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>finding</groupId><artifactId>frames</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>4.3.1</version>
-    </dependency>
-  </dependencies>
-</project>
-POM
-mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory=jars
+fetch jars org.apache.kafka:kafka-clients:4.3.1
 cat > write.py <<'PYTHON'
 import gzip
 import io

@@ -12,23 +12,13 @@
 # What follows: a producer in Python gives block_linked=False, and is tested with batches of more than 64 KB.
 # Source: KIP-57 (interoperable LZ4 framing); python-lz4's documentation of lz4.frame.compress; own measurement.
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+source "$(dirname "$0")/lib/kafka.sh"
+cd "$dir"
 python3 -m venv venv
 venv/bin/pip install -q --disable-pip-version-check lz4==4.4.5 cramjam==2.14.0
-cat > pom.xml <<'POM'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>finding</groupId><artifactId>lz4</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>4.3.1</version>
-    </dependency>
-  </dependencies>
-</project>
-POM
-mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory=jars
+fetch jars org.apache.kafka:kafka-clients:4.3.1
 cat > write.py <<'PYTHON'
 import cramjam
 from lz4 import frame

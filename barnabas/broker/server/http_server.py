@@ -9,6 +9,7 @@ import asyncio
 import socket
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -104,7 +105,7 @@ class _SecuredStream(asyncio.StreamReaderProtocol):
         _log.debug("HTTP connection closed", reason=str(error))
 
 
-class HttpServer:
+class HttpServer(ABC):
     """A server of HTTP; `answer` is what a kind of endpoint implements."""
 
     def __init__(
@@ -131,9 +132,9 @@ class HttpServer:
         # The crowds of other listeners do not take the turns of probes.
         self._slicer = Slicer(time.monotonic)
 
+    @abstractmethod
     async def answer(self, request: h11.Request, body: bytes) -> Answer:
         """Return the answer to a request."""
-        raise NotImplementedError
 
     def start(self, sockets: list[socket.socket]) -> int:
         """Accept connections on bound sockets; return their port."""

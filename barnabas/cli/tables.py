@@ -28,10 +28,15 @@ _SIZE: Final = "bytes"
 """The name of a size, or the end of its name."""
 _SHOWN_SIZE: Final = re.compile(r"[0-9]+(\.[0-9])?([KMGT]i)?B")
 COLUMNS: Final = 80
-"""The width of a terminal for which banners are made."""
+"""The width of a terminal for which banners are made; `fold` keeps their lines in it."""
 _GAP: Final = 2
 _TIMES: Final = ("at_ms", "timestamp_ms")
 """The ends of names of times in ms since 1970; other names that end with `_ms` are durations."""
+
+
+def fold(line: str, at: str, by: str) -> str:
+    """Return a line of a banner, with `by` in place of the first `at` if it is too wide."""
+    return line if len(line) <= COLUMNS else line.replace(at, by, 1)
 
 
 def escape(text: str) -> str:

@@ -155,6 +155,16 @@ def test_banner_has_80_columns_and_a_profile_that_works() -> None:
         again.stop()
 
 
+@pytest.mark.parametrize("words", [(), ("--secure",)])
+def test_banner_of_several_brokers_has_80_columns(words: tuple[str, ...]) -> None:
+    with TemporaryDirectory(dir="/tmp") as home:
+        own = {"HOME": home, "XDG_STATE_HOME": "", "XDG_CONFIG_HOME": ""}
+        listen = f"localhost:{ports_in_a_row(6)}"
+        banner, _ = serve_on_a_terminal(*words, "--processes", "3", "-l", listen, **own)
+        assert max(map(len, banner.splitlines())) <= 80
+        assert re.search(rf"^  broker 0:  {listen}, process \d+,\s+data in {home}/", banner, re.M)
+
+
 def test_a_second_start_reuses_everything(cli: Cli, tmp_path: Path) -> None:
     secure, listen = tmp_path / "secure", f"localhost:{free_port()}"
     first = Secure("-d", str(tmp_path), listen=listen)

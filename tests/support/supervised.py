@@ -56,7 +56,7 @@ class Parent:
         raise AssertionError(f"no line matches {pattern}:\n{''.join(self.said)}")
 
     def serves(self) -> str:
-        return self.says(r"Barnabas serves (\S+) with")[1]
+        return self.says(r"Barnabas serves (\S+)")[1]
 
     def children(self) -> list[int]:
         """Return the process ids in the order in which they were started."""

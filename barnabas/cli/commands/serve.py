@@ -24,7 +24,7 @@ from barnabas.cli.settings import (
     secure_options,
     secured,
 )
-from barnabas.cli.tables import COLUMNS
+from barnabas.cli.tables import fold
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
@@ -249,7 +249,7 @@ def _greet(
         made.name_servers(servers)
     address.write(servers)
     first = f"Barnabas serves {servers}; its data is in {directories}."
-    click.echo(first if len(first) <= COLUMNS else first.replace("; ", ";\n  ", 1))
+    click.echo(fold(first, "; ", ";\n  "))
     option = "" if servers == DEFAULT_LISTENER else f" -b {servers}"
     if made is not None:
         # The profile has the address.

@@ -24,6 +24,7 @@ from barnabas.cli.processes.broker_properties import (
     log_directories,
 )
 from barnabas.cli.settings import LogOptions
+from barnabas.cli.tables import fold
 
 if TYPE_CHECKING:
     from barnabas.cli.processes.faults import FaultsOption
@@ -35,8 +36,8 @@ STEADY_SECONDS = 60.0
 """A broker that has run for this long is restarted after FIRST_BACKOFF again."""
 
 ONE_HOST = (
-    "All brokers are on one host: topics without a replication factor of their own, and internal "
-    "topics, are created with one replica (--replicas)."
+    "All brokers are on one host: topics without a replication factor of their own,\n"
+    "and internal topics, are created with one replica (--replicas)."
 )
 
 Tell = Callable[[str], None]
@@ -350,14 +351,18 @@ def _greeting(children: Sequence[Child], secured: "Secured | None", notes: Itera
     servers = ",".join(child.address for child in children)
     # The profile of secured brokers has their addresses.
     option = f" -b {servers}" if secured is None else ""
+    first = f"Barnabas serves {servers} with {len(children)} broker{'s' * (len(children) > 1)}."
+    commands = (
+        f"  produce:  echo hello | barnabas produce greetings{option}",
+        f"  consume:  barnabas consume greetings --from beginning{option}",
+    )
     return "\n".join(
         (
-            f"Barnabas serves {servers} with {len(children)} broker{'s' * (len(children) > 1)}.",
-            *(f"  {child}" for child in children),
+            fold(first, " with ", "\n  with "),
+            *(fold(f"  {child}", ", data in", ",\n    data in") for child in children),
             *notes,
             *(() if secured is None else (secured.greeting(servers),)),
-            f"  produce:  echo hello | barnabas produce greetings{option}",
-            f"  consume:  barnabas consume greetings --from beginning{option}",
+            *(fold(command, " -b ", " \\\n    -b ") for command in commands),
             "  stop:     Ctrl-C",
         )
     )

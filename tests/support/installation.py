@@ -6,6 +6,7 @@ was not installed.
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ from packaging.requirements import Requirement
 
 from tests.support.command_line import DEADLINE, ROOT, Served, environment
 from tests.support.ports import free_port
+from tests.support.repository import links
 
 MODULES = {
     "pyspark_barnabas.py",
@@ -192,6 +194,15 @@ def tracked() -> list[Path]:
             if path.is_file() and "__pycache__" not in path.parts
         ),
     ]
+
+
+def copy_sources(copy: Path) -> None:
+    """Copy the repository with its links: a build leaves files behind."""
+    for path in tracked():
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, copy / path)
+    for name, target in links().items():
+        (copy / name).symlink_to(target)
 
 
 def build(kind: str, sources: Path, folder: Path) -> Path:

@@ -1,13 +1,17 @@
 """The check that Spark's Python has Barnabas, for Pythons that have it and that lack it."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions
 
 from barnabas.pipeline.spark.pythons import NoBarnabas, require_barnabas
 
@@ -48,3 +52,81 @@ def test_python_that_is_not_there_or_does_not_start_is_refused(tmp_path: Path) -
     broken.chmod(0o755)
     with pytest.raises(NoBarnabas, match="which lacks what it needs to start: set PYSPARK_PYTHON="):
         require_barnabas(session_of(str(broken)))
+
+
+class Server:
+    """A session of Spark Connect, whose functions run in this process."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self, failure: str | None = None) -> None:
+        self._failure = failure
+
+    def range(self, _: int) -> "Server":
+        return self
+
+    def select(self, column: Callable[[], str]) -> "Server":
+        self._column = column
+        return self
+
+    def collect(self) -> list[tuple[str]]:
+        if self._failure is not None:
+            raise PySparkException(self._failure)
+        return [(self._column(),)]
+
+
+@pytest.fixture
+def columns_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def udf(function: Callable[..., str], _: str) -> Callable[..., Callable[[], str]]:
+        # Pickled by its value: the server imports no module of ours for it.
+        assert function.__module__ == "__main__"
+        return lambda *names: lambda: function(*names)
+
+    monkeypatch.setattr(functions, "udf", udf)
+    monkeypatch.setattr(functions, "lit", lambda text: text)
+
+
+@pytest.mark.usefixtures("columns_without_spark")
+def test_connect_server_that_lacks_modules_is_refused_with_what_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server: Any = Server()
+    require_barnabas(server)
+    find = importlib.util.find_spec
+    absent = ("barnabas", "crc32c")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in absent else find(name)
+    )
+    with pytest.raises(NoBarnabas) as refusal:
+        require_barnabas(server)
+    assert str(refusal.value) == (
+        "the Spark Connect server's Python lacks barnabas, crc32c: run pip install "
+        "'barnabas[spark]' there, or set PYSPARK_PYTHON where the server starts"
+    )
+
+
+OF_A_BARE_PYTHON = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+[PYTHON_EXCEPTION] An exception was thrown from the Python worker: \
+Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 4207, in invoke_udf
+    func, profiler, deserializer, serializer = read_udfs(
+                                               ^^^^^^^^^^
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 2845, in read_udfs
+    import pyarrow as pa
+ModuleNotFoundError: No module named 'pyarrow'
+ SQLSTATE: 38000
+"""
+"""The error of a Spark Connect server 4.3.0 whose Python has the standard library alone."""
+
+
+@pytest.mark.usefixtures("columns_without_spark")
+def test_connect_server_whose_python_runs_no_function_is_refused_with_its_reason() -> None:
+    server: Any = Server(OF_A_BARE_PYTHON)
+    with pytest.raises(NoBarnabas) as refusal:
+        require_barnabas(server)
+    assert str(refusal.value) == (
+        "the Spark Connect server runs no Python function (ModuleNotFoundError: No module named "
+        "'pyarrow'): run pip install 'barnabas[spark]' there, or set PYSPARK_PYTHON where the "
+        "server starts"
+    )

@@ -22,7 +22,7 @@ from barnabas.client.connection import Connect
 
 T = TypeVar("T")
 
-_ClusterKey = tuple[str, str, float, float | None, frozenset[tuple[str, str]]]
+_ClusterKey = tuple[str, str, float, float | None, frozenset[tuple[str, str]], bool]
 CLOSE_TIMEOUT = 5.0
 """Seconds until open connections are dropped when the loop is closed."""
 
@@ -79,6 +79,7 @@ class ClientLoop:
         timeout: float = 30.0,
         request_timeout: float | None = None,
         security: Mapping[str, str] = MappingProxyType({}),
+        check_cluster: bool = True,
     ) -> Cluster:
         """Return the cluster of these arguments, connected at the first call.
 
@@ -86,7 +87,7 @@ class ClientLoop:
         keys of `barnabas/client/security.py`; raises ConfigError for keys that cannot be used.
         """
         keys = frozenset(security.items())
-        key = bootstrap_servers, client_id, timeout, request_timeout, keys
+        key = bootstrap_servers, client_id, timeout, request_timeout, keys, check_cluster
         known = self._clusters.get(key)
         if known is not None and not known.is_replaced and self._reason_to_refuse() is None:
             # Every task of a worker asks: no way through the loop's thread.
@@ -118,13 +119,14 @@ class ClientLoop:
                 del self._clusters[key]
                 await known.close()
             if key not in self._clusters:
-                bootstrap_servers, client_id, timeout, request_timeout, keys = key
+                bootstrap_servers, client_id, timeout, request_timeout, keys, check_cluster = key
                 cluster = Cluster(
                     bootstrap_servers,
                     client_id=client_id,
                     timeout=timeout,
                     request_timeout=request_timeout,
                     connect=_connect(keys),
+                    check_cluster=check_cluster,
                 )
                 try:
                     await cluster.refresh(())

@@ -7,6 +7,9 @@ import pytest
 from barnabas.client.blocking import ClientLoop
 from barnabas.client.cluster import Cluster, Node
 from barnabas.client.producer import Producer
+from barnabas.pipeline.sink.options import parse_options
+from barnabas.pipeline.source.options import read_options
+from barnabas.pipeline.spark import sink, source
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.testing import Broker
 from tests.support.ports import free_port
@@ -79,3 +82,33 @@ def test_shared_client_begins_anew_after_it_has_said_so(tmp_path: Path) -> None:
         assert second is not first
         assert second.cluster_id != first.cluster_id
     loop.close()
+
+
+@pytest.mark.parametrize("checks", ["true", "false"])
+@pytest.mark.parametrize("of", ["source", "sink"])
+def test_clients_of_spark_check_the_cluster_as_their_option_says(
+    tmp_path: Path, of: str, checks: str
+) -> None:
+    port = free_port()
+    options = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{port}",
+        "kafka.metadata.cluster.check.enable": checks,
+    }
+    with Broker(data_dir=tmp_path / "a", port=port):
+        if of == "source":
+            fetching = read_options({**options, "subscribe": "t"}, stream=True).fetching
+            loop, cluster = source._client(fetching)
+        else:
+            loop, cluster = sink._client(parse_options({**options, "sinkId": "s"}, streaming=True))
+        first = cluster.cluster_id
+    with Broker(data_dir=tmp_path / "b", port=port):
+
+        async def refresh() -> None:
+            await cluster.retrying(lambda: cluster.refresh(()))
+
+        if checks == "true":
+            with pytest.raises(KafkaError, match=SAYS):
+                loop.run(refresh())
+        else:
+            loop.run(refresh())
+            assert cluster.cluster_id != first

@@ -61,6 +61,7 @@ class SinkOptions(BaseModel):
     request_timeout_ms: int = Field(30_000, alias="kafka.request.timeout.ms", gt=0, lt=2**31)
     delivery_timeout_ms: int = Field(120_000, alias="kafka.delivery.timeout.ms", gt=0, lt=2**31)
     batch_size: int = Field(512 * 1024, alias="kafka.batch.size", gt=0, lt=2**31)
+    check_cluster: bool = Field(True, alias="kafka.metadata.cluster.check.enable")
     buffer_size: int = Field(32 * 1024 * 1024, alias="kafka.buffer.memory", gt=0, lt=2**40)
 
     security: Security = OPEN
@@ -89,6 +90,13 @@ class SinkOptions(BaseModel):
                 raise ValueError(f"choose one of {', '.join(codecs)}")
             return codecs[value.lower()]
         return value
+
+    @field_validator("check_cluster", mode="before")
+    @classmethod
+    def _parse_boolean(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.strip().lower() not in ("true", "false"):
+            raise ValueError("give true or false")
+        return value.strip() if isinstance(value, str) else value
 
     @field_validator("transaction_timeout_ms", mode="before")
     @classmethod

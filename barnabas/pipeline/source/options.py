@@ -31,6 +31,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 T = TypeVar("T")
 
 SERVERS = "kafka.bootstrap.servers"
+CHECK = "kafka.metadata.cluster.check.enable"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 PROGRESS_GROUP = "progressGroup"
@@ -60,6 +61,7 @@ KNOWN = (
     "kafka.fetch.max.bytes",
     "kafka.fetch.max.wait.ms",
     "kafka.max.partition.fetch.bytes",
+    CHECK,
 )
 
 _CHECKPOINT = "Spark's checkpoint holds the position, remove this option"
@@ -123,6 +125,7 @@ class Fetching(NamedTuple):
     """More than Kafka's 1 MiB: a task reads one partition, and each response costs a wake-up."""
     max_wait: float = 0.5
     security: Security = OPEN
+    check_cluster: bool = True
 
 
 class SourceOptions(NamedTuple):
@@ -223,6 +226,7 @@ def _fetching(options: Options) -> Fetching:
         max_bytes=options.number("kafka.fetch.max.bytes", high=size) or fetching.max_bytes,
         partition_max_bytes=partition_max_bytes or fetching.partition_max_bytes,
         max_wait=fetching.max_wait if wait is None else wait / 1000,
+        check_cluster=options.boolean(CHECK, fetching.check_cluster),
     )
 
 

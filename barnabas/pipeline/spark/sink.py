@@ -231,6 +231,7 @@ def _client(options: SinkOptions) -> tuple[ClientLoop, Cluster]:
         timeout=options.api_timeout_ms / 1000,
         request_timeout=options.request_timeout_ms / 1000,
         security=options.security.keys,
+        check_cluster=options.check_cluster,
     )
 
 

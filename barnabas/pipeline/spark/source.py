@@ -135,6 +135,7 @@ def _client(fetching: Fetching) -> tuple[ClientLoop, Cluster]:
         timeout=fetching.timeout,
         request_timeout=fetching.request_timeout,
         security=fetching.security.keys,
+        check_cluster=fetching.check_cluster,
     )
     return loop, cluster
 

@@ -73,6 +73,7 @@ def test_keys_of_kafkas_producer_stand_for_options():
         ({**NAMED, "transactiontimeout": "soon"}, "give a number with a unit"),
         ({**NAMED, "transactiontimeout": "0"}, "greater than 0"),
         ({**NAMED, "topic": ""}, "option topic="),
+        ({**NAMED, "kafka.metadata.cluster.check.enable": "yes"}, "give true or false"),
         ({**SERVERS, "kafka.bootstrap.servers": "a:b", "sinkid": "a"}, "give HOST:PORT"),
         ({**NAMED, "kafka.sasl.jaas.config": "x"}, "has no effect without kafka.security.protocol"),
         ({**NAMED, "kafka.transactional.id": "x"}, "use sinkId instead"),
@@ -145,3 +146,8 @@ def test_request_and_call_have_times_of_their_own_as_in_the_source():
     given = {**NAMED, "kafka.request.timeout.ms": "700", "kafka.default.api.timeout.ms": "1500"}
     found = parse_options(given, streaming=True)
     assert (found.request_timeout_ms, found.api_timeout_ms) == (700, 1500)
+
+
+def test_client_checks_the_cluster_unless_told_otherwise():
+    given = {**NAMED, "kafka.metadata.cluster.check.enable": "False"}
+    assert (parsed(given).check_cluster, parsed(NAMED).check_cluster) == (False, True)

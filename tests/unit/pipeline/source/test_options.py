@@ -94,10 +94,12 @@ def test_keys_of_kafka_that_have_an_effect_are_taken():
         kafka_fetch_max_wait_ms="10",
         kafka_max_partition_fetch_bytes="1000",
         kafka_security_protocol="plaintext",
+        kafka_metadata_cluster_check_enable="False",
     ).fetching
     assert (found.client_id, found.read_committed) == ("me", False)
     assert (found.timeout, found.request_timeout) == (1.5, 0.7)
     assert (found.max_bytes, found.partition_max_bytes, found.max_wait) == (2000, 1000, 0.01)
+    assert (found.check_cluster, batch().fetching.check_cluster) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -553,7 +553,9 @@ async def altered(at: str, name: str) -> dict[str, tuple[int, str | None]]:
 async def test_the_same_keys_of_sasl_can_be_altered(
     barnabas: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with Kafka(tmp_path_factory.mktemp("kafka"), properties=PROPERTIES) as kafka:
+    # Sessions without an end: a renewal that comes late would end the connection.
+    properties = {key: PROPERTIES[key] for key in PROPERTIES if not key.startswith("conn")}
+    with Kafka(tmp_path_factory.mktemp("kafka"), properties=properties) as kafka:
         for of_kafka, of_barnabas in (("", ""), ("1", "0")):
             theirs = await altered(kafka.bootstrap_servers, of_kafka)
             ours = await altered(barnabas.bootstrap_servers, of_barnabas)

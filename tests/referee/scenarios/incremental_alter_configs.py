@@ -269,10 +269,10 @@ def a_resource_that_is_named_twice(s: Peer) -> None:
 NEW_TOPIC_KEYS = {
     "errors.deadletterqueue.group.enable": ("true", "maybe"),
     "max.decompressed.message.bytes": ("1", "0"),
-    "remote.copy.lag.bytes": ("-1", "-2"),
+    "remote.copy.lag.bytes": ("0", "-2"),
     "remote.copy.lag.ms": ("-1", "-2"),
 }
-"""Keys of Kafka 4.4 with a value that is valid and one that is not."""
+"""Keys of Kafka 4.4 with a value that is valid and not the default, and one that is not valid."""
 
 NEW_BROKER_KEYS = {
     "errors.deadletterqueue.auto.create.topics.enable": ("true", "maybe"),

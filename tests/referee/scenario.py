@@ -8,7 +8,8 @@
 
 It runs once for the API's lowest, a middle and its highest version, against Kafka and against
 Barnabas; what it `ask`ed and what came back is the transcript that must be equal. Names that it
-makes by `s.name` are the same on both brokers and its own.
+makes by `s.name` are the same on both brokers and its own, in a second play too: what a test that
+failed has left does not decide its rerun.
 
 Scenarios of transactions run at each level of transaction.version, with the versions that clients
 use there: what only the newer protocol has (KIP-890) needs level 2, where older clients go on with
@@ -39,6 +40,9 @@ OLDER_ONLY = 25
 
 DEADLINE_S = 15.0
 """Seconds that `until` waits for asynchronous work of a broker."""
+
+PLAYS = 2
+"""How often a scenario is played at most: its test is run once more if it fails (`tests/run`)."""
 
 WORN = "worn"
 """Suffix of a transactional id whose epochs are almost used up."""
@@ -223,7 +227,7 @@ class Scenario:
     """One scenario at one version, and one level of transaction.version.
 
     Attributes:
-        worn: whether both brokers hold a transactional id, `worn_id`, whose epochs are almost
+        worn: whether both brokers hold transactional ids, `worn_ids`, whose epochs are almost
             used up.
     """
 
@@ -245,13 +249,17 @@ class Scenario:
         return f"{slug}-at-{self.level}" if self.level else slug
 
     @property
-    def worn_id(self) -> str:
-        """The transactional id of a scenario with `worn`."""
-        return name(self.slug, self.version, WORN)
+    def worn_ids(self) -> list[str]:
+        """The transactional ids of a scenario with `worn`, one for each play."""
+        return [name(self.slug_of(play), self.version, WORN) for play in range(1, PLAYS + 1)]
 
-    def peer(self, broker: tuple[str, int]) -> Peer:
+    def slug_of(self, play: int) -> str:
+        """Return the prefix of the names in a play; the first is 1."""
+        return self.slug if play == 1 else f"{self.slug}-{play}"
+
+    def peer(self, broker: tuple[str, int], play: int = 1) -> Peer:
         """Return the peer that plays the scenario against a broker."""
-        return Peer(*broker, self.api, self.version, self.slug, self.level)
+        return Peer(*broker, self.api, self.version, self.slug_of(play), self.level)
 
     def __str__(self) -> str:
         return f"{self.title}-v{self.version}" + (f"-at-{self.level}" if self.level else "")

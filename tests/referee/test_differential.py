@@ -16,15 +16,18 @@ SCENARIOS = every_scenario()
 pytestmark = pytest.mark.xdist_group("referee")
 
 
-def play(scenario: Scenario, broker: Address) -> Peer:
+def play(scenario: Scenario, broker: Address, number: int) -> Peer:
     set_level(broker, scenario.level)
-    with scenario.peer(broker) as peer:
+    with scenario.peer(broker, number) as peer:
         scenario.play(peer)
     return peer
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_barnabas_answers_as_kafka(scenario: Scenario, kafka: Address, barnabas: Address) -> None:
-    theirs, ours = play(scenario, kafka), play(scenario, barnabas)
+def test_barnabas_answers_as_kafka(
+    scenario: Scenario, kafka: Address, barnabas: Address, request: pytest.FixtureRequest
+) -> None:
+    number = getattr(request.node, "execution_count", 1)
+    theirs, ours = play(scenario, kafka, number), play(scenario, barnabas, number)
     transcripts = theirs.transcript, ours.transcript
     assert not (wrong := list(unwanted(scenario.title, scenario.version, *transcripts))), wrong

@@ -28,7 +28,7 @@ _EMPTY = 0
 
 def wear_out(data: Path) -> None:
     """Append to the logs under the directory `data`."""
-    names = [scenario.worn_id for scenario in every_scenario() if scenario.worn]
+    names = [each for scenario in every_scenario() if scenario.worn for each in scenario.worn_ids]
     for partition in range(PARTITIONS):
         segment = data / f"__transaction_state-{partition}" / f"{0:020}.log"
         end = _end_offset(segment.read_bytes())

@@ -262,17 +262,35 @@ def aborted_by_a_newer_producer(s: Peer) -> None:
     x.aftermath(to)
 
 
-@scenario(since=5)
-def a_zombie_whose_successor_speaks_the_older_protocol(s: Peer) -> None:
-    to, old = given.topic(s), producer(s)
-    x = producer(s)
+def zombie_whose_successor_ends(
+    s: Peer, zombie: Producer, x: Producer, *, committed: bool = True
+) -> None:
+    """Let the successor write and end a transaction by the older protocol, before the zombie."""
+    to = given.topic(s)
     s.do(x.add(to), version=3, until=has_no_error)
     s.do(x.produce(to, b"of the older protocol"), version=11, until=has_no_error)
-    s.do(x.end(), version=4, until=has_no_error)
+    s.do(x.end(committed=committed), version=4, until=has_no_error)
     x.wait_until_ended()
-    s.ask(old.end())
-    s.ask(old.end(committed=False))
+    s.ask(zombie.end())
+    s.ask(zombie.end(committed=False))
     x.aftermath(to)
+
+
+@scenario(since=5, any_level=True)
+def a_zombie_whose_successor_speaks_the_older_protocol(s: Peer) -> None:
+    zombie_whose_successor_ends(s, producer(s), producer(s))
+
+
+@scenario(since=5, any_level=True)
+def a_zombie_whose_successor_aborts_by_the_older_protocol(s: Peer) -> None:
+    zombie_whose_successor_ends(s, producer(s), producer(s), committed=False)
+
+
+@scenario(since=5, worn=True)
+def worn_and_a_zombie_whose_successor_speaks_the_older_protocol(s: Peer) -> None:
+    worn(s)
+    zombie = worn(s)
+    zombie_whose_successor_ends(s, zombie, worn(s))
 
 
 @scenario

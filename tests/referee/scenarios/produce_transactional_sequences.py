@@ -32,6 +32,29 @@ def a_transaction_that_begins_with_a_gap(s: Peer) -> None:
     x.aftermath(to)
 
 
+@scenario(until=11)
+def a_gap_after_a_batch_that_was_refused(s: Peer) -> None:
+    to, x = given.topic(s), producer(s)
+    # The partition is not in the transaction yet.
+    s.ask(x.produce(to, b"a", base_sequence=0))
+    x.join(to)
+    s.ask(x.produce(to, b"d", base_sequence=3))
+    s.ask(x.produce(to, b"c", base_sequence=2))
+    s.ask(x.produce(to, b"a", base_sequence=0))
+    x.aftermath(to)
+
+
+@scenario(until=11)
+def a_gap_after_a_batch_with_a_gap_that_was_refused(s: Peer) -> None:
+    to, other, x = given.topic(s), given.topic(s, "o"), producer(s)
+    x.write(other)
+    s.ask(x.produce(to, b"c", base_sequence=2))
+    x.join(to)
+    s.ask(x.produce(to, b"d", base_sequence=3))
+    s.ask(x.produce(to, b"c", base_sequence=2))
+    x.aftermath(to)
+
+
 @scenario
 def the_next_transaction_begins_with_a_gap(s: Peer) -> None:
     to, x = given.topic(s), producer(s)

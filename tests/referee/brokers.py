@@ -12,9 +12,10 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.testing.broker import Broker
+from tests.referee.releases import features_off
 from tests.referee.scenario import Peer
 from tests.referee.worn import wear_out
-from tests.support.kafka.node import FEATURES_OFF, Kafka
+from tests.support.kafka.node import Kafka
 
 SHARED = {
     "log.segment.bytes": "1073741824",
@@ -97,7 +98,7 @@ def barnabas() -> Iterator[Address]:
 @contextmanager
 def kafka(directory: Path) -> Iterator[Address]:
     """Run Apache Kafka with the features of newer protocols switched off, ready as well."""
-    with Kafka(directory, features=FEATURES_OFF, properties=KAFKAS) as broker:
+    with Kafka(directory, features=features_off(), properties=KAFKAS) as broker:
         address = Address("127.0.0.1", broker.port)
         warm_up_transactions(address)
         broker.stop()
@@ -116,7 +117,7 @@ def _address(broker: Broker) -> Address:
 def warm_up(broker: Address) -> None:
     """Return when the broker assigns producer ids and coordinates the groups of each partition.
 
-    The transaction.version is 0, as in `kafka.FEATURES_OFF`: the protocol before KIP-890.
+    The transaction.version is 0, as in `features_off()`: the protocol before KIP-890.
     """
     with Peer(*broker, API, 0, "warm-up") as peer:
         older = FeatureUpdateKey(

@@ -268,7 +268,7 @@ WANTED = (
         ),
         path="EndTxn.*",
         kafka="takes the successor's EndTxn for the zombie's: gives the zombie its epoch, or "
-        "answers INVALID_TXN_STATE if the zombie asks for the other outcome (seen with 4.3 and 4.4)",
+        "answers INVALID_TXN_STATE if the zombie asks for the other outcome (4.3 and 4.4)",
         barnabas="PRODUCER_FENCED: only an EndTxn of the newer protocol can be repeated in it. "
         "At level 0 of transaction.version the log does not keep the protocol: once "
         "another broker coordinates, a repeated EndTxn v5 is fenced too",

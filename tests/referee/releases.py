@@ -6,9 +6,11 @@ that it has, and what came later is left out. docs/COMPATIBILITY.md prints the t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from barnabas.protocol.schema import Api, api
 from tests.support.kafka.jars import version
+from tests.support.kafka.node import FEATURES_OFF
 
 Release = tuple[int, ...]
 
@@ -43,6 +45,31 @@ CONFIG_KEYS: dict[Release, tuple[str, ...]] = {
 }
 """By release, the keys of topics and brokers that came with it."""
 
+REMOVED_KEYS: dict[Release, tuple[str, ...]] = {
+    (4, 0): (
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.difference.max.ms",
+    ),
+}
+"""By release, the keys of topics that went with it."""
+
+NEW_DEFAULTS: dict[Release, tuple[str, ...]] = {(4, 0): ("message.timestamp.after.max.ms",)}
+"""By release, the keys of topics whose default is another one since then."""
+
+LEVELS_SINCE: Release = (4, 0)
+"""The release in which transaction.version may be above 0 (KIP-890)."""
+
+FEATURES: dict[Release, tuple[str, ...]] = {
+    (4, 0): (
+        "eligible.leader.replicas.version",
+        "group.version",
+        "share.version",
+        "streams.version",
+    ),
+}
+"""By release, the features that came with it or later: an older one refuses to format with them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -51,7 +78,8 @@ class Change:
     Attributes:
         since: the release from which on Kafka answers as described.
         scenarios: titles of scenarios (`Api/name`, `*` for any) that show it.
-        path: the field, as `Api.field[0].field`, `*` for any.
+        path: the field, as `Api.field[0].field`, `*` for any. If empty, the scenarios are left
+            out beside an older release.
         what: the behaviour since then, in words.
     """
 
@@ -67,6 +95,153 @@ CHANGES: tuple[Change, ...] = (
         scenarios=("TxnOffsetCommit/the_record_has_the_topics_id",),
         path="Fetch*.has_id",
         what="TxnOffsetCommit stores the topic's id, whatever its version",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("*Acls/*",),
+        path="*Acls",
+        what="version 0 of DescribeAcls, CreateAcls and DeleteAcls closes the connection",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("*",),
+        path="ApiVersions.api_keys*.min_version",
+        what="ApiVersions does not announce version 0 of DescribeAcls, CreateAcls and DeleteAcls",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("*",),
+        path="ApiVersions.supported_features*",
+        what="ApiVersions announces the feature transaction.version",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("*",),
+        path="Metadata.topics*.partitions*",
+        what="Metadata lists partitions by their numbers",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=(
+            "DescribeConfigs/values_that_are_written_in_other_ways",
+            "IncrementalAlterConfigs/items_of_a_list_with_blanks_and_a_list_with_a_repetition",
+        ),
+        path="DescribeConfigs.results*.configs*value",
+        what="a list of a configuration has each item once",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("*/a_group_through_its_states",),
+        path="DescribeGroups.groups*.member_assignment",
+        what="DescribeGroups shows assignments during a rebalance",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("ListOffsets/the_same_partition_twice",),
+        path="ListOffsets.topics*.partitions",
+        what="ListOffsets answers a partition once that is asked for twice",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("DescribeGroups/authorized_operations_without_an_authorizer",),
+        path="DescribeGroups.groups*.authorized_operations",
+        what="a group has the operations DescribeConfigs and AlterConfigs",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("*",),
+        path="DescribeTransactions*.transaction_start_time_ms",
+        what="a transactional id without a transaction has no start time",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("IncrementalAlterConfigs/unknown_keys_of_groups_and_client_metrics",),
+        path="IncrementalAlterConfigs.responses*.error_code",
+        what="unknown keys of groups get INVALID_CONFIG",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("Add*ToTxn/while_a*_is_under_way",),
+        path="Add*ToTxn*error_code",
+        what="while a transaction ends, CONCURRENT_TRANSACTIONS goes before errors of the epoch",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("ApiVersions/removed_versions_of_other_apis",),
+        path="",
+        what="the oldest versions of many APIs close the connection (KIP-896)",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("UpdateFeatures/*",),
+        path="",
+        what="UpdateFeatures changes transaction.version",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("OffsetFetch/of_no_group",),
+        path="",
+        what="OffsetFetch for no group is answered",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("OffsetFetch/the_same_partition_twice",),
+        path="",
+        what="OffsetFetch answers a partition as often as it is asked for",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("*/worn_and_its_last_epochs",),
+        path="",
+        what="a transactional id whose epochs are used up goes on with another producer id",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("ListOffsets/no_topics_and_no_partitions",),
+        path="ListOffsets.topics*",
+        what="ListOffsets leaves out a topic without partitions",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("Produce/negative_timestamps",),
+        path="ListOffsets.topics*.partitions",
+        what="ListOffsets answers one of two questions about a partition",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("OffsetCommit/a_generation_of_an_unknown_group",),
+        path="OffsetCommit*error_code",
+        what="OffsetCommit 9 of an unknown group gets GROUP_ID_NOT_FOUND",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("OffsetCommit/the_same_partition_twice",),
+        path="OffsetCommit.topics",
+        what="OffsetCommit answers a topic as often as it is named",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("OffsetDelete/the_last_offset_ends_the_group",),
+        path="OffsetDelete.*",
+        what="a group without offsets is found until it is removed",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("Produce/*", "WriteTxnMarkers/*"),
+        path="Produce*.log_start_offset",
+        what="Produce names the log's start for an invalid batch, not for one of an older epoch",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("TxnOffsetCommit/an_older_epoch_of_an_open_transaction",),
+        path="OffsetFetch*",
+        what="offsets of a fenced producer's transaction are discarded later",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=("TxnOffsetCommit/a_generation_of_an_unknown_group",),
+        path="TxnOffsetCommit*error_code",
+        what="TxnOffsetCommit of an unknown group gets ILLEGAL_GENERATION",
     ),
 )
 
@@ -86,9 +261,34 @@ def last_version(of: Api) -> int:
     return min([of.versions[-1], *later])
 
 
+def features_off() -> dict[str, int]:
+    """Return the levels of a cluster whose operator has enabled none of the newer protocols."""
+    return {
+        name: level
+        for name, level in FEATURES_OFF.items()
+        if not any(release > referee() and name in later for release, later in FEATURES.items())
+    }
+
+
+def levels_of(levels: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those levels of transaction.version that the referee has."""
+    return levels if referee() >= LEVELS_SINCE else levels[:1]
+
+
+def is_left_out(title: str) -> bool:
+    """Return whether the referee cannot play a scenario."""
+    return any(
+        change.since > referee() and not change.path and fnmatchcase(title, name)
+        for change in CHANGES
+        for name in change.scenarios
+    )
+
+
 def is_later(key: str) -> bool:
-    """Return whether a key of the configuration came after the referee's release."""
-    return any(release > referee() and key in keys for release, keys in CONFIG_KEYS.items())
+    """Return whether a key of the configuration came, went or got another default after the
+    referee's release."""
+    changed = [*CONFIG_KEYS.items(), *REMOVED_KEYS.items(), *NEW_DEFAULTS.items()]
+    return any(release > referee() and key in keys for release, keys in changed)
 
 
 def rows() -> Iterator[tuple[str, str]]:
@@ -99,6 +299,14 @@ def rows() -> Iterator[tuple[str, str]]:
             yield name, f"{api(key).name}, version {first}"
         for each in CONFIG_KEYS.get(release, ()):
             yield name, f"`{each}`"
+        for each in REMOVED_KEYS.get(release, ()):
+            yield name, f"`{each}` is gone"
+        for each in NEW_DEFAULTS.get(release, ()):
+            yield name, f"`{each}` has another default"
+        for each in FEATURES.get(release, ()):
+            yield name, f"feature {each}"
+        if release == LEVELS_SINCE:
+            yield name, "transaction.version 1 and 2"
         for change in CHANGES:
             if change.since == release:
                 yield name, change.what

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
 from barnabas.protocol.schema import Api
-from tests.referee.releases import is_later, last_version
+from tests.referee.releases import is_later, is_left_out, last_version, levels_of
 from tests.support.raw import APIS, Closed, Connection
 
 LEVELS = (0, 1, 2)
@@ -42,7 +42,7 @@ DEADLINE_S = 15.0
 """Seconds that `until` waits for asynchronous work of a broker."""
 
 PLAYS = 2
-"""How often a scenario is played at most: its test is run once more if it fails (`tests/run`)."""
+"""Plays of a scenario at most: a test that fails is run once more (`tests/run`)."""
 
 WORN = "worn"
 """Suffix of a transactional id whose epochs are almost used up."""
@@ -329,14 +329,15 @@ class Scenarios:
 
     def __iter__(self) -> Iterator[Scenario]:
         for each in self.plays:
-            for level in self.levels:
+            for level in levels_of(self.levels):
                 for version in self._versions(each, level):
                     yield Scenario(self.api, each.play, version, level, each.worn)
 
     def _versions(self, played: Played, level: int) -> list[int]:
         last = min(played.versions[-1], last_version(self.api))
         versions = range(played.versions[0], last + 1)
-        if not versions or is_later(played.key):
+        title = f"{self.api.name}/{played.play.__name__}"
+        if not versions or is_later(played.key) or is_left_out(title):
             return []
         if len(self.levels) > 1 and level < LEVELS[-1] and not played.any_level:
             newer = NEWER_SINCE.get(self.api.key, versions[-1] + 1)

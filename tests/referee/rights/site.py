@@ -19,11 +19,12 @@ from barnabas.security.acl.rules import AclOperation, ResourceType
 from barnabas.testing.broker import Broker
 from tests.referee import brokers, given
 from tests.referee.given import Topic
+from tests.referee.releases import features_off
 from tests.referee.rights import rows
 from tests.referee.rights.cases import Given, Row, Rule, owner, second
 from tests.referee.scenario import Exchange
 from tests.referee.scenarios.create_delegation_token import creation
-from tests.support.kafka.node import FEATURES_OFF, Kafka
+from tests.support.kafka.node import Kafka
 from tests.support.raw import APIS, Connection
 
 ADMIN = "admin"
@@ -106,7 +107,7 @@ def kafka(directory: Path, cases: Sequence[AnyCase], **keys: str) -> Iterator[Si
             "super.users": SUPER_USERS,
         }
     )
-    with Kafka(directory, features=FEATURES_OFF, properties=properties) as node:
+    with Kafka(directory, features=features_off(), properties=properties) as node:
         yield _prepare("127.0.0.1", node.port, cases)
 
 

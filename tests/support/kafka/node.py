@@ -49,6 +49,7 @@ def java(classpath: str, options: Sequence[str] = SMALL, log_level: str = "WARN"
     """Return the command line up to the main class."""
     log4j = [
         f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
+        f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
         f"-Dreferee.log.level={log_level}",
     ]
     return ["java", *options, "-Djava.awt.headless=true", *log4j, "-cp", classpath]

@@ -362,8 +362,8 @@ def _referee() -> Iterator[str]:
         "With `REFEREE=4.3.1` or `REFEREE=3.9.1` in the environment the differential test",
         "(`tests/referee/test_differential.py`) runs beside that release. These came later, and",
         "are left out there with what needs them: beside 3.9.1 all of transaction.version 1 and 2.",
-        "Other releases of 4.x have not been tried: what is said of answers since 4.0 differs beside",
-        "3.9.1 and not beside 4.3.1, and may have come with a release between them.",
+        "Other releases of 4.x have not been tried: what is said of answers since 4.0 differs",
+        "beside 3.9.1 and not beside 4.3.1, and may have come with a release between them.",
         "",
     )
     yield from _table(("since", "what"), releases.rows())

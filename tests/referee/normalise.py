@@ -15,7 +15,7 @@ from barnabas.protocol.records.batch import (
     HEADER_SIZE,
     BatchHeader,
     crc_matches,
-    peek_header,
+    read_header,
 )
 from barnabas.protocol.schema import Message, api, fields_of
 from tests.referee.releases import WITHOUT_OLD_VERSIONS, is_later, last_version, referee
@@ -131,7 +131,7 @@ def _batches(records: Any) -> Any:
     shown: list[Any] = []
     at = 0
     while at + HEADER_SIZE <= len(records):
-        header = peek_header(records, at)
+        header = read_header(records, at, False)
         if at + header.size > len(records):
             break
         shown.append(_batch(records, at, header))

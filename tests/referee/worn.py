@@ -9,7 +9,7 @@ from struct import pack
 from barnabas.protocol.codec import encode
 from barnabas.protocol.internal.transaction_log import TransactionLogKey, TransactionLogValue
 from barnabas.protocol.java_hash import partition_for
-from barnabas.protocol.records.batch import peek_header
+from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import Record, build_batch
 from tests.referee.given import NOW
 from tests.referee.scenarios import every_scenario
@@ -43,7 +43,7 @@ def wear_out(data: Path) -> None:
 def _end_offset(segment: bytes) -> int:
     at = end = 0
     while at < len(segment):
-        header = peek_header(segment, at)
+        header = read_header(segment, at, False)
         at += header.size
         end = header.base_offset + header.last_offset_delta + 1
     return end

@@ -27,7 +27,7 @@ from barnabas.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP, first_header
+from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP, read_header
 from barnabas.protocol.records.compression import Compression
 from barnabas.security.acl.rules import AclBinding, AclOperation, ResourceType
 from barnabas.storage.files.mem_files import Fault
@@ -635,8 +635,7 @@ def test_transaction_needs_a_producer() -> None:
 
     async def append(side: Side) -> int:
         partition, records = side.partition(), bytearray(changed(batch(), attributes=0x10))
-        header = first_header(records)
-        assert header is not None
+        header = read_header(records)
         return partition.log.append_next(
             memoryview(records), header, leader_epoch=partition.leader_epoch, now_ms=TIME_MS
         )
@@ -751,8 +750,7 @@ def test_coordinator_is_asked_about_a_transaction_of_an_unknown_owner() -> None:
 def test_open_transaction_is_not_opened_again() -> None:
     with writing() as pair:
         producer = begun(pair, 9)
-        header = first_header(producer.batch())
-        assert header is not None
+        header = read_header(producer.batch())
 
         async def open_again(side: Side) -> list[bool]:
             producers = side.partition().log.producers

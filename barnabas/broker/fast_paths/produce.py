@@ -201,7 +201,7 @@ class ProduceFastPath:
         self._prefix = len(prefix)
         known = self._known.get(prefix)
         opener = None
-        if begins_transactional(records) and request.transactional_id is not None:
+        if request.transactional_id is not None and begins_transactional(records):
             adds = self._version >= ADDS_SINCE
             opener = Opener(request.transactional_id, adds, context.owner)
         if known is not None and self._still(known, opener, context):

@@ -52,7 +52,12 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.protocol.records.batch import TRANSACTIONAL, begins_transactional, first_header
+from barnabas.protocol.records.batch import (
+    TRANSACTIONAL,
+    CorruptRecordError,
+    begins_transactional,
+    read_header,
+)
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.record_steps import TakesLong
@@ -157,7 +162,11 @@ class _Slot:
         """The name; None if the topic id is unknown."""
         self.data = data
         self.records = records
-        self.header = first_header(records) if records else None
+        try:
+            self.header = read_header(records, 0, False) if records else None
+        except CorruptRecordError:
+            # The append says why.
+            self.header = None
         self.answer = PartitionProduceResponse(
             index=data.index, base_offset=-1, current_leader=_UNKNOWN_LEADER
         )

@@ -6,6 +6,7 @@ offset and leader epoch are not covered by the CRC, so that they can be set in p
 
 from collections.abc import Iterator
 from struct import Struct
+from struct import error as StructError
 from typing import NamedTuple
 
 from barnabas.protocol.errors import ProtocolError
@@ -43,6 +44,7 @@ _HEAD = Struct(">qiibI")
 _TAIL = Struct(">hiqqqhii")
 """The rest of a header."""
 _STAMP = Struct(">hiqq")
+_MAGIC = Struct(">b")
 _ATTRIBUTES = Struct(">h")
 _PRODUCER = Struct(">qhi")
 _EPOCH_AT = 12
@@ -50,6 +52,8 @@ _MAGIC_AT = 16
 _CRC_AT = 17
 ATTRIBUTES_AT = 21
 _PRODUCER_AT = 43
+_SHORTEST = HEADER_SIZE - LOG_OVERHEAD
+"""The least value of `batch_length`: a batch without records."""
 
 
 class CorruptRecordError(ProtocolError):
@@ -124,52 +128,41 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
 
-def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+def read_header(buf: Buffer, pos: int = 0, whole: bool = True) -> BatchHeader:
     """Return the header at `pos`, after checking its length against the bytes in `buf`.
 
+    Unless it has to be `whole`, the batch may end behind them: the caller compares the length with
+    the file or the request. (By its position: a keyword would cost as much as the rest.)
     Raise CorruptRecordError. The caller checks the CRC (`crc_matches`).
     """
-    remaining = len(buf) - pos
-    if remaining < HEADER_SIZE:
-        # An old message may be shorter than a v2 header: report the real reason.
-        if remaining > _MAGIC_AT and 0 <= buf[pos + _MAGIC_AT] < MAGIC:
-            raise UnsupportedMagicError(f"message format v{buf[pos + _MAGIC_AT]} is not supported")
-        raise CorruptRecordError(f"a batch header has {HEADER_SIZE} bytes, {remaining} are left")
-    fields = _unpack_header(buf, pos)
-    magic, length = fields[3], fields[1]
-    if magic != MAGIC:
-        if 0 <= magic < MAGIC:
-            raise UnsupportedMagicError(f"message format v{magic} is not supported")
-        raise CorruptRecordError(f"unknown message format: magic {magic}")
-    if not HEADER_SIZE - LOG_OVERHEAD <= length <= remaining - LOG_OVERHEAD:
-        raise CorruptRecordError(f"batch of {length} bytes does not fit the {remaining} there")
+    try:
+        fields = _unpack_header(buf, pos)
+    except StructError:
+        raise _no_header(buf, pos) from None
+    length = fields[1]
+    if (
+        fields[3] != MAGIC
+        or length < _SHORTEST
+        or (whole and length > len(buf) - pos - LOG_OVERHEAD)
+    ):
+        raise _no_header(buf, pos)
     # The same as `_make`, in one call instead of two: every batch passes here, written or read.
     return _as_tuple(BatchHeader, fields)
 
 
-def peek_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Return the header at `pos` of a batch that may be incomplete in `buf`: only the magic is
-    checked.
-
-    The caller checks the length against the file that it walks over. Raise CorruptRecordError.
-    """
-    fields = _unpack_header(buf, pos)
-    if fields[3] != MAGIC or fields[1] < HEADER_SIZE - LOG_OVERHEAD:
-        raise CorruptRecordError(f"no batch header: magic {fields[3]}, length {fields[1]}")
-    return _as_tuple(BatchHeader, fields)
-
-
-def first_header(buf: Buffer) -> BatchHeader | None:
-    """Return the header of the first batch in `buf`, which may be incomplete there.
-
-    Return None for bytes that are no batch of message format v2; `read_header` raises the reason.
-    """
-    if len(buf) < HEADER_SIZE:
-        return None
-    fields = _unpack_header(buf, 0)
-    if fields[3] != MAGIC or fields[1] < HEADER_SIZE - LOG_OVERHEAD:
-        return None
-    return _as_tuple(BatchHeader, fields)
+def _no_header(buf: Buffer, pos: int) -> CorruptRecordError:
+    """Return the error for bytes that are no batch of message format v2."""
+    remaining = len(buf) - pos
+    # An old message may be shorter than a v2 header: report the real reason.
+    magic = _MAGIC.unpack_from(buf, pos + _MAGIC_AT)[0] if remaining > _MAGIC_AT else MAGIC
+    if 0 <= magic < MAGIC:
+        return UnsupportedMagicError(f"message format v{magic} is not supported")
+    if remaining < HEADER_SIZE:
+        return CorruptRecordError(f"a batch header has {HEADER_SIZE} bytes, {remaining} are left")
+    if magic != MAGIC:
+        return CorruptRecordError(f"unknown message format: magic {magic}")
+    size = read_prefix(buf, pos)[1]
+    return CorruptRecordError(f"batch of {size} bytes does not fit the {remaining} there")
 
 
 def begins_transactional(buf: Buffer) -> bool:

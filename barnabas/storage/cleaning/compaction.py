@@ -23,7 +23,7 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
     CorruptRecordError,
     crc_matches,
-    peek_header,
+    read_header,
 )
 from barnabas.protocol.records.compression import inflation_bound
 from barnabas.protocol.records.control import ControlType, read_marker
@@ -329,7 +329,7 @@ class _Compaction:
         position = 0
         chunk = memoryview(b"")
         while position < size or chunk:
-            header = peek_header(chunk) if len(chunk) >= HEADER_SIZE else None
+            header = read_header(chunk, 0, False) if len(chunk) >= HEADER_SIZE else None
             if header is None or header.size > len(chunk):
                 want = _READ_BYTES if header is None else max(_READ_BYTES, header.size)
                 more = file.read(min(want, size - position), position)
@@ -378,7 +378,7 @@ class _CleanedSegment:
         self.size = 0
 
     def append(self, batch: Buffer) -> None:
-        header = peek_header(batch)
+        header = read_header(batch, 0, False)
         if header.max_timestamp > self._max_timestamp:
             self._max_timestamp = header.max_timestamp
             self._max_timestamp_offset = header.last_offset

@@ -5,12 +5,11 @@ from itertools import islice
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
-    HEADER_SIZE,
     BatchHeader,
     CorruptRecordError,
     crc_matches,
     iter_headers,
-    peek_header,
+    read_header,
 )
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.files import File
@@ -92,10 +91,8 @@ def replicated_batches(
 
 
 def _header(chunk: memoryview) -> BatchHeader | None:
-    if len(chunk) < HEADER_SIZE:
-        return None
     try:
-        return peek_header(chunk)
+        return read_header(chunk, 0, False)
     except CorruptRecordError:
         return None
 

@@ -14,7 +14,7 @@ from barnabas.protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
-    peek_header,
+    read_header,
 )
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.files import File, Files, Syncable
@@ -404,16 +404,17 @@ class Segment:
             return data, self.next_offset if whole else limit
         # The last batch is cut off. To walk over a few large ones costs less than the index.
         at, after = 0, None
-        if size < HEADER_SIZE or peek_header(data).size * _FEW < size:
+        if size < HEADER_SIZE or read_header(data, 0, False).size * _FEW < size:
             at = max(start, self.offset_index.position_before(start + size)) - start
         while at + HEADER_SIZE <= size:
-            header = peek_header(data, at)
+            header = read_header(data, at, False)
             if not self._may_hold(start + at, header):
                 return None
-            if at + header.size > size:
+            behind = at + header.size
+            if behind > size:
                 after = header.base_offset
                 break
-            at += header.size
+            at = behind
         if not at or after is None:
             return None
         self._hint(after, start + at)
@@ -461,7 +462,7 @@ class Segment:
         """
         at, size = 0, len(chunk)
         while at + HEADER_SIZE <= size and position + at < self.size:
-            header = peek_header(chunk, at)
+            header = read_header(chunk, at, False)
             if not self._may_hold(position + at, header):
                 where = position + at
                 raise CorruptRecordError(f"{self.path(LOG)} has no batch at position {where}")

@@ -165,7 +165,7 @@ def validate(
 ) -> Validated:
     """Check batches that a leader is asked to append; `now_ms` since the epoch.
 
-    `header` is the first batch's, if the caller has read it (`first_header`) for a client.
+    `header` is the first batch's, if the caller has read it for a client.
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
     RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE, and RecordsRefused for single records.
     """
@@ -201,7 +201,7 @@ def validate_briefly(
 ) -> Validated:
     """Do the work of `validate` for a client's batch; raise TakesLong if it needs `validation`.
 
-    `header` is that of `first_header`.
+    `header` is as `validate` takes it.
     """
     if header is not None and (
         len(data) > BYTES_PER_STEP or header.record_count > RECORDS_PER_STEP

@@ -279,7 +279,7 @@ def reused_buffer() -> None:
 
     def reading_late(replicas: Any, slot: Any, *others: Any) -> None:
         # The header from before the wait would not fit the new bytes, so the CRC would find it.
-        slot.header = produce.first_header(slot.records)
+        slot.header = produce.read_header(slot.records, 0, False)
         append(replicas, slot, *others)
 
     produce._append = reading_late

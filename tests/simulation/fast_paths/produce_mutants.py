@@ -182,7 +182,7 @@ MUTANTS = (
     ),
     Mutant(
         LEARN,
-        "begins_transactional(records) and ",
+        " and begins_transactional(records)",
         "",
         "test_right_to_a_transaction_is_not_taken_from_a_plain_batch",
     ),

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol, cast
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
-from barnabas.protocol.records.batch import HEADER_SIZE, peek_header
+from barnabas.protocol.records.batch import HEADER_SIZE, read_header
 from barnabas.protocol.records.varint import Buffer
 
 NOTHING: Final = b""
@@ -70,7 +70,7 @@ def judge(log: FollowerLog, answer: PartitionData) -> Step:
         return Truncation(agreed_end(log, answer.diverging_epoch))
     records = cast(Buffer, answer.records or NOTHING)
     if log.log_start_offset == log.log_end_offset and len(records) >= HEADER_SIZE:
-        base_offset = peek_header(records).base_offset
+        base_offset = read_header(records, 0, False).base_offset
         if base_offset < log.log_end_offset:
             # The leader's log starts within a batch, and only whole batches are sent.
             return Restart(base_offset, records)

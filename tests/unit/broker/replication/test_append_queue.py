@@ -15,7 +15,7 @@ from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
-from barnabas.protocol.records.batch import first_header, iter_headers, pack_batch
+from barnabas.protocol.records.batch import iter_headers, pack_batch, read_header
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.storage.log.log_parts import LogAppendInfo
@@ -80,7 +80,7 @@ def test_only_large_batches_are_validated_in_steps() -> None:
     def is_brief(data: bytes, **fields: Any) -> bool:
         rules = Rules(1 << 20, 1 << 20, keys_required=True, **fields)
         try:
-            validate_briefly(data, rules, now_ms=1, header=first_header(data))
+            validate_briefly(data, rules, now_ms=1, header=read_header(data))
         except TakesLong:
             return False
         return True
@@ -95,7 +95,7 @@ def test_only_large_batches_are_validated_in_steps() -> None:
     assert is_brief(batch(RECORDS_PER_STEP - 1), compression=Compression.GZIP)
     for invalid in (b"short", bytes(100)):
         with pytest.raises(KafkaError):
-            is_brief(invalid)
+            validate_briefly(invalid, Rules(1 << 20, 1 << 20), now_ms=1, header=None)
 
 
 async def test_long_work_of_a_large_batch_goes_in_slices() -> None:

@@ -92,9 +92,7 @@ class MarkerWriter:
                 log = partition.log
                 asked.add((place, marker.producer_id))
                 try:
-                    log.producers.prepare_marker(
-                        marker, log.log_end_offset, self._clock.now_ms(), marker.transaction_version
-                    )
+                    log.producers.prepare_marker(marker, log.log_end_offset, self._clock.now_ms())
                 except KafkaError:
                     return False
         # The second of two markers would meet what the first one has left.

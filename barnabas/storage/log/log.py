@@ -324,8 +324,7 @@ class Log:
             return -1
         update = None
         if marker is not None:
-            version = marker.transaction_version
-            update = self.producers.prepare_marker(marker, offset, now_ms, version)
+            update = self.producers.prepare_marker(marker, offset, now_ms)
         try:
             segment.append_one(add_head(tail, offset, leader_epoch), last_offset, now_ms)
             if update is not None:

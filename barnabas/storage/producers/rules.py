@@ -25,12 +25,12 @@ def metadata(header: BatchHeader, first_offset: int) -> BatchMetadata:
     return BatchMetadata(last_sequence, first_offset + delta, delta, header.max_timestamp)
 
 
-def check_epoch(entry: ProducerEntry | None, header: BatchHeader, origin: Origin) -> None:
+def check_epoch(entry: ProducerEntry | None, epoch: int, origin: Origin) -> None:
     """Raise INVALID_PRODUCER_EPOCH if a newer epoch has written here."""
     if entry is None or origin is Origin.REPLICATION:
         return
-    if header.producer_epoch < entry.producer_epoch:
-        raise stale_epoch(header.producer_epoch, entry)
+    if epoch < entry.producer_epoch:
+        raise stale_epoch(epoch, entry)
 
 
 def stale_epoch(epoch: int, entry: ProducerEntry) -> KafkaError:
@@ -67,7 +67,7 @@ def check_sequence(
             return duplicate
         reason = f"{sequence} (incoming seq. number), {last} (current end sequence number)"
     else:
-        check_epoch(entry, header, Origin.CLIENT)
+        check_epoch(entry, header.producer_epoch, Origin.CLIENT)
         if sequence == 0:
             return None
         reason = (
@@ -118,9 +118,9 @@ def append(
 
 def end_txn(
     entry: ProducerEntry | None,
-    header: BatchHeader,
     marker: TxnMarker,
     offset: int,
+    timestamp: int,
     origin: Origin,
     transaction_version: int,
     completed: list[CompletedTxn],
@@ -129,11 +129,12 @@ def end_txn(
 
     Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
     """
-    check_epoch(entry, header, origin)
+    producer_id, epoch = marker.producer_id, marker.producer_epoch
+    check_epoch(entry, epoch, origin)
     if origin is not Origin.REPLICATION and transaction_version >= EPOCH_PER_TRANSACTION:
-        _check_used_up(entry, header)
+        _check_used_up(entry, epoch)
     if entry is None:
-        entry = ProducerEntry(header.producer_id, header.producer_epoch)
+        entry = ProducerEntry(producer_id, epoch)
     if marker.coordinator_epoch < entry.coordinator_epoch and origin is not Origin.REPLICATION:
         raise KafkaError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -145,18 +146,11 @@ def end_txn(
         completed.append(
             CompletedTxn(entry.producer_id, entry.current_txn_first_offset, offset, aborted)
         )
-    same_epoch = header.producer_epoch == entry.producer_epoch
-    return ProducerEntry(
-        entry.producer_id,
-        header.producer_epoch,
-        entry.batches if same_epoch else (),
-        marker.coordinator_epoch,
-        header.max_timestamp,
-        None,
-    )
+    batches = entry.batches if epoch == entry.producer_epoch else ()
+    return ProducerEntry(producer_id, epoch, batches, marker.coordinator_epoch, timestamp, None)
 
 
-def _check_used_up(entry: ProducerEntry | None, header: BatchHeader) -> None:
+def _check_used_up(entry: ProducerEntry | None, epoch: int) -> None:
     """Check the epoch of a marker in the protocol with an epoch per transaction.
 
     The marker of a transaction has the next epoch. A marker with the known epoch, while no
@@ -164,9 +158,9 @@ def _check_used_up(entry: ProducerEntry | None, header: BatchHeader) -> None:
     """
     if entry is None or entry.current_txn_first_offset is None:
         return
-    if header.producer_epoch == entry.producer_epoch:
+    if epoch == entry.producer_epoch:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"A marker with epoch {header.producer_epoch} of producer {entry.producer_id} would "
+            f"A marker with epoch {epoch} of producer {entry.producer_id} would "
             "end the transaction of the same epoch",
         )

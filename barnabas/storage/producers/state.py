@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
     CONTROL,
-    MAGIC,
     MAX_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
@@ -133,8 +132,9 @@ class ProducerStateManager:
             if header.attributes & CONTROL:
                 marker = read_marker(data, pos, header) if header.record_count else None
                 if marker is not None:
+                    stamp = header.max_timestamp
                     entries[producer_id] = end_txn(
-                        entry, header, marker, first, origin, transaction_version, completed
+                        entry, marker, first, stamp, origin, transaction_version, completed
                     )
                     marked.append(producer_id)
                 continue
@@ -147,7 +147,7 @@ class ProducerStateManager:
                 if duplicate is not None:
                     return ProducerUpdate(duplicate=duplicate)
             else:
-                check_epoch(entry, header, origin)
+                check_epoch(entry, header.producer_epoch, origin)
             if origin is not Origin.REPLICATION and header.attributes & TRANSACTIONAL:
                 self._check_verified(entry, header, guard)
             entry = entries[producer_id] = append(entry, header, first, origin)
@@ -157,27 +157,13 @@ class ProducerStateManager:
             return _NOTHING
         return ProducerUpdate(tuple(entries.values()), started, completed, marked, guard=guard)
 
-    def prepare_marker(
-        self, marker: TxnMarker, offset: int, timestamp: int, transaction_version: int
-    ) -> ProducerUpdate:
+    def prepare_marker(self, marker: TxnMarker, offset: int, timestamp: int) -> ProducerUpdate:
         """Return the changes that a marker of the coordinator at `offset` will make; raises as
         `prepare` does."""
-        producer_id, epoch = marker.producer_id, marker.producer_epoch
-        # The header of the marker's batch, as far as it counts here.
-        header = _new(
-            BatchHeader,
-            (offset, 0, 0, MAGIC, 0, CONTROL, 0, timestamp, timestamp, producer_id, epoch, -1, 1),
-        )
+        producer_id, version = marker.producer_id, marker.transaction_version
+        known = self._entries.get(producer_id)
         completed: list[CompletedTxn] = []
-        entry = end_txn(
-            self._entries.get(producer_id),
-            header,
-            marker,
-            offset,
-            Origin.COORDINATOR,
-            transaction_version,
-            completed,
-        )
+        entry = end_txn(known, marker, offset, timestamp, Origin.COORDINATOR, version, completed)
         return ProducerUpdate((entry,), completed=completed, marked=(producer_id,))
 
     def next_entry(

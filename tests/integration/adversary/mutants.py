@@ -49,8 +49,8 @@ def unverified() -> None:
 def marker_refused_again() -> None:
     """A repeated marker is refused (KAFKA-19999)."""
 
-    def check(entry: Any, header: Any) -> None:
-        if entry is not None and header.producer_epoch == entry.producer_epoch:
+    def check(entry: Any, epoch: int) -> None:
+        if entry is not None and epoch == entry.producer_epoch:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
 
     producer_rules._check_used_up = check

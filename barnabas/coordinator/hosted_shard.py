@@ -208,7 +208,7 @@ class HostedShard(Generic[S, R]):
         try:
             encoded = self.shard.encode(records[0])
             if not postpones:
-                end = self._append_record(encoded, now.wall_ms)
+                end = postponed.append(encoded, now.wall_ms)
         except (KafkaError, ProtocolError) as error:
             self._refuse(_Write(key, decision, None, ()), error)
             raise coordinator_error(error) from None
@@ -475,23 +475,14 @@ class HostedShard(Generic[S, R]):
 
     def _append_writes(self, writes: "Sequence[_Write[R, Any]]") -> int:
         """Append the records of one decision, or of several without a producer."""
-        decision, encoded = writes[0].decision, writes[0].encoded
+        decision, encoded, now_ms = writes[0].decision, writes[0].encoded, self._clock.now_ms()
         if len(writes) == len(encoded) == 1 and decision.producer is None and not self._compression:
-            return self._append_record(encoded[0], self._clock.now_ms())
-        return self._append_batch(decision, self._batch(writes))
-
-    def _append_record(self, encoded: tuple[bytes, bytes | None], now_ms: int) -> int:
-        """Append a record without a producer, behind the postponed ones."""
-        if self.postponed.records:
-            return self.postponed.append_before(encoded, now_ms)
-        return self.log.append_records((encoded,), now_ms)
-
-    def _batch(self, writes: "Sequence[_Write[R, Any]]") -> BatchBuilder:
-        batch = BatchBuilder(self._clock.now_ms())
+            return self.postponed.append(encoded[0], now_ms)
+        batch = BatchBuilder(now_ms)
         for write in writes:
             for key, value in write.encoded:
                 batch.add(key, value)
-        return batch
+        return self._append_batch(decision, batch)
 
     def _append_batch(self, decision: Decision[R, Any], batch: BatchBuilder) -> int:
         """Append the records of a decision, or of several without a producer."""

@@ -72,19 +72,21 @@ class PostponedRecords:
         elif self._timer is None:
             self._start(DELAY_MS)
 
-    def append_before(self, record: Encoded, now_ms: int) -> int:
-        """Append the records and another one behind them; return the offset where it is committed.
+    def append(self, record: Encoded, now_ms: int) -> int:
+        """Append a record behind the postponed ones; return the offset where it is committed.
 
         Raises KafkaError if the log refuses that one, which is not kept.
         """
-        try:
-            end = self._log.append_records((*self.records, record), now_ms)
-        except KafkaError:
-            # Together they may be too large, and the fault may be in the last one alone.
-            self.write()
-            return self._log.append_records((record,), now_ms)
-        self._written()
-        return end
+        if self.records:
+            try:
+                end = self._log.append_records((*self.records, record), now_ms)
+            except KafkaError:
+                # Together they may be too large, and the fault may be in the last one alone.
+                self.write()
+            else:
+                self._written()
+                return end
+        return self._log.append_records((record,), now_ms)
 
     def write(self) -> None:
         """Append the records by themselves. Raises KafkaError; the records are kept then."""

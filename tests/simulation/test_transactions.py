@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordinator.hosted_shard import HostedShard
 from barnabas.coordinator.postponed import PostponedRecords
 from barnabas.coordinator.transaction.coordinator import TransactionShard
 from barnabas.coordinator.transaction.metadata import (
@@ -185,8 +184,8 @@ def test_flaw_in_two_phase_commit_is_found(
 @pytest.mark.parametrize(
     ("function", "old", "new"),
     [
-        (PostponedRecords.append_before, "(*self.records, record)", "(record, *self.records)"),
-        (HostedShard._append_record, "if self.postponed.records:", "if False:"),
+        (PostponedRecords.append, "(*self.records, record)", "(record, *self.records)"),
+        (PostponedRecords.append, "if self.records:", "if False:"),
     ],
 )
 def test_record_before_a_postponed_one_is_found(

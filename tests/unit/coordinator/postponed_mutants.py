@@ -20,7 +20,7 @@ STORIES = {
 """Lives of a coordinator by what happens to a completion that is postponed."""
 
 
-ADD, BEFORE, WRITE = PostponedRecords.add, PostponedRecords.append_before, PostponedRecords.write
+ADD, APPEND, WRITE = PostponedRecords.add, PostponedRecords.append, PostponedRecords.write
 WRITTEN, RETRY = PostponedRecords._written, PostponedRecords._write_or_retry
 EVERY = "test_every_append_writes_postponed_records_first"
 NEXT = "test_completion_is_written_with_the_next_record_before_it"
@@ -29,20 +29,20 @@ RESIGNS = "test_completion_is_written_at_a_resignation"
 ORDER = "(*self.records, record)", "(record, *self.records)"
 MUTANTS = (
     # The order of the log.
-    Mutant(BEFORE, *ORDER, NEXT),
-    Mutant(BEFORE, *ORDER, "delay"),
-    Mutant(BEFORE, "self._written()", "pass", NEXT),
-    Mutant(BEFORE, "self._written()", "pass", "delay"),
+    Mutant(APPEND, *ORDER, NEXT),
+    Mutant(APPEND, *ORDER, "delay"),
+    Mutant(APPEND, "self._written()", "pass", NEXT),
+    Mutant(APPEND, "self._written()", "pass", "delay"),
     Mutant(
-        BEFORE,
+        APPEND,
         "self.write()",
         "pass",
         "test_record_that_is_refused_alone_leaves_the_postponed_one_written",
     ),
-    Mutant(BEFORE, "self.write()", "pass", "too large"),
-    Mutant(HostedShard._append_record, "if self.postponed.records:", "if False:", NEXT),
-    Mutant(HostedShard._append_record, "if self.postponed.records:", "if False:", "delay"),
-    Mutant(HostedShard._append_record, "if self.postponed.records:", "if False:", "gathered"),
+    Mutant(APPEND, "self.write()", "pass", "too large"),
+    Mutant(APPEND, "if self.records:", "if False:", NEXT),
+    Mutant(APPEND, "if self.records:", "if False:", "delay"),
+    Mutant(APPEND, "if self.records:", "if False:", "gathered"),
     Mutant(
         HostedShard._append_batch,
         "self.postponed.write()",

@@ -6,21 +6,19 @@ replays them into the state machine, and then gives the answer to the client.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.steps import Steps
 
 R = TypeVar("R")
 """A record of the state machine."""
 A = TypeVar("A")
 """The answer to one request."""
-T = TypeVar("T")
 TimerKey = tuple[str, ...]
-Steps: TypeAlias = Generator[None, None, T]
-"""Work that may be long: it yields at least once in a millisecond, and returns its result."""
 AT_ONCE: Final = 64
 """The number of records in a step: less than a millisecond."""
 

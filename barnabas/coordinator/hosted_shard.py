@@ -26,7 +26,6 @@ from barnabas.coordinator.decision import (
     DeferredAnswer,
     Instant,
     StartTimer,
-    Steps,
     TimerKey,
     Unanswered,
 )
@@ -38,6 +37,7 @@ from barnabas.protocol.records.batch import NO_PRODUCER_ID
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import BatchBuilder
+from barnabas.protocol.steps import Steps
 
 _DONE: Final = object()
 GATHERED_BYTES: Final = 64 * 1024

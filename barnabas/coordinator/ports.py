@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from barnabas.coordinator.decision import Decision, Instant, Steps
+from barnabas.coordinator.decision import Decision, Instant
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.steps import Steps
 
 S_co = TypeVar("S_co", covariant=True)
 R = TypeVar("R")

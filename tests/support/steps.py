@@ -7,7 +7,8 @@ from itertools import count
 from types import GeneratorType
 from typing import Any
 
-from barnabas.broker.server.slices import SLICE_S, Slicer, Steps
+from barnabas.broker.server.slices import SLICE_S, Slicer
+from barnabas.protocol.steps import Steps
 
 
 class CountingSlicer(Slicer):

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -11,6 +10,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.protocol.types import ZERO_UUID
 
 NO_LEADER = -1

@@ -14,7 +14,7 @@ from barnabas.broker.cluster.cache import EPOCH_DURING_DELETE, FULL, MetadataCac
 from barnabas.broker.cluster.registration import Epochs
 from barnabas.broker.cluster.znodes import BrokerInfo
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.slices import Slicer, Steps
+from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import (
@@ -27,6 +27,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from barnabas.protocol.steps import Steps
 
 _log = get_logger(__name__)
 

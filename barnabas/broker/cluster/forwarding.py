@@ -13,7 +13,6 @@ from barnabas.broker.cluster.peers import broker_id_of
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.codec import encode
 from barnabas.protocol.compile import Form
 from barnabas.protocol.compile_decode import decoder
@@ -21,6 +20,7 @@ from barnabas.protocol.compile_encode import encoder
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.header import decode_response_header, encode_request_header
 from barnabas.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRequest
+from barnabas.protocol.steps import Steps
 from barnabas.security.principal import Principal, TokenPrincipal
 
 _PRINCIPAL_VERSION: Final = 0

@@ -12,7 +12,6 @@ from barnabas.broker.cluster.cache import (
 )
 from barnabas.broker.cluster.znodes import BrokerInfo
 from barnabas.broker.controller.state import ClusterState, Topic
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -31,6 +30,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
-from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.group.committing import NewOffset
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
@@ -19,6 +18,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponsePartition,
 )
+from barnabas.protocol.steps import Steps
 
 R = TypeVar("R")
 Asked = Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition]

@@ -13,10 +13,10 @@ from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.leader.record_work import Interrupted
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.records.group_lag import RecordLag
+from barnabas.protocol.steps import Steps
 from barnabas.storage.log.log import Log
 
 INTERVAL_MS: Final = 10_000

@@ -35,7 +35,6 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, at_once, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, ignore, map_answer
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
@@ -52,6 +51,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from barnabas.protocol.steps import Steps, at_once, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]

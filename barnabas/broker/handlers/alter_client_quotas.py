@@ -13,7 +13,7 @@ from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.quotas import DEFAULT, Entity, Quota
-from barnabas.broker.server.slices import Slicer, Steps, in_steps
+from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import SessionExpired, StoreUnavailable, TooLarge
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_client_quotas import (
@@ -25,6 +25,7 @@ from barnabas.protocol.messages.alter_client_quotas import (
     OpData,
 )
 from barnabas.protocol.messages.describe_client_quotas import CLIENT_ID, IP, USER, EntityData
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import host_key, is_address
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]

@@ -10,7 +10,6 @@ from barnabas.broker.cluster.config_admin import ConfigAdmin
 from barnabas.broker.handlers.describe_configs import is_of_cluster, is_of_group, is_of_topic
 from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.alter_configs import (
     API,
@@ -19,6 +18,7 @@ from barnabas.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 

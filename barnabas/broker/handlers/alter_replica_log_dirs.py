@@ -10,7 +10,6 @@ from typing import Any
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     API,
@@ -19,6 +18,7 @@ from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 

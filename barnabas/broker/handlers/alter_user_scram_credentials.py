@@ -10,7 +10,7 @@ from typing import NamedTuple
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Slicer, Steps, in_steps, unseen
+from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import SessionExpired, StoreUnavailable, TooLarge
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_user_scram_credentials import (
@@ -21,6 +21,7 @@ from barnabas.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from barnabas.protocol.steps import Steps, in_steps, unseen
 from barnabas.security.sasl.credentials import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from barnabas.broker.security.cluster_acls import AclError, ClusterAcls
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_acls import (
     API,
@@ -20,6 +19,7 @@ from barnabas.protocol.messages.create_acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import AclBinding, InvalidAcl, new_rule
 
 __all__ = ["API", "NO_AUTHORIZER", "RIGHTS", "Parts", "error_response", "handle"]

@@ -15,7 +15,6 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.topic_admin import NewPartitions
 from barnabas.broker.security.rights import ALTER, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, counted, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     API,
@@ -24,6 +23,7 @@ from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from barnabas.protocol.steps import Steps, counted, in_steps
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 

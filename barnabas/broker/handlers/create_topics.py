@@ -14,7 +14,6 @@ from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.security.rights import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, counted, in_steps
 from barnabas.config.describe import describe_topic
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -26,6 +25,7 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from barnabas.protocol.steps import Steps, counted, in_steps
 from barnabas.security.acl.rules import CLUSTER_NAME
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]

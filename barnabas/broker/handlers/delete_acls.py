@@ -14,7 +14,6 @@ from barnabas.broker.handlers.create_acls import NO_AUTHORIZER, Parts
 from barnabas.broker.security.cluster_acls import ClusterAcls, DeletedAcl
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_acls import (
     API,
@@ -24,6 +23,7 @@ from barnabas.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import (
     AclFilter,
     AclOperation,

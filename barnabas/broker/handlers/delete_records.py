@@ -19,7 +19,6 @@ from barnabas.broker.replication.leader.record_deletion import (
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import DELETE, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_records import (
     API,
@@ -30,6 +29,7 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.storage.opening.log_dir import LogDir
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]

@@ -16,7 +16,6 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.state import Topic
 from barnabas.broker.security.rights import CLUSTER, DELETE, DESCRIBE, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, counted, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.delete_topics import (
     API,
@@ -25,6 +24,7 @@ from barnabas.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from barnabas.protocol.steps import Steps, counted, in_steps
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.rules import CLUSTER_NAME
 

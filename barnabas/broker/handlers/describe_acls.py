@@ -7,7 +7,6 @@ unknown type, operation or permission; UNKNOWN_SERVER_ERROR while the rules are 
 from barnabas.broker.handlers.create_acls import NO_AUTHORIZER, Parts
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_acls import (
     API,
@@ -16,6 +15,7 @@ from barnabas.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.security.acl.rules import (
     AclFilter,
     AclOperation,

@@ -6,7 +6,6 @@ from typing import Final
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE_CONFIGS, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.quotas import DEFAULT, ClientQuotas, Entity, Quota
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_client_quotas import (
     API,
@@ -23,6 +22,7 @@ from barnabas.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 

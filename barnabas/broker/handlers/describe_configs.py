@@ -24,7 +24,7 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Slicer, Steps, in_steps
+from barnabas.broker.server.slices import Slicer
 from barnabas.config.describe import (
     Entry,
     Source,
@@ -43,6 +43,7 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 

@@ -15,7 +15,6 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.messages.describe_delegation_token import (
     API,
     DescribedDelegationToken,
@@ -23,6 +22,7 @@ from barnabas.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.security.principal import Principal
 from barnabas.security.sasl.credentials import DelegationToken
 

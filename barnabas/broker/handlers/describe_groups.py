@@ -10,7 +10,6 @@ from functools import partial
 from barnabas.broker.cluster.operations import GROUP_OPERATIONS
 from barnabas.broker.security.rights import DESCRIBE, GROUP, Each, Need, Operations, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.states import GroupState
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -20,6 +19,7 @@ from barnabas.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from barnabas.broker.offload import Offload
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Slicer, Steps
+from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.describe_log_dirs import (
     API,
@@ -19,6 +19,7 @@ from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.storage.log.log import Log
 from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.log_manager import LogManager

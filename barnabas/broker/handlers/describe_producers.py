@@ -7,7 +7,6 @@ from barnabas.broker.cluster.topic_names import check_name, why_unknown
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps, unseen
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     API,
@@ -18,6 +17,7 @@ from barnabas.protocol.messages.describe_producers import (
     TopicRequest,
     TopicResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps, unseen
 from barnabas.storage.producers.entry import ProducerEntry
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]

@@ -14,7 +14,6 @@ from barnabas.broker.cluster.operations import TOPIC_OPERATIONS
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, why_unknown
 from barnabas.broker.security.rights import DESCRIBE, HIDDEN_OF_ALL, TOPIC, Need, Operations, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_topic_partitions import (
     API,
@@ -25,6 +24,7 @@ from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     TopicRequest,
 )
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.types import ZERO_UUID
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]

@@ -12,7 +12,6 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +23,7 @@ from barnabas.protocol.messages.describe_transactions import (
     TransactionEvent,
     TransactionState,
 )
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import CLUSTER_NAME
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]

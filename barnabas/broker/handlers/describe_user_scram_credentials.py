@@ -3,7 +3,6 @@
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, counted
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_user_scram_credentials import (
     API,
@@ -12,6 +11,7 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from barnabas.protocol.steps import Steps, counted
 
 __all__ = ["API", "RIGHTS", "handle"]
 

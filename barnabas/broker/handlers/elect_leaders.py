@@ -13,7 +13,6 @@ from typing import Any
 from barnabas.broker.controller.replica_admin import Outcomes, ReplicaAdmin
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.elect_leaders import (
     API,
@@ -24,6 +23,7 @@ from barnabas.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]

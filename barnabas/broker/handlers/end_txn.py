@@ -9,12 +9,12 @@ partitions that were only registered need no marker (KIP-609).
 
 from barnabas.broker.security.rights import TRANSACTIONAL_ID, WRITE, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnResponse, WrittenTopic
+from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
 
 __all__ = ["API", "RIGHTS", "handle"]

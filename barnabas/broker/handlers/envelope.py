@@ -15,7 +15,6 @@ from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route, freed
 from barnabas.broker.server.quotas import Charge, ClientQuotas
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.codec import decode
 from barnabas.protocol.compile import Form
 from barnabas.protocol.compile_decode import decoder
@@ -28,6 +27,7 @@ from barnabas.protocol.messages.envelope import (
     EnvelopeRequest,
     EnvelopeResponse,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.security.principal import Principal, TokenPrincipal
 
 __all__ = ["API", "RIGHTS", "Parts", "handle"]

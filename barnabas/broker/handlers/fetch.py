@@ -43,7 +43,6 @@ from barnabas.broker.replication.leader.leader_hints import endpoints
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.security.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.soon import spawn
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
@@ -54,6 +53,7 @@ from barnabas.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import CLUSTER_NAME
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]

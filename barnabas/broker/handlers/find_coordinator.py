@@ -15,7 +15,6 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.broker.security.rights import DESCRIBE, GROUP, TRANSACTIONAL_ID, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -25,6 +24,7 @@ from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 

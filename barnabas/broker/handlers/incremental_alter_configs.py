@@ -10,7 +10,6 @@ from barnabas.broker.cluster.config_admin import Alteration, ConfigAdmin
 from barnabas.broker.handlers.alter_configs import NEEDS
 from barnabas.broker.security.rights import Each, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.incremental_alter_configs import (
     API,
@@ -19,6 +18,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 

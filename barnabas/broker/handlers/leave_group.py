@@ -10,7 +10,6 @@ from functools import partial
 
 from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.protocol.errors import ErrorCode
@@ -21,6 +20,7 @@ from barnabas.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "handle"]
 

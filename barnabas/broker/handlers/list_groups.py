@@ -6,9 +6,9 @@ partition of `__consumer_offsets` is being loaded, because its groups would be m
 
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, GROUP, Need, Rights, Shown
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.messages.list_groups import API, ListGroupsRequest, ListGroupsResponse
+from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "handle"]
 

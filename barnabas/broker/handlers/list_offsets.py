@@ -20,8 +20,6 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import DESCRIBE, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps as Sliced
-from barnabas.broker.server.slices import in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
 from barnabas.protocol.messages.list_offsets import (
     API,
@@ -33,12 +31,13 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from barnabas.protocol.records.record import RecordTooLargeError
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.storage.log.log import Log
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
 
-def _refused(topic: ListOffsetsTopic, code: ErrorCode, _version: int) -> Sliced[Any]:
+def _refused(topic: ListOffsetsTopic, code: ErrorCode, _version: int) -> Steps[Any]:
     answers = yield from in_steps(partial(_error, code=code), topic.partitions)
     return ListOffsetsTopicResponse(name=topic.name, partitions=answers)
 
@@ -85,7 +84,7 @@ class Parts(NamedTuple):
 
 def handle(
     parts: Parts, request: ListOffsetsRequest, context: RequestContext
-) -> Sliced[ListOffsetsResponse]:
+) -> Steps[ListOffsetsResponse]:
     """Answer from the logs of this broker, in slices: a search by time may read many records."""
     asked_for = Counter(
         (topic.name, asked.partition_index)
@@ -137,7 +136,7 @@ def _find(
     asked: ListOffsetsPartition,
     version: int,
     request: ListOffsetsRequest,
-) -> Sliced[ListOffsetsPartitionResponse]:
+) -> Steps[ListOffsetsPartitionResponse]:
     log, timestamp = partition.log, asked.timestamp
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     if timestamp < 0 and (timestamp not in _SINCE or version < _SINCE[timestamp]):
@@ -189,7 +188,7 @@ def _count(
     asked: ListOffsetsPartition,
     answer: ListOffsetsPartitionResponse,
     max_batches: int,
-) -> Sliced[int]:
+) -> Steps[int]:
     """Fill in the counts of an answer; return how many batches were looked at.
 
     The counts of a damaged log stay unknown: a client that reads meets the damage itself.
@@ -237,7 +236,7 @@ def error_response(
     request: ListOffsetsRequest,
     code: ErrorCode,
     version: int,
-) -> Sliced[ListOffsetsResponse]:
+) -> Steps[ListOffsetsResponse]:
     """Answer every partition with the error."""
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:

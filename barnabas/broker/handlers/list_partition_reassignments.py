@@ -11,7 +11,6 @@ from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.controller.rules.reassignment import Assignment
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_partition_reassignments import (
     API,
@@ -20,6 +19,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]

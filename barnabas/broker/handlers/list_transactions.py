@@ -15,7 +15,6 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.rights import DESCRIBE, TRANSACTIONAL_ID, Need, Rights, Shown
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.coordinator.transaction.states import BY_NAME
@@ -26,6 +25,7 @@ from barnabas.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "Parts", "handle"]
 

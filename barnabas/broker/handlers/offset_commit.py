@@ -16,7 +16,6 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic
 from barnabas.broker.security.rights import GROUP, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.committing import CommitOffsets
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon
@@ -30,6 +29,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 

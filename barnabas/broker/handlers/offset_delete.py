@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.security.rights import DELETE, GROUP, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.protocol.errors import ErrorCode
@@ -23,6 +22,7 @@ from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "Parts", "handle"]
 

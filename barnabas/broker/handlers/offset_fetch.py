@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.security.rights import DESCRIBE, GROUP, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps, unseen
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.group.records import OffsetAndMetadata
@@ -35,6 +34,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from barnabas.protocol.steps import Steps, in_steps, unseen
 from barnabas.protocol.types import ZERO_UUID
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]

@@ -18,7 +18,6 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     API,
@@ -29,6 +28,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 

@@ -31,7 +31,6 @@ from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import TOPIC, TRANSACTIONAL_ID, WRITE, Each, Need, Rights
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
-from barnabas.broker.server.slices import Steps
 from barnabas.broker.transactions.produce_verification import (
     ProduceVerification,
     Verdicts,
@@ -58,6 +57,7 @@ from barnabas.protocol.records.batch import (
     begins_transactional,
     read_header,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.record_steps import TakesLong

@@ -28,7 +28,6 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.broker.transactions.verification_request import Answers
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.coordinator.client_errors import coordinator_error
@@ -49,6 +48,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producers.verification import UNVERIFIED
 

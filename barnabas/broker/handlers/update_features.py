@@ -13,7 +13,6 @@ from typing import Any
 from barnabas.broker.cluster.features import FeatureChange, Features
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.update_features import (
@@ -23,6 +22,7 @@ from barnabas.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "handle"]
 

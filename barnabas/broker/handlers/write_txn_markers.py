@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.security.rights import ALTER, CLUSTER, CLUSTER_ACTION, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, at_once, in_steps
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import NOTHING_OPEN, MarkerWrite, MarkerWriter
 from barnabas.coordinator.soon import Soon
@@ -31,6 +30,7 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.steps import Steps, at_once, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
 __all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]

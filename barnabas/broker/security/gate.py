@@ -26,10 +26,10 @@ from barnabas.broker.security.rights import (
 )
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Route
-from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.soon import spawn
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
+from barnabas.protocol.steps import Steps
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.matcher import slot
 from barnabas.security.acl.rules import (

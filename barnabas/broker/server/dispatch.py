@@ -25,7 +25,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.broker.server.quotas import Charge, ClientQuotas, timed
-from barnabas.broker.server.slices import Slicer, Steps
+from barnabas.broker.server.slices import Slicer
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.compile import STRIDE, Form
 from barnabas.protocol.compile_decode import decoder, has_records
@@ -42,6 +42,7 @@ from barnabas.protocol.errors import (
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages import api_versions, produce
 from barnabas.protocol.schema import MISSING, Api, Field, Message, fields_of
+from barnabas.protocol.steps import Steps
 from barnabas.security.principal import Principal
 from barnabas.storage.log.log_slice import LogSlice
 

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 import h11
 
 from barnabas.broker.server.http_server import TEXT, Answer, HttpServer, Watched, header
-from barnabas.broker.server.slices import Steps
 from barnabas.config.key import ConfigError
 from barnabas.metrics.exposition import CONTENT_TYPE, render
 from barnabas.metrics.registry import Registry
+from barnabas.protocol.steps import Steps
 
 _FASTEST: Final = 1
 _GZIP: Final = 16 + zlib.MAX_WBITS

@@ -15,9 +15,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from barnabas.broker.server.slices import Steps
 from barnabas.metrics.catalogue import QuotaMetrics
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.steps import Steps
 
 T = TypeVar("T")
 DEFAULT: Final = ""

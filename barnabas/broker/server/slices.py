@@ -1,23 +1,19 @@
 """The slicer: it runs long work in slices, so that no request holds the event loop.
 
-Work is a generator. It yields None where it may be interrupted, at least once in a millisecond, and
-returns its result. It may also yield a future, and continues with the future's result or error.
-
-A task takes its long loops through `Slicer.each`, which waits for the task's turn between two
-items.
+Work is a generator of `Steps` (`barnabas/protocol/steps.py`). A task takes its long loops through
+`Slicer.each`, which waits for the task's turn between two items.
 """
 
 import asyncio
 import inspect
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-R = TypeVar("R")
+from barnabas.protocol.steps import Future, Steps
+
 T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
-Steps = Generator["asyncio.Future[Any] | None", Any, T]
 
 TURN_S = 0.005
 """The time for queued work in one iteration of the event loop, and the time for new work."""
@@ -25,45 +21,6 @@ SLICE_S = 0.001
 """The time after which queued work makes room for the next in the queue."""
 CROWD_S = 0.015
 """The time in one iteration after which connections begin no more requests in it."""
-
-
-def in_steps(make: Callable[[T], R], items: Iterable[T]) -> Steps[list[R]]:
-    """Return the result of `make` for each item, made in a step of its own."""
-    made = []
-    for item in items:
-        made.append(make(item))
-        yield None
-    return made
-
-
-def counted(keys: Iterable[K]) -> Steps[Counter[K]]:
-    """Return how often each key occurs."""
-    counts: Counter[K] = Counter()
-    for key in keys:
-        counts[key] += 1
-        yield None
-    return counts
-
-
-def unseen(keys: Iterable[K], seen: set[K]) -> Steps[list[K]]:
-    """Return the keys that are not in `seen`, each once, and add them to it."""
-    found = []
-    for key in keys:
-        if key not in seen:
-            seen.add(key)
-            found.append(key)
-        yield None
-    return found
-
-
-def at_once(steps: Steps[T]) -> T:
-    """Return the result of short work that waits for nothing."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: T = done.value
-            return result
 
 
 class Paced(Generic[T]):
@@ -93,7 +50,7 @@ class Work(asyncio.Future[T]):
     def __init__(self, steps: Steps[T]) -> None:
         super().__init__()
         self.steps = steps
-        self.resume: Callable[[Steps[T]], asyncio.Future[Any] | None] = next
+        self.resume: Callable[[Steps[T]], Future | None] = next
         """Continues the generator: `next`, or a function that passes an awaited result to it."""
 
     def cancel(self, msg: Any = None) -> bool:
@@ -219,14 +176,14 @@ class Slicer:
                 work.set_exception(error)
         return False
 
-    def _continue(self, work: Work[Any], awaited: "asyncio.Future[Any]") -> None:
+    def _continue(self, work: Work[Any], awaited: Future) -> None:
         """Continue work that has waited for a future."""
         if not work.done():
             work.resume = partial(_pass_result, awaited)
             self._begin(work)
 
 
-def _pass_result(awaited: "asyncio.Future[Any]", steps: Steps[Any]) -> Any:
+def _pass_result(awaited: Future, steps: Steps[Any]) -> Any:
     try:
         result = awaited.result()
     except BaseException as error:

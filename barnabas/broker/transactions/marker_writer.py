@@ -9,10 +9,10 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.group.coordinator import GroupRuntime
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.validator import Origin
 

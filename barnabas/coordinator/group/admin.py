@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.coordinator.decision import Instant, Steps
+from barnabas.coordinator.decision import Instant
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group, Member, Protocols, metadata
 from barnabas.coordinator.group.records import GroupRecord
@@ -11,6 +11,7 @@ from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas.protocol.messages.list_groups import ListedGroup
+from barnabas.protocol.steps import Steps
 
 CLASSIC = "classic"
 """The type of every group here, as ListGroups names it."""

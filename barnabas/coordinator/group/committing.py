@@ -3,13 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas.coordinator.decision import (
-    AT_ONCE,
-    Decision,
-    Instant,
-    Steps,
-    TransactionalProducer,
-)
+from barnabas.coordinator.decision import AT_ONCE, Decision, Instant, TransactionalProducer
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.rebalance import extend_session
@@ -17,6 +11,7 @@ from barnabas.coordinator.group.records import OffsetAndMetadata, OffsetRecord
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.steps import Steps
 from barnabas.protocol.types import ZERO_UUID
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from barnabas.coordinator.decision import Decision, Instant, Steps
+from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.group import admin, joining, membership
 from barnabas.coordinator.group.committing import CommitOffsets, commit_offsets
 from barnabas.coordinator.group.group import Group
@@ -33,6 +33,7 @@ from barnabas.protocol.messages.leave_group import MemberIdentity
 from barnabas.protocol.messages.list_groups import ListedGroup
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.steps import Steps
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -13,7 +13,6 @@ from barnabas.coordinator.decision import (
     DeferredAnswer,
     Instant,
     StartTimer,
-    Steps,
     TimerKey,
 )
 from barnabas.coordinator.group.group import Group, Member
@@ -22,6 +21,7 @@ from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
+from barnabas.protocol.steps import Steps
 
 A = TypeVar("A")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from barnabas.coordinator.decision import AT_ONCE, Steps
+from barnabas.coordinator.decision import AT_ONCE
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.pending import PendingOffsets
 from barnabas.coordinator.group.records import OffsetAndMetadata, OffsetRecord
@@ -52,7 +52,7 @@ class Offsets:
             self.pending.supersede(group_id, topic, partition)
             self._keep(group_id, topic, partition, committed)
 
-    def replay_marker(self, producer_id: int, committed: bool) -> Steps[None]:
+    def replay_marker(self, producer_id: int, committed: bool) -> Iterable[None]:
         """Apply the end of a producer's transaction, in steps."""
         for number, record in enumerate(self.pending.end(producer_id, committed)):
             if number and not number % AT_ONCE:

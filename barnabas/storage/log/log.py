@@ -39,7 +39,7 @@ from barnabas.storage.log.log_parts import LogAppendInfo, LogLocation, LogOption
 from barnabas.storage.log.log_slice import LogSlice
 from barnabas.storage.log.rearrangement import Rearrangement
 from barnabas.storage.log.record_lag import count_records
-from barnabas.storage.log.record_steps import Steps
+from barnabas.storage.log.record_steps import RecordSteps
 from barnabas.storage.log.retention import roll_after_ms, should_roll
 from barnabas.storage.log.scan import replicated_batches
 from barnabas.storage.log.segment import Segment
@@ -487,7 +487,7 @@ class Log:
         except (OSError, CorruptRecordError):
             return None
 
-    def offset_for_timestamp(self, timestamp: int) -> Steps[TimestampAndOffset | None]:
+    def offset_for_timestamp(self, timestamp: int) -> RecordSteps[TimestampAndOffset | None]:
         """Return the first record not older than `timestamp` (ms), in steps.
 
         Raises ProtocolError if a record or a batch is damaged, RecordTooLargeError, LogDirFailed.
@@ -496,7 +496,7 @@ class Log:
         start = self.log_start_offset
         return self._on_disk(self.segments.find_timestamp(timestamp, start, self._read_limits()))
 
-    def offset_of_max_timestamp(self) -> Steps[TimestampAndOffset | None]:
+    def offset_of_max_timestamp(self) -> RecordSteps[TimestampAndOffset | None]:
         """Return the first record with the greatest timestamp (KIP-734), in steps.
 
         Raises as `offset_for_timestamp` does.
@@ -507,7 +507,7 @@ class Log:
         config = self.config
         return ReadLimits(config.max_message_bytes, config.max_decompressed_message_bytes)
 
-    def count_records(self, offset: int, max_batches: int) -> Steps[RecordLag]:
+    def count_records(self, offset: int, max_batches: int) -> RecordSteps[RecordLag]:
         """Count the records from `offset` up to the high watermark of now, in steps: those that a
         read_committed consumer will still be given, and those held back.
 
@@ -518,7 +518,7 @@ class Log:
         max_bytes = self.config.max_message_bytes
         return self._on_disk(count_records(self.segments, counter, max_batches, max_bytes))
 
-    def _on_disk(self, steps: Steps[T]) -> Steps[T]:
+    def _on_disk(self, steps: RecordSteps[T]) -> RecordSteps[T]:
         """Do for work in steps what `on_disk` does for a method."""
         self.log_dir.require_online()
         try:

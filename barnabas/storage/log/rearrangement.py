@@ -13,7 +13,7 @@ from barnabas.storage.opening.log_dir import LogDir
 
 DiskWork = Callable[[], None]
 """An action that waits for the disk; raises OSError."""
-Steps = Generator[DiskWork, None, None]
+DiskSteps = Generator[DiskWork, None, None]
 """Runs on the event loop, and yields the disk work that must be done before it continues."""
 
 
@@ -33,7 +33,7 @@ class Rearrangement:
     `Log.abandon` cancels it.
     """
 
-    def __init__(self, log: RearrangedLog, steps: Steps) -> None:
+    def __init__(self, log: RearrangedLog, steps: DiskSteps) -> None:
         """Take the first step on the event loop. The log must have no other rearrangement."""
         assert log.rearrangement is None
         self._log = log

@@ -8,7 +8,7 @@ from barnabas.protocol.records.compression import inflation_bound
 from barnabas.protocol.records.group_lag import AbortedSpan, LagCounter, RecordLag, records_from
 from barnabas.protocol.records.record import Record
 from barnabas.storage.files.files import File
-from barnabas.storage.log.record_steps import Memory, Steps, each_record
+from barnabas.storage.log.record_steps import Memory, RecordSteps, each_record
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segments import Segments
 from barnabas.storage.log.txn_index import ENTRY_SIZE, CorruptTxnIndexError, search
@@ -21,7 +21,7 @@ _INDEX_PIECE: Final = 256 * ENTRY_SIZE
 
 def count_records(
     segments: Segments, counter: LagCounter, max_batches: int, max_batch_bytes: int
-) -> Steps[RecordLag]:
+) -> RecordSteps[RecordLag]:
     """Count the records from the counter's start to its end, in steps.
 
     Stops after `max_batches` batches. Segments may come and go between the steps. Raises
@@ -47,7 +47,9 @@ def count_records(
     return counter.result(complete=True)
 
 
-def _note_aborted(segments: Segments, counter: LagCounter, start: int, end: int) -> Steps[None]:
+def _note_aborted(
+    segments: Segments, counter: LagCounter, start: int, end: int
+) -> RecordSteps[None]:
     """Tell the counter the aborted transactions that overlap [start, end)."""
     counter.forget_aborted()
     try:
@@ -67,7 +69,7 @@ def _count_segment(
     counter: LagCounter,
     left: int,
     max_batch_bytes: int,
-) -> Steps[int]:
+) -> RecordSteps[int]:
     """Count the batches from a position to the end of a segment; return how many of `left` are
     left."""
     while position < segment.size:
@@ -98,7 +100,7 @@ def _count_segment(
 
 def _records_in(
     file: File, position: int, header: BatchHeader, start: int, max_batch_bytes: int
-) -> Steps[int]:
+) -> RecordSteps[int]:
     """Count the records of one batch that are at `start` or later."""
     counted = 0
 

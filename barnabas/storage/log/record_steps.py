@@ -55,7 +55,7 @@ class Memory(NamedTuple):
 
 
 Step = Callable[[], Any] | Memory | None
-Steps = Generator[Step, Any, T]
+RecordSteps = Generator[Step, Any, T]
 """Work in steps. It yields None after a step of about a millisecond, Memory before it takes memory,
 or a function that may run in a thread, whose result is sent to it."""
 
@@ -64,7 +64,7 @@ class TakesLong(Exception):
     """Work that is too long to be done at once, and was not finished."""
 
 
-def at_once(steps: Steps[T]) -> T:
+def at_once(steps: RecordSteps[T]) -> T:
     """Do all the work without a pause, and return its result."""
     try:
         step = next(steps)
@@ -75,7 +75,7 @@ def at_once(steps: Steps[T]) -> T:
         return value
 
 
-def briefly(steps: Steps[T]) -> T:
+def briefly(steps: RecordSteps[T]) -> T:
     """Do short work without a pause, and return its result; raise TakesLong after a few steps."""
     calls = 0
     try:
@@ -93,7 +93,7 @@ def briefly(steps: Steps[T]) -> T:
     raise TakesLong
 
 
-def call(steps: Steps[Any], work: Callable[[], Any]) -> Step:
+def call(steps: RecordSteps[Any], work: Callable[[], Any]) -> Step:
     """Call a function that work has yielded; return the next step."""
     try:
         result = work()
@@ -116,7 +116,7 @@ def each_record(
     visit: Callable[[Record], bool | None],
     copy_to: Callable[[bytes], None] | None = None,
     max_record: int = MAX_RECORD,
-) -> Steps[None]:
+) -> RecordSteps[None]:
     """Call `visit` with each record of a batch, until it returns True.
 
     Long records come without their content; see `RecordReader.check`.

@@ -12,7 +12,7 @@ from barnabas.protocol.records.record import Record
 from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.files.files import File
 from barnabas.storage.log.log_slice import FileRange, LogSlice
-from barnabas.storage.log.record_steps import Memory, Steps, each_record, longest_call
+from barnabas.storage.log.record_steps import Memory, RecordSteps, each_record, longest_call
 from barnabas.storage.log.scan import rebuild_indexes
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.txn_index import ENTRY_SIZE, AbortedTxn, decode
@@ -149,7 +149,7 @@ class Segments:
 
     def find_timestamp(
         self, timestamp: int, start_offset: int, limits: ReadLimits
-    ) -> Steps[TimestampAndOffset | None]:
+    ) -> RecordSteps[TimestampAndOffset | None]:
         """Return the first record from `start_offset` on that is not older than `timestamp`.
 
         Segments may come and go between the steps.
@@ -164,7 +164,7 @@ class Segments:
             index = bisect_right(self._segments, segment.base_offset, key=_base_offset)
         return None
 
-    def find_max_timestamp(self, limits: ReadLimits) -> Steps[TimestampAndOffset | None]:
+    def find_max_timestamp(self, limits: ReadLimits) -> RecordSteps[TimestampAndOffset | None]:
         """Return the first record with the greatest timestamp of all.
 
         In a log without timestamps it is the first record, whose timestamp is -1.
@@ -231,7 +231,7 @@ def _stretch(
 
 def _find_timestamp(
     segment: Segment, timestamp: int, start_offset: int, limits: ReadLimits
-) -> Steps[TimestampAndOffset | None]:
+) -> RecordSteps[TimestampAndOffset | None]:
     position = segment.position_of(max(segment.time_index.lookup(timestamp), start_offset))
     # Opened before the first pause: a segment may be renamed or deleted meanwhile.
     file = segment.file()
@@ -258,7 +258,7 @@ def _first_record(
     header: BatchHeader,
     limits: ReadLimits,
     is_wanted: Callable[[Record], bool],
-) -> Steps[TimestampAndOffset | None]:
+) -> RecordSteps[TimestampAndOffset | None]:
     """Return the first wanted record of a batch."""
     found: TimestampAndOffset | None = None
 

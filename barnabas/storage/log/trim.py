@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.storage.log.rearrangement import Rearrangement, Steps
+from barnabas.storage.log.rearrangement import DiskSteps, Rearrangement
 from barnabas.storage.log.retention import deletable_segments
 from barnabas.storage.log.segment import (
     CLEANED,
@@ -43,7 +43,7 @@ def drop_old_segments(log: "Log", *, now_ms: int) -> Rearrangement | None:
     return Rearrangement(log, _drop(log, count, now_ms)) if count else None
 
 
-def _drop(log: "Log", count: int, now_ms: int) -> Steps:
+def _drop(log: "Log", count: int, now_ms: int) -> DiskSteps:
     segments, renamed = log.segments, list[str]()
     if count == len(segments):
         log.roll(now_ms=now_ms)
@@ -73,7 +73,7 @@ def swap_in_compacted(log: "Log", base_offset: int, replaced: Sequence[int]) -> 
     return Rearrangement(log, _swap(log, base_offset, replaced))
 
 
-def _swap(log: "Log", base_offset: int, replaced: Sequence[int]) -> Steps:
+def _swap(log: "Log", base_offset: int, replaced: Sequence[int]) -> DiskSteps:
     files = log.location.files
     old = [segment for segment in log.segments if segment.base_offset in replaced]
     stem = os.path.join(log.directory, file_name(base_offset, ""))

@@ -9,7 +9,7 @@ from a follower, or an unclean election, can have exposed such bytes to a client
 
 from typing import TYPE_CHECKING
 
-from barnabas.storage.log.rearrangement import Rearrangement, Steps
+from barnabas.storage.log.rearrangement import DiskSteps, Rearrangement
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.opening.log_dir import on_disk
 from barnabas.storage.producers.rebuild import rebuild_producers
@@ -36,7 +36,7 @@ def start_again(log: "Log", offset: int, *, now_ms: int) -> Rearrangement:
     return Rearrangement(log, _start_again(log, offset, now_ms))
 
 
-def _truncate(log: "Log", offset: int, now_ms: int) -> Steps:
+def _truncate(log: "Log", offset: int, now_ms: int) -> DiskSteps:
     if offset >= log.log_end_offset:
         # An epoch in which this broker led and wrote nothing may have to be dropped too.
         log.drop_epochs_from(log.log_end_offset)
@@ -66,7 +66,7 @@ def _truncate(log: "Log", offset: int, now_ms: int) -> Steps:
     yield from _end(log, active.next_offset, now_ms)
 
 
-def _start_again(log: "Log", offset: int, now_ms: int) -> Steps:
+def _start_again(log: "Log", offset: int, now_ms: int) -> DiskSteps:
     log.truncating = True
     if log.distrust(min(offset, log.log_start_offset)):
         yield log.write_checkpoint
@@ -87,7 +87,7 @@ def _start_again(log: "Log", offset: int, now_ms: int) -> Steps:
     yield from _end(log, offset, now_ms)
 
 
-def _end(log: "Log", end: int, now_ms: int) -> Steps:
+def _end(log: "Log", end: int, now_ms: int) -> DiskSteps:
     if log.end_at(end):
         yield log.write_checkpoint
     producers, expiration_ms = ProducerStateManager(), log.producer_expiration_ms()

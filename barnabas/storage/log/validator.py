@@ -44,7 +44,7 @@ from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.record_steps import (
     BYTES_PER_STEP,
     RECORDS_PER_STEP,
-    Steps,
+    RecordSteps,
     TakesLong,
     at_once,
     briefly,
@@ -184,7 +184,7 @@ def validation(
     origin: Origin,
     now_ms: int,
     header: BatchHeader | None = None,
-) -> Steps[Validated]:
+) -> RecordSteps[Validated]:
     """Do the work of `validate` in steps of at most RECORDS_PER_STEP; raises as it does.
 
     A step may yield codec work, which may run in a thread: send its result, or throw its error.
@@ -384,7 +384,7 @@ def writable(data: Buffer) -> bytearray | memoryview:
 
 def _look_inside(
     data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, origin: Origin
-) -> Steps[Validated]:
+) -> RecordSteps[Validated]:
     # Records that the broker itself writes to a compacted topic have keys.
     needs_keys = rules.keys_required and origin is _CLIENT
     checks = needs_keys or (rules.validates_records and origin is _CLIENT)
@@ -414,7 +414,7 @@ def _check_records(
     rules: Rules,
     needs_keys: bool,
     copy: "_Recompression | None",
-) -> Steps[int]:
+) -> RecordSteps[int]:
     """Check every record; return the greatest timestamp."""
     checks = _RecordChecks(header, needs_keys)
     # A small batch must not be able to fill the memory.

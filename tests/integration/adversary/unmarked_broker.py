@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from barnabas.broker.app import Broker
-from barnabas.broker.server.slices import Steps
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.marker_writer import Done, MarkerWrite, MarkerWriter
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.transaction.metadata import Markers
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.steps import Steps
 from tests.support.brokers.program import arguments, go_on, run
 
 HELD = "-"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.server.slices import Steps
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode
@@ -47,6 +46,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.testing import Broker
 from tests.support.transactor import (
     IN_TIME_S,

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordinator.decision import AT_ONCE, Decision, Steps, TransactionalProducer
+from barnabas.coordinator.decision import AT_ONCE, Decision, TransactionalProducer
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.hosted_shard import Mode
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.steps import Steps
 from tests.support.coordinator.harness import EPOCH, GROUP, PRODUCER, Groups
 from tests.support.coordinator.numbers_host import Host, code_of_future
 from tests.support.steps import taken

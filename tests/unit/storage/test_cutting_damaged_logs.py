@@ -6,7 +6,7 @@ from barnabas.protocol.records.batch import HEADER_SIZE
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.rearrangement import Rearrangement, Steps
+from barnabas.storage.log.rearrangement import DiskSteps, Rearrangement
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.log.validator import Origin
 from tests.unit.storage.log_bench import NOW, damage, disk, load, offsets, put
@@ -65,7 +65,7 @@ def test_rearrangement_stops_at_an_error_that_is_no_disk_error() -> None:
     def fails() -> None:
         raise ZeroDivisionError
 
-    def steps() -> Steps:
+    def steps() -> DiskSteps:
         yield fails
         went_on.append(True)
 

@@ -14,7 +14,7 @@ from barnabas.protocol.records.record import rewrite_batch
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.mem_files import Fault
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.record_steps import RECORDS_PER_STEP, Steps, at_once, call
+from barnabas.storage.log.record_steps import RECORDS_PER_STEP, RecordSteps, at_once, call
 from barnabas.storage.log.truncation import start_again, truncate
 from barnabas.storage.log.validator import Origin
 from tests.support.planted import bomb, crowd
@@ -413,7 +413,7 @@ def planted(*batches: bytes, config: TopicConfig = ROOMY) -> Log:
     return log
 
 
-def pauses(steps: Steps[Any]) -> int:
+def pauses(steps: RecordSteps[Any]) -> int:
     """Return the number of steps in which a search can be interrupted."""
     count = 0
     try:

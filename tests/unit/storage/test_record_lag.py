@@ -12,7 +12,7 @@ from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.record_steps import Steps, at_once
+from barnabas.storage.log.record_steps import RecordSteps, at_once
 from barnabas.storage.log.validator import Origin
 from tests.unit.storage.log_bench import NOW, batch, disk, load, put
 
@@ -200,7 +200,7 @@ def test_damaged_index_of_aborted_transactions_is_reported_as_damage(files: MemF
         records(log, 0)
 
 
-def advance(steps: Steps[RecordLag], number: int) -> None:
+def advance(steps: RecordSteps[RecordLag], number: int) -> None:
     """Take the first steps of a count, all of them pauses or brief calls."""
     step = next(steps)
     for _ in range(number):

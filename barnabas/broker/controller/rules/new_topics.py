@@ -9,8 +9,8 @@ from barnabas.broker.cluster.topic_names import check_name, refuse_internal
 from barnabas.broker.cluster.znodes import TopicAssignment
 from barnabas.broker.controller.rules.placement import place
 from barnabas.broker.controller.state import ClusterState, NamesTaken, Topic
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.steps import Steps
 
 MAX_NEW_PARTITIONS = 10_000
 """Number of new partitions that one request may ask for; Kafka's limit for new topics."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from random import Random
 
-from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.steps import Steps
 
 
 def place(

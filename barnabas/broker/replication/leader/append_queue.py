@@ -12,9 +12,9 @@ from typing import Any
 
 from barnabas.broker.replication.leader.record_work import Interrupted, RecordWork
 from barnabas.broker.replication.partition import Partition, PendingAppend
-from barnabas.broker.server.slices import Steps as Sliced
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.varint import Buffer
+from barnabas.protocol.steps import Steps
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin, Rules, Validated, validation
 
@@ -51,7 +51,7 @@ class AppendQueue:
                 self._work.slicer.run(self._serve(partition.topic))
         return append.done
 
-    def _serve(self, topic: str) -> Sliced[None]:
+    def _serve(self, topic: str) -> Steps[None]:
         """Append what is queued for a topic, until nothing is."""
         partitions = self._topics[topic]
         while partitions:
@@ -70,7 +70,7 @@ class AppendQueue:
             yield None
         del self._topics[topic]
 
-    def _append(self, partition: Partition, append: PendingAppend) -> Sliced[None]:
+    def _append(self, partition: Partition, append: PendingAppend) -> Steps[None]:
         validated = None
         while validated is None:
             partition.require_leader()

@@ -7,10 +7,10 @@ only the partitions with news. Pure bookkeeping: times and ids are passed in.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from barnabas.broker.server.slices import Steps
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from barnabas.protocol.steps import Steps
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

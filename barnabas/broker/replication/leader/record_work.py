@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.slices import Slicer
-from barnabas.broker.server.slices import Steps as Sliced
-from barnabas.storage.log.record_steps import Memory, Steps
+from barnabas.protocol.steps import Steps
+from barnabas.storage.log.record_steps import Memory, RecordSteps
 
 T = TypeVar("T")
 MEMORY_BYTES: Final = 64 * 1024 * 1024
@@ -41,7 +41,9 @@ class RecordWork:
         self._long = CodecThread(offload, "codec-long", memory_bytes // 2)
         self._largest_short = memory_bytes // 4
 
-    def carry_out(self, topic: str, steps: Steps[T], is_wanted: Callable[[], bool]) -> Sliced[T]:
+    def carry_out(
+        self, topic: str, steps: RecordSteps[T], is_wanted: Callable[[], bool]
+    ) -> Steps[T]:
         """Carry out work on a batch of `topic`, for the slicer; return its result.
 
         Raises Interrupted if, after a pause, `is_wanted` returns False.

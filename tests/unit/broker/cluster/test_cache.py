@@ -1,7 +1,6 @@
 """The metadata cache applies the controller's updates."""
 
 from barnabas.broker.cluster.cache import FULL, LEADER_DURING_DELETE, MetadataCache
-from barnabas.broker.server.slices import at_once
 from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -9,6 +8,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from barnabas.protocol.steps import at_once
 from barnabas.protocol.types import ZERO_UUID
 from tests.support.steps import taken
 

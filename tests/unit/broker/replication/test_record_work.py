@@ -14,7 +14,7 @@ from barnabas.broker.replication.leader.record_work import (
     RecordWork,
 )
 from barnabas.broker.server.slices import Slicer
-from barnabas.storage.log.record_steps import Memory, Steps
+from barnabas.storage.log.record_steps import Memory, RecordSteps
 from tests.support.held_offload import HeldOffload
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ def work_of(limit: int = 100) -> RecordWork:
 
 
 def run(
-    work: RecordWork, steps: Steps[T], is_wanted: Callable[[], bool] = lambda: True
+    work: RecordWork, steps: RecordSteps[T], is_wanted: Callable[[], bool] = lambda: True
 ) -> "asyncio.Future[T]":
     return work.slicer.run(work.carry_out("t", steps, is_wanted))
 
@@ -47,7 +47,7 @@ async def test_no_work_waits_for_the_long_calls_of_others_or_their_memory() -> N
     offload = HeldOffload()
     work = RecordWork(Slicer(lambda: 0.0), offload, 100)
 
-    def steps(size: int, call: int, calls: int) -> Steps[None]:
+    def steps(size: int, call: int, calls: int) -> RecordSteps[None]:
         yield Memory(size, call)
         for _ in range(calls):
             yield lambda: None
@@ -71,12 +71,12 @@ async def test_work_that_turns_out_to_be_long_keeps_its_memory_until_it_has_the_
     offload = HeldOffload()
     work = RecordWork(Slicer(lambda: 0.0), offload, 100)
 
-    def searched(size: int) -> Steps[None]:
+    def searched(size: int) -> RecordSteps[None]:
         yield Memory(25)
         yield Memory(size, LONG_CALL + 1)
         yield lambda: None
 
-    def appended(size: int) -> Steps[None]:
+    def appended(size: int) -> RecordSteps[None]:
         yield Memory(size)
         yield lambda: None
 
@@ -108,7 +108,7 @@ async def test_work_waits_for_memory_before_it_takes_it() -> None:
     offload = HeldOffload()
     work = RecordWork(Slicer(lambda: 0.0), offload, 100)
 
-    def steps(name: str, size: int) -> Steps[None]:
+    def steps(name: str, size: int) -> RecordSteps[None]:
         yield Memory(size)
         held.append(name)
         yield lambda: None
@@ -129,7 +129,7 @@ async def test_cancelled_work_gives_its_memory_back() -> None:
     work = RecordWork(Slicer(lambda: 0.0), offload, 100)
     closed: list[bool] = []
 
-    def steps() -> Steps[None]:
+    def steps() -> RecordSteps[None]:
         try:
             yield Memory(100)
             yield lambda: None
@@ -149,7 +149,7 @@ async def test_cancelled_work_gives_its_memory_back() -> None:
 async def test_two_long_records_that_wait_for_each_other_both_end() -> None:
     work = work_of(100)
 
-    def steps() -> Steps[int]:
+    def steps() -> RecordSteps[int]:
         yield Memory(40)
         yield lambda: None
         yield Memory(90)
@@ -162,7 +162,7 @@ async def test_two_long_records_that_wait_for_each_other_both_end() -> None:
 async def test_work_that_nobody_wants_any_more_is_interrupted() -> None:
     closed: list[bool] = []
 
-    def steps() -> Steps[None]:
+    def steps() -> RecordSteps[None]:
         try:
             while True:
                 yield None

@@ -15,9 +15,10 @@ import pytest
 from barnabas.broker.server import http_server
 from barnabas.broker.server.http import MOST_NAMES, OPEN, Access, HttpEndpoint
 from barnabas.broker.server.network import bind_addresses
-from barnabas.broker.server.slices import TURN_S, in_steps
+from barnabas.broker.server.slices import TURN_S
 from barnabas.config.key import ConfigError
 from barnabas.metrics.registry import Registry
+from barnabas.protocol.steps import in_steps
 from tests.support.tls_records import RecordClient
 
 

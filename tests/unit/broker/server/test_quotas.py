@@ -19,10 +19,10 @@ from barnabas.broker.server.quotas import (
     TokenBucket,
     timed,
 )
-from barnabas.broker.server.slices import Steps
 from barnabas.metrics.catalogue import QuotaMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.steps import Steps
 
 EVENTS = st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 10_000)), max_size=40)
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.server.slices import Steps
 from barnabas.broker.transactions.marker_channel import MARKERS_PER_REQUEST
 from barnabas.broker.transactions.marker_routes import MarkerRoutes
 from barnabas.broker.transactions.marker_writer import MarkerWrite
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import write_txn_markers as words
 from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.unit.broker.transactions.fake_peer import FakeCluster, FakePeer, turns
 

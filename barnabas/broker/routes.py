@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from types import MethodType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVarTuple
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.broker_epochs import BrokerEpochs
@@ -113,8 +113,7 @@ from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.protocol.schema import Api
 from barnabas.storage.opening.log_manager import LogManager
 
-C_contra = TypeVar("C_contra", contravariant=True)
-C = TypeVar("C")
+Cs = TypeVarTuple("Cs")
 Guard = Callable[[Route, Rights], Route]
 """A function that puts a route behind the gate."""
 
@@ -164,7 +163,7 @@ class BrokerParts(NamedTuple):
         return self.dynamic.current
 
 
-class HandlerModule(Protocol[C_contra]):
+class HandlerModule(Protocol[*Cs]):
     """A module of barnabas/broker/handlers.
 
     If its response has no top-level `error_code`, the module also has a function
@@ -175,15 +174,18 @@ class HandlerModule(Protocol[C_contra]):
     RIGHTS: Rights
     """The rights that its requests need (`barnabas/broker/security/rights.py`)."""
 
-    def handle(self, collaborator: C_contra, request: Any, context: RequestContext, /) -> Any: ...
+    @property
+    def handle(self) -> Callable[[*Cs, Any, RequestContext], Any]:
+        """The function that answers a request: its collaborators, the request, its context."""
+        ...
 
 
 class ApiRow(NamedTuple):
     """A row of the table."""
 
-    module: HandlerModule[Any]
+    module: HandlerModule[*tuple[Any, ...]]
     versions: range
-    collaborator: Callable[[BrokerParts], object]
+    collaborators: Callable[[BrokerParts], tuple[Any, ...]]
     clients: range
     """The versions for clients of a cluster, where brokers have a listener of their own."""
     fast_path: Callable[[BrokerParts], MakeFastPath] | None = None
@@ -195,7 +197,7 @@ class ApiRow(NamedTuple):
         return self.module.API
 
     def route(self, parts: BrokerParts, versions: range, guard: Guard | None) -> Route:
-        """Return the route with the handler bound to its collaborator, and behind a guard.
+        """Return the route with the handler bound to its collaborators, and behind a guard.
 
         Raises TypeError for a handler that does not declare its rights.
         """
@@ -205,8 +207,7 @@ class ApiRow(NamedTuple):
                 f"The handler of {self.api.name} ({self.api.key}) declares no RIGHTS: "
                 "see barnabas/broker/security/rights.py"
             )
-        # A bound method costs less per call than a partial.
-        handle: Handle = MethodType(self.module.handle, self.collaborator(parts))
+        handle = _bound(self.module.handle, self.collaborators(parts))
         error_response = getattr(self.module, "error_response", None)
         fast_path = None
         if self.fast_path is not None and parts.config().fast_paths_enable:
@@ -220,6 +221,13 @@ class ApiRow(NamedTuple):
             fast_path=fast_path,
         )
         return route if guard is None else guard(route, rights)
+
+
+def _bound(handle: Callable[..., Any], collaborators: tuple[Any, ...]) -> Handle:
+    if len(collaborators) == 1:
+        # A bound method costs less per call than a partial.
+        return MethodType(handle, *collaborators)
+    return partial(handle, *collaborators)
 
 
 def client_routes(parts: BrokerParts) -> list[Route]:
@@ -258,16 +266,16 @@ def _routes(
 
 
 def _row(
-    module: HandlerModule[C],
+    module: HandlerModule[*Cs],
     versions: range,
-    collaborator: Callable[[BrokerParts], C],
+    collaborators: Callable[[BrokerParts], tuple[*Cs]],
     *,
     clients: range | None = None,
     fast_path: Callable[[BrokerParts], MakeFastPath] | None = None,
     of_controller: bool = False,
 ) -> ApiRow:
     clients = versions if clients is None else clients
-    return ApiRow(module, versions, collaborator, clients, fast_path, of_controller)
+    return ApiRow(module, versions, collaborators, clients, fast_path, of_controller)
 
 
 def _produce_fast_path(parts: BrokerParts) -> MakeFastPath:
@@ -370,16 +378,8 @@ def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
     return add_partitions_to_txn.Parts(parts.transactions.coordinator, parts.groups, parts.cache)
 
 
-def _list_transactions(parts: BrokerParts) -> list_transactions.Parts:
-    return list_transactions.Parts(parts.transactions.coordinator, parts.clock)
-
-
 def _list_config_resources(parts: BrokerParts) -> list_config_resources.Parts:
     return list_config_resources.Parts(parts.configs, parts.cache)
-
-
-def _describe_log_dirs(parts: BrokerParts) -> describe_log_dirs.Parts:
-    return describe_log_dirs.Parts(parts.logs, parts.offload, parts.slicer)
 
 
 def _create_topics(parts: BrokerParts) -> create_topics.Parts:
@@ -388,14 +388,6 @@ def _create_topics(parts: BrokerParts) -> create_topics.Parts:
 
 def _create_partitions(parts: BrokerParts) -> create_partitions.Parts:
     return create_partitions.Parts(parts.controller, parts.cache)
-
-
-def _alter_client_quotas(parts: BrokerParts) -> alter_client_quotas.Parts:
-    return alter_client_quotas.Parts(parts.client_quotas, parts.slicer)
-
-
-def _alter_user_scram_credentials(parts: BrokerParts) -> alter_user_scram_credentials.Parts:
-    return alter_user_scram_credentials.Parts(parts.scram_users, parts.slicer)
 
 
 def _token_requests(parts: BrokerParts) -> TokenRequests:
@@ -408,10 +400,6 @@ def _offset_commit(parts: BrokerParts) -> offset_commit.Parts:
 
 def _offset_delete(parts: BrokerParts) -> offset_delete.Parts:
     return offset_delete.Parts(parts.groups, parts.cache)
-
-
-def _add_offsets_to_txn(parts: BrokerParts) -> add_offsets_to_txn.Parts:
-    return add_offsets_to_txn.Parts(parts.transactions.coordinator, parts.groups)
 
 
 def _txn_offset_commit(parts: BrokerParts) -> txn_offset_commit.Parts:
@@ -428,10 +416,6 @@ def _write_txn_markers(parts: BrokerParts) -> write_txn_markers.Parts:
 
 def _write_txn_markers_fast_path(parts: BrokerParts) -> MakeFastPath:
     return partial(MarkersFastPath, parts.transactions.writer, parts.transactions.origins)
-
-
-def _allocate_producer_ids(parts: BrokerParts) -> allocate_producer_ids.Parts:
-    return allocate_producer_ids.Parts(parts.controller, parts.producer_ids)
 
 
 def _envelope(parts: BrokerParts) -> envelope.Parts:
@@ -458,85 +442,97 @@ def _api_versions(parts: BrokerParts) -> api_versions.Parts:
 BROKERS_ONLY: Final = range(0)
 # fmt: off
 API_TABLE: Final = (
-    _row(api_versions,                  range(6),     _api_versions),
-    _row(sasl_handshake,                range(2),     lambda p: p),
-    _row(sasl_authenticate,             range(3),     lambda p: p),
+    _row(api_versions,                  range(6),     lambda p: (_api_versions(p),)),
+    _row(sasl_handshake,                range(2),     lambda p: (p,)),
+    _row(sasl_authenticate,             range(3),     lambda p: (p,)),
     # data
-    _row(produce,                       range(3, 14), _produce, fast_path=_produce_fast_path),
-    _row(fetch,                         range(4, 19), _fetch, fast_path=_fetch_fast_path),
-    _row(list_offsets,                  range(1, 12), _list_offsets),
-    _row(delete_records,                range(3),     lambda p: p.replicas),
-    _row(offset_for_leader_epoch,       range(2, 5),  lambda p: p.replicas),
-    _row(describe_log_dirs,             range(1, 6),  _describe_log_dirs),
-    _row(alter_replica_log_dirs,        range(1, 3),  lambda p: p.replicas),
+    _row(produce,                       range(3, 14), lambda p: (_produce(p),),
+         fast_path=_produce_fast_path),
+    _row(fetch,                         range(4, 19), lambda p: (_fetch(p),),
+         fast_path=_fetch_fast_path),
+    _row(list_offsets,                  range(1, 12), lambda p: (_list_offsets(p),)),
+    _row(delete_records,                range(3),     lambda p: (p.replicas,)),
+    _row(offset_for_leader_epoch,       range(2, 5),  lambda p: (p.replicas,)),
+    _row(describe_log_dirs,             range(1, 6),  lambda p: (p.logs, p.offload, p.slicer)),
+    _row(alter_replica_log_dirs,        range(1, 3),  lambda p: (p.replicas,)),
     # topics and replicas
-    _row(metadata,                      range(14),    _metadata),
-    _row(create_topics,                 range(2, 8),  _create_topics, of_controller=True),
-    _row(delete_topics,                 range(1, 7),  _delete_topics, of_controller=True),
-    _row(create_partitions,             range(4),     _create_partitions, of_controller=True),
-    _row(describe_cluster,              range(3),     lambda p: p.cache),
-    _row(describe_topic_partitions,     range(1),     _describe_topic_partitions),
-    _row(elect_leaders,                 range(3),     lambda p: p.replica_admin,
+    _row(metadata,                      range(14),    lambda p: (_metadata(p),)),
+    _row(create_topics,                 range(2, 8),  lambda p: (_create_topics(p),),
          of_controller=True),
-    _row(alter_partition_reassignments, range(2),     lambda p: p.replica_admin,
+    _row(delete_topics,                 range(1, 7),  lambda p: (_delete_topics(p),),
          of_controller=True),
-    _row(list_partition_reassignments,  range(1),     lambda p: p.replica_admin,
+    _row(create_partitions,             range(4),     lambda p: (_create_partitions(p),),
+         of_controller=True),
+    _row(describe_cluster,              range(3),     lambda p: (p.cache,)),
+    _row(describe_topic_partitions,     range(1),     lambda p: (_describe_topic_partitions(p),)),
+    _row(elect_leaders,                 range(3),     lambda p: (p.replica_admin,),
+         of_controller=True),
+    _row(alter_partition_reassignments, range(2),     lambda p: (p.replica_admin,),
+         of_controller=True),
+    _row(list_partition_reassignments,  range(1),     lambda p: (p.replica_admin,),
          of_controller=True),
     # configurations and features
-    _row(describe_configs,              range(1, 5),  _describe_configs),
-    _row(alter_configs,                 range(3),     lambda p: p.config_admin),
-    _row(incremental_alter_configs,     range(2),     lambda p: p.config_admin),
-    _row(list_config_resources,         range(2),     _list_config_resources),
-    _row(update_features,               range(3),     lambda p: p.features),
+    _row(describe_configs,              range(1, 5),  lambda p: (_describe_configs(p),)),
+    _row(alter_configs,                 range(3),     lambda p: (p.config_admin,)),
+    _row(incremental_alter_configs,     range(2),     lambda p: (p.config_admin,)),
+    _row(list_config_resources,         range(2),     lambda p: (_list_config_resources(p),)),
+    _row(update_features,               range(3),     lambda p: (p.features,)),
     # users
-    _row(describe_client_quotas,        range(2),     lambda p: p.client_quotas.quotas),
-    _row(alter_client_quotas,           range(2),     _alter_client_quotas),
-    _row(describe_user_scram_credentials, range(1),   lambda p: p.scram_users),
-    _row(alter_user_scram_credentials,  range(1),     _alter_user_scram_credentials),
+    _row(describe_client_quotas,        range(2),     lambda p: (p.client_quotas.quotas,)),
+    _row(alter_client_quotas,           range(2),     lambda p: (p.client_quotas, p.slicer)),
+    _row(describe_user_scram_credentials, range(1),   lambda p: (p.scram_users,)),
+    _row(alter_user_scram_credentials,  range(1),     lambda p: (p.scram_users, p.slicer)),
     # delegation tokens
-    _row(create_delegation_token,       range(1, 4),  _token_requests),
-    _row(renew_delegation_token,        range(1, 3),  _token_requests),
-    _row(expire_delegation_token,       range(1, 3),  _token_requests),
-    _row(describe_delegation_token,     range(1, 4),  _token_requests),
+    _row(create_delegation_token,       range(1, 4),  lambda p: (_token_requests(p),)),
+    _row(renew_delegation_token,        range(1, 3),  lambda p: (_token_requests(p),)),
+    _row(expire_delegation_token,       range(1, 3),  lambda p: (_token_requests(p),)),
+    _row(describe_delegation_token,     range(1, 4),  lambda p: (_token_requests(p),)),
     # access control rules
-    _row(describe_acls,                 range(1, 4), lambda p: create_acls.Parts(p.acls)),
-    _row(create_acls,                   range(1, 4), lambda p: create_acls.Parts(p.acls)),
-    _row(delete_acls,                   range(1, 4), lambda p: create_acls.Parts(p.acls)),
+    _row(describe_acls,                 range(1, 4), lambda p: (create_acls.Parts(p.acls),)),
+    _row(create_acls,                   range(1, 4), lambda p: (create_acls.Parts(p.acls),)),
+    _row(delete_acls,                   range(1, 4), lambda p: (create_acls.Parts(p.acls),)),
     # groups
-    _row(find_coordinator,              range(7),     _find_coordinator),
-    _row(join_group,                    range(10),    lambda p: p.groups),
-    _row(sync_group,                    range(6),     lambda p: p.groups),
-    _row(heartbeat,                     range(5),     lambda p: p.groups),
-    _row(leave_group,                   range(6),     lambda p: p.groups),
-    _row(offset_commit,                 range(2, 11), _offset_commit),
-    _row(offset_fetch,                  range(1, 11), _offset_fetch),
-    _row(offset_delete,                 range(1),     _offset_delete),
-    _row(describe_groups,               range(7),     lambda p: p.groups),
-    _row(list_groups,                   range(6),     lambda p: p.groups),
-    _row(delete_groups,                 range(4),     lambda p: p.groups),
+    _row(find_coordinator,              range(7),     lambda p: (_find_coordinator(p),)),
+    _row(join_group,                    range(10),    lambda p: (p.groups,)),
+    _row(sync_group,                    range(6),     lambda p: (p.groups,)),
+    _row(heartbeat,                     range(5),     lambda p: (p.groups,)),
+    _row(leave_group,                   range(6),     lambda p: (p.groups,)),
+    _row(offset_commit,                 range(2, 11), lambda p: (_offset_commit(p),)),
+    _row(offset_fetch,                  range(1, 11), lambda p: (_offset_fetch(p),)),
+    _row(offset_delete,                 range(1),     lambda p: (_offset_delete(p),)),
+    _row(describe_groups,               range(7),     lambda p: (p.groups,)),
+    _row(list_groups,                   range(6),     lambda p: (p.groups,)),
+    _row(delete_groups,                 range(4),     lambda p: (p.groups,)),
     # transactions
-    _row(init_producer_id,              range(7),     _init_producer_id),
-    _row(add_partitions_to_txn,         range(6),     _add_partitions_to_txn, clients=range(4),
-         fast_path=_add_partitions_fast_path),
-    _row(add_offsets_to_txn,            range(5),     _add_offsets_to_txn),
-    _row(txn_offset_commit,             range(7),     _txn_offset_commit),
-    _row(end_txn,                       range(6),     lambda p: p.transactions.coordinator,
+    _row(init_producer_id,              range(7),     lambda p: (_init_producer_id(p),)),
+    _row(add_partitions_to_txn,         range(6),     lambda p: (_add_partitions_to_txn(p),),
+         clients=range(4), fast_path=_add_partitions_fast_path),
+    _row(add_offsets_to_txn,            range(5), lambda p: (p.transactions.coordinator, p.groups)),
+    _row(txn_offset_commit,             range(7),     lambda p: (_txn_offset_commit(p),)),
+    _row(end_txn,                       range(6),     lambda p: (p.transactions.coordinator,),
          fast_path=_end_txn_fast_path),
-    _row(write_txn_markers,             range(1, 3),  _write_txn_markers,
+    _row(write_txn_markers,             range(1, 3),  lambda p: (_write_txn_markers(p),),
          fast_path=_write_txn_markers_fast_path),
-    _row(describe_transactions,         range(1),     lambda p: p.transactions.coordinator),
-    _row(list_transactions,             range(3),     _list_transactions),
-    _row(describe_producers,            range(1),     lambda p: p.replicas),
+    _row(describe_transactions,         range(1),     lambda p: (p.transactions.coordinator,)),
+    _row(list_transactions,             range(3), lambda p: (p.transactions.coordinator, p.clock)),
+    _row(describe_producers,            range(1),     lambda p: (p.replicas,)),
     # between the controller and its brokers
-    _row(leader_and_isr,                range(5, 8),  lambda p: p.receiver, clients=BROKERS_ONLY),
-    _row(stop_replica,                  range(3, 5),  lambda p: p.receiver, clients=BROKERS_ONLY),
-    _row(update_metadata,               range(7, 9),  lambda p: p.receiver, clients=BROKERS_ONLY),
-    _row(controlled_shutdown,           range(2, 4),  lambda p: p.controller, clients=BROKERS_ONLY),
-    _row(alter_partition,               range(2, 4),  lambda p: p.controller, clients=BROKERS_ONLY),
-    _row(allocate_producer_ids,         range(1),     _allocate_producer_ids, clients=BROKERS_ONLY),
-    _row(envelope,                      range(1),     _envelope, clients=BROKERS_ONLY),
+    _row(leader_and_isr,                range(5, 8),  lambda p: (p.receiver,),
+         clients=BROKERS_ONLY),
+    _row(stop_replica,                  range(3, 5),  lambda p: (p.receiver,),
+         clients=BROKERS_ONLY),
+    _row(update_metadata,               range(7, 9),  lambda p: (p.receiver,),
+         clients=BROKERS_ONLY),
+    _row(controlled_shutdown,           range(2, 4),  lambda p: (p.controller,),
+         clients=BROKERS_ONLY),
+    _row(alter_partition,               range(2, 4),  lambda p: (p.controller,),
+         clients=BROKERS_ONLY),
+    _row(allocate_producer_ids,         range(1),     lambda p: (p.controller, p.producer_ids),
+         clients=BROKERS_ONLY),
+    _row(envelope,                      range(1),     lambda p: (_envelope(p),),
+         clients=BROKERS_ONLY),
 )
-"""Every API that a broker serves: handler, versions, and the function that returns the handler's
-collaborator. `clients` are the versions for clients in a cluster, where they differ. ApiVersions
+"""Every API that a broker serves: handler, versions, and the function that names the handler's
+collaborators. `clients` are the versions for clients in a cluster, where they differ. ApiVersions
 announces the rows; each key also needs its entry in `APIS` of `barnabas/protocol/schema.py`."""
 # fmt: on

@@ -3,8 +3,6 @@
 The partition of `__consumer_offsets` that holds the group joins the transaction.
 """
 
-from typing import NamedTuple
-
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.security.rights import GROUP, READ, TRANSACTIONAL_ID, WRITE, Need, Rights
 from barnabas.broker.server.context import RequestContext
@@ -20,30 +18,26 @@ from barnabas.protocol.messages.add_offsets_to_txn import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(
     whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"), Need(READ, GROUP, "group_id"))
 )
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that AddOffsetsToTxn works with."""
-
-    transactions: TransactionCoordinator
-    groups: GroupCoordinator
-
-
 def handle(
-    parts: Parts, request: AddOffsetsToTxnRequest, context: RequestContext
+    transactions: TransactionCoordinator,
+    groups: GroupCoordinator,
+    request: AddOffsetsToTxnRequest,
+    context: RequestContext,
 ) -> Soon[AddOffsetsToTxnResponse]:
     """Ask the transaction coordinator, which must be this broker; the group's coordinator may be
     another one."""
-    answer = parts.transactions.add_partitions(
+    answer = transactions.add_partitions(
         AddPartitions(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),
-            (TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id)),),
+            (TopicPartition(CONSUMER_OFFSETS, groups.partition_of(request.group_id)),),
             TV0,
             context.connection_id,
             context.owner,

@@ -4,8 +4,6 @@ Brokers of this cluster take their blocks from the metadata store themselves, ev
 controller; the blocks of this API come from the same place.
 """
 
-from typing import NamedTuple
-
 from barnabas.broker.cluster.producer_ids import ProducerIdBlocks
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.security.rights import OF_BROKERS
@@ -18,27 +16,21 @@ from barnabas.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 
-__all__ = ["API", "RIGHTS", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = OF_BROKERS
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that AllocateProducerIds works with."""
-
-    controller: Controller
-    blocks: ProducerIdBlocks
-
-
 async def handle(
-    parts: Parts,
+    controller: Controller,
+    blocks: ProducerIdBlocks,
     request: AllocateProducerIdsRequest,
     _context: RequestContext,
 ) -> AllocateProducerIdsResponse:
     """Answer on the controller only, to brokers that are registered."""
-    parts.controller.require_broker(request.broker_id, request.broker_epoch)
+    controller.require_broker(request.broker_id, request.broker_epoch)
     try:
-        block = await parts.blocks.allocate(request.broker_id)
+        block = await blocks.allocate(request.broker_id)
     except StoreError as cause:
         raise KafkaError(ErrorCode.NOT_CONTROLLER) from cause
     return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))

@@ -7,7 +7,7 @@ is refused. Unlike there, an address is an address, not the name of a host.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, Need, Rights
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.describe_client_quotas import CLIENT_ID, IP, USE
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import host_key, is_address
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = Rights(whole=(Need(ALTER_CONFIGS, CLUSTER),))
 _OF_CLIENTS: Final = {
@@ -44,29 +44,25 @@ _WHOLE: Final = {
 _PRECISION: Final = 1e-6
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that AlterClientQuotas works with."""
-
-    stored: StoredQuotas
-    slicer: Slicer
-
-
 async def handle(
-    parts: Parts, request: AlterClientQuotasRequest, _context: RequestContext
+    stored: StoredQuotas,
+    slicer: Slicer,
+    request: AlterClientQuotasRequest,
+    _context: RequestContext,
 ) -> AlterClientQuotasResponse:
     """Make the changes one entity after another; each is stored when its result is there."""
     times: Counter[tuple[tuple[str, str | None], ...]] = Counter()
-    async for entry in parts.slicer.each(request.entries):
+    async for entry in slicer.each(request.entries):
         times[_key(entry)] += 1
     answers = []
-    async for entry in parts.slicer.each(request.entries):
+    async for entry in slicer.each(request.entries):
         try:
             if times[_key(entry)] > 1:
                 raise _invalid(f"Ignoring duplicate entity {_text(entry)}")
             entity = _entity(entry.entity)
             limits = _limits(entry, _OF_CLIENTS if entity.ip is None else _OF_ADDRESSES)
             if not request.validate_only:
-                await parts.stored.alter(entity, limits)
+                await stored.alter(entity, limits)
         except KafkaError as error:
             answers.append(_refused(entry, error.code, error.message))
         except TooLarge:

@@ -5,7 +5,6 @@ both times.
 """
 
 from functools import partial
-from typing import NamedTuple
 
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.security.scram_users import ScramUsers
@@ -29,39 +28,35 @@ from barnabas.security.sasl.credentials import (
     ScramMechanism,
 )
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 _MECHANISMS = {each.code: each for each in ScramMechanism}
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that AlterUserScramCredentials works with."""
-
-    users: ScramUsers
-    slicer: Slicer
-
-
 async def handle(
-    parts: Parts, request: AlterUserScramCredentialsRequest, _context: RequestContext
+    users: ScramUsers,
+    slicer: Slicer,
+    request: AlterUserScramCredentialsRequest,
+    _context: RequestContext,
 ) -> AlterUserScramCredentialsResponse:
     """Make the changes one after another; each is stored when its result is there."""
     changes: dict[str, Change] = {}
     repeated: set[str] = set()
-    async for each in parts.slicer.each(_asked(request)):
+    async for each in slicer.each(_asked(request)):
         if changes.setdefault(each.name, each) is not each:
             repeated.add(each.name)
     results = []
-    async for name, change in parts.slicer.each(changes.items()):
+    async for name, change in slicer.each(changes.items()):
         try:
-            mechanism = _checked(parts.users, change)
+            mechanism = _checked(users, change)
             if name in repeated:
                 raise KafkaError(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
                 )
-            await _make(parts.users, change, mechanism)
+            await _make(users, change, mechanism)
         except KafkaError as error:
             results.append(_refused(name, error.code, error.message))
         except TooLarge:

@@ -4,7 +4,7 @@ v3 an error of the whole request, v4 sizes of the volume, v5 cordoned directorie
 """
 
 from collections.abc import Container, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
@@ -24,51 +24,51 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.log_manager import LogManager
 
-__all__ = ["API", "RIGHTS", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(whole=(Need(DESCRIBE, CLUSTER),))
 
 _UNKNOWN_LAG = -1
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that DescribeLogDirs works with."""
-
-    logs: LogManager
-    offload: Offload
-    slicer: Slicer
-
-
 Wanted = Container[tuple[str, int]] | None
 
 
 def handle(
-    parts: Parts, request: DescribeLogDirsRequest, _context: RequestContext
+    logs: LogManager,
+    offload: Offload,
+    slicer: Slicer,
+    request: DescribeLogDirsRequest,
+    _context: RequestContext,
 ) -> Steps[Coroutine[Any, Any, DescribeLogDirsResponse]]:
     """Answer from the logs; only the sizes of the volumes are asked of the disk."""
     if request.topics is None:
-        return _described(parts, None)
+        return _described(logs, offload, slicer, None)
     wanted = set()
     for topic in request.topics:
         yield None
         for index in topic.partitions:
             wanted.add((topic.topic, index))
             yield None
-    return _described(parts, wanted)
+    return _described(logs, offload, slicer, wanted)
 
 
-async def _described(parts: Parts, wanted: Wanted) -> DescribeLogDirsResponse:
-    results = [await _describe(parts, log_dir, wanted) for log_dir in parts.logs.dirs]
+async def _described(
+    logs: LogManager, offload: Offload, slicer: Slicer, wanted: Wanted
+) -> DescribeLogDirsResponse:
+    results = [await _describe(logs, offload, slicer, log_dir, wanted) for log_dir in logs.dirs]
     return DescribeLogDirsResponse(results=results)
 
 
-async def _describe(parts: Parts, log_dir: LogDir, wanted: Wanted) -> DescribeLogDirsResult:
+async def _describe(
+    logs: LogManager, offload: Offload, slicer: Slicer, log_dir: LogDir, wanted: Wanted
+) -> DescribeLogDirsResult:
     try:
-        total, free = await parts.offload.submit("logs", lambda: parts.logs.space(log_dir))
+        total, free = await offload.submit("logs", lambda: logs.space(log_dir))
     except KafkaError as error:
         return DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.path, topics=[])
     topics: dict[str, DescribeLogDirsTopic] = {}
-    async for log in parts.slicer.each(parts.logs.logs_in(log_dir)):
+    async for log in slicer.each(logs.logs_in(log_dir)):
         if wanted is not None and (log.topic, log.partition) not in wanted:
             continue
         if log.topic not in topics:
@@ -77,8 +77,8 @@ async def _describe(parts: Parts, log_dir: LogDir, wanted: Wanted) -> DescribeLo
             DescribeLogDirsPartition(
                 partition_index=log.partition,
                 partition_size=log.size,
-                offset_lag=_lag(parts.logs, log),
-                is_future_key=parts.logs.is_future(log),
+                offset_lag=_lag(logs, log),
+                is_future_key=logs.is_future(log),
             )
         )
     return DescribeLogDirsResult(

@@ -9,7 +9,6 @@ v2 is not announced then: Kafka's clients say that the pattern is what the broke
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
@@ -27,7 +26,7 @@ from barnabas.protocol.messages.list_transactions import (
 )
 from barnabas.protocol.steps import Steps
 
-__all__ = ["API", "RIGHTS", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(
     shown=Shown("transaction_states", Need(DESCRIBE, TRANSACTIONAL_ID, "transactional_id"))
@@ -39,23 +38,17 @@ _PATTERN_BYTES = 1 << 20
 """The memory limit of a compiled pattern, because the library caches the last ones."""
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that ListTransactions works with."""
-
-    transactions: TransactionCoordinator
-    clock: Clock
-
-
 def handle(
-    parts: Parts,
+    transactions: TransactionCoordinator,
+    clock: Clock,
     request: ListTransactionsRequest,
     _context: RequestContext,
 ) -> Steps[ListTransactionsResponse]:
     """List the transactional ids that this broker coordinates."""
-    parts.transactions.require_loaded()
-    wanted = _filter(request, parts.clock.now_ms())
+    transactions.require_loaded()
+    wanted = _filter(request, clock.now_ms())
     found = []
-    for txn in list(parts.transactions.transactions()):
+    for txn in list(transactions.transactions()):
         yield None
         if wanted(txn):
             found.append(

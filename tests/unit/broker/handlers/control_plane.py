@@ -83,10 +83,10 @@ class ControlPlane:
             answer = all_taken(route.refuse(request, error.code, version))
         return decode(route.api.response, version, encode(answer, version))
 
-    def serve(self, module: ModuleType, collaborator: Any) -> None:
+    def serve(self, module: ModuleType, *collaborators: Any) -> None:
         """Serve an API in the versions of the table."""
         (row,) = (row for row in API_TABLE if row.module is module)
-        row = row._replace(collaborator=lambda _: collaborator)
+        row = row._replace(collaborators=lambda _: collaborators)
         parts: Any = None
         self.routes[row.api.request] = row.route(parts, row.versions, None)
 

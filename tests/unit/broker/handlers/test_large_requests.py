@@ -274,8 +274,8 @@ async def test_replicas_are_moved_and_described_in_steps() -> None:
     assert len(answer.results[0].partitions) == ELEMENTS
     assert steps >= 3 * ELEMENTS
     message, context = request(describe_log_dirs, "topics.partitions")
-    parts = describe_log_dirs.Parts(rig.logs, rig.offload, slicer)
-    answer, steps = await counted_steps(describe_log_dirs.handle(parts, message, context), slicer)
+    described = describe_log_dirs.handle(rig.logs, rig.offload, slicer, message, context)
+    answer, steps = await counted_steps(described, slicer)
     assert len(answer.results) == 1
     assert steps >= ELEMENTS
 

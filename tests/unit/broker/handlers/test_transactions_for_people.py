@@ -197,10 +197,11 @@ def test_list_takes_a_step_for_each_transactional_id() -> None:
         require_loaded=lambda: None,
         transactions=lambda: (TransactionMetadata(f"x-{n}", n, 0, 1000, 1) for n in range(10_000)),
     )
-    parts = listing.Parts(coordinator, SystemClock())  # type: ignore[arg-type]
     request = list_transactions.ListTransactionsRequest(
         state_filters=[], producer_id_filters=[], transactional_id_pattern="x-.*"
     )
-    answer, steps = taken(listing.handle(parts, request, None))  # type: ignore[arg-type]
+    answer, steps = taken(
+        listing.handle(coordinator, SystemClock(), request, None)  # type: ignore[arg-type]
+    )
     assert len(answer.transaction_states) == 10_000
     assert steps >= 10_000

@@ -224,8 +224,8 @@ class ApiRow(NamedTuple):
 
 
 def _bound(handle: Callable[..., Any], collaborators: tuple[Any, ...]) -> Handle:
-    if len(collaborators) == 1:
-        # A bound method costs less per call than a partial.
+    if len(collaborators) == 1 and collaborators[0] is not None:
+        # A bound method costs less per call than a partial, but takes no None.
         return MethodType(handle, *collaborators)
     return partial(handle, *collaborators)
 
@@ -332,18 +332,6 @@ def _metadata(parts: BrokerParts) -> metadata.Parts:
     )
 
 
-def _delete_topics(parts: BrokerParts) -> delete_topics.Parts:
-    return delete_topics.Parts(
-        parts.controller, parts.cache, lambda: parts.config().delete_topic_enable
-    )
-
-
-def _describe_topic_partitions(parts: BrokerParts) -> describe_topic_partitions.Parts:
-    return describe_topic_partitions.Parts(
-        parts.cache, lambda: parts.config().max_request_partition_size_limit
-    )
-
-
 def _describe_configs(parts: BrokerParts) -> describe_configs.Parts:
     return describe_configs.Parts(
         parts.configs, parts.cache, parts.broker_id, parts.loggers, parts.slicer
@@ -378,28 +366,8 @@ def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
     return add_partitions_to_txn.Parts(parts.transactions.coordinator, parts.groups, parts.cache)
 
 
-def _list_config_resources(parts: BrokerParts) -> list_config_resources.Parts:
-    return list_config_resources.Parts(parts.configs, parts.cache)
-
-
-def _create_topics(parts: BrokerParts) -> create_topics.Parts:
-    return create_topics.Parts(parts.controller, parts.dynamic)
-
-
-def _create_partitions(parts: BrokerParts) -> create_partitions.Parts:
-    return create_partitions.Parts(parts.controller, parts.cache)
-
-
 def _token_requests(parts: BrokerParts) -> TokenRequests:
     return TokenRequests(parts.tokens, parts.config, parts.clock.now_ms, parts.random.getrandbits)
-
-
-def _offset_commit(parts: BrokerParts) -> offset_commit.Parts:
-    return offset_commit.Parts(parts.groups, parts.cache)
-
-
-def _offset_delete(parts: BrokerParts) -> offset_delete.Parts:
-    return offset_delete.Parts(parts.groups, parts.cache)
 
 
 def _txn_offset_commit(parts: BrokerParts) -> txn_offset_commit.Parts:
@@ -426,10 +394,6 @@ def _envelope(parts: BrokerParts) -> envelope.Parts:
     return envelope.Parts(parts.controller, routes, parts.client_quotas.quotas)
 
 
-def _list_offsets(parts: BrokerParts) -> list_offsets.Parts:
-    return list_offsets.Parts(parts.replicas, lambda: parts.config().group_lag_counted_batches)
-
-
 def _api_versions(parts: BrokerParts) -> api_versions.Parts:
     announced = api_versions.announce(
         parts.served,
@@ -450,21 +414,24 @@ API_TABLE: Final = (
          fast_path=_produce_fast_path),
     _row(fetch,                         range(4, 19), lambda p: (_fetch(p),),
          fast_path=_fetch_fast_path),
-    _row(list_offsets,                  range(1, 12), lambda p: (_list_offsets(p),)),
+    _row(list_offsets,                  range(1, 12),
+         lambda p: (p.replicas, lambda: p.config().group_lag_counted_batches)),
     _row(delete_records,                range(3),     lambda p: (p.replicas,)),
     _row(offset_for_leader_epoch,       range(2, 5),  lambda p: (p.replicas,)),
     _row(describe_log_dirs,             range(1, 6),  lambda p: (p.logs, p.offload, p.slicer)),
     _row(alter_replica_log_dirs,        range(1, 3),  lambda p: (p.replicas,)),
     # topics and replicas
     _row(metadata,                      range(14),    lambda p: (_metadata(p),)),
-    _row(create_topics,                 range(2, 8),  lambda p: (_create_topics(p),),
+    _row(create_topics,                 range(2, 8),  lambda p: (p.controller, p.dynamic),
          of_controller=True),
-    _row(delete_topics,                 range(1, 7),  lambda p: (_delete_topics(p),),
+    _row(delete_topics,                 range(1, 7),
+         lambda p: (p.controller, p.cache, lambda: p.config().delete_topic_enable),
          of_controller=True),
-    _row(create_partitions,             range(4),     lambda p: (_create_partitions(p),),
+    _row(create_partitions,             range(4),     lambda p: (p.controller, p.cache),
          of_controller=True),
     _row(describe_cluster,              range(3),     lambda p: (p.cache,)),
-    _row(describe_topic_partitions,     range(1),     lambda p: (_describe_topic_partitions(p),)),
+    _row(describe_topic_partitions,     range(1),
+         lambda p: (p.cache, lambda: p.config().max_request_partition_size_limit)),
     _row(elect_leaders,                 range(3),     lambda p: (p.replica_admin,),
          of_controller=True),
     _row(alter_partition_reassignments, range(2),     lambda p: (p.replica_admin,),
@@ -475,7 +442,7 @@ API_TABLE: Final = (
     _row(describe_configs,              range(1, 5),  lambda p: (_describe_configs(p),)),
     _row(alter_configs,                 range(3),     lambda p: (p.config_admin,)),
     _row(incremental_alter_configs,     range(2),     lambda p: (p.config_admin,)),
-    _row(list_config_resources,         range(2),     lambda p: (_list_config_resources(p),)),
+    _row(list_config_resources,         range(2),     lambda p: (p.configs, p.cache)),
     _row(update_features,               range(3),     lambda p: (p.features,)),
     # users
     _row(describe_client_quotas,        range(2),     lambda p: (p.client_quotas.quotas,)),
@@ -488,18 +455,18 @@ API_TABLE: Final = (
     _row(expire_delegation_token,       range(1, 3),  lambda p: (_token_requests(p),)),
     _row(describe_delegation_token,     range(1, 4),  lambda p: (_token_requests(p),)),
     # access control rules
-    _row(describe_acls,                 range(1, 4), lambda p: (create_acls.Parts(p.acls),)),
-    _row(create_acls,                   range(1, 4), lambda p: (create_acls.Parts(p.acls),)),
-    _row(delete_acls,                   range(1, 4), lambda p: (create_acls.Parts(p.acls),)),
+    _row(describe_acls,                 range(1, 4), lambda p: (p.acls,)),
+    _row(create_acls,                   range(1, 4), lambda p: (p.acls,)),
+    _row(delete_acls,                   range(1, 4), lambda p: (p.acls,)),
     # groups
     _row(find_coordinator,              range(7),     lambda p: (_find_coordinator(p),)),
     _row(join_group,                    range(10),    lambda p: (p.groups,)),
     _row(sync_group,                    range(6),     lambda p: (p.groups,)),
     _row(heartbeat,                     range(5),     lambda p: (p.groups,)),
     _row(leave_group,                   range(6),     lambda p: (p.groups,)),
-    _row(offset_commit,                 range(2, 11), lambda p: (_offset_commit(p),)),
+    _row(offset_commit,                 range(2, 11), lambda p: (p.groups, p.cache)),
     _row(offset_fetch,                  range(1, 11), lambda p: (_offset_fetch(p),)),
-    _row(offset_delete,                 range(1),     lambda p: (_offset_delete(p),)),
+    _row(offset_delete,                 range(1),     lambda p: (p.groups, p.cache)),
     _row(describe_groups,               range(7),     lambda p: (p.groups,)),
     _row(list_groups,                   range(6),     lambda p: (p.groups,)),
     _row(delete_groups,                 range(4),     lambda p: (p.groups,)),

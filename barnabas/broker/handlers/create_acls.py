@@ -6,7 +6,7 @@ too many rules, and UNKNOWN_SERVER_ERROR if the stored rules of the resource can
 """
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.security.cluster_acls import AclError, ClusterAcls
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
@@ -22,25 +22,18 @@ from barnabas.protocol.messages.create_acls import (
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import AclBinding, InvalidAcl, new_rule
 
-__all__ = ["API", "NO_AUTHORIZER", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "NO_AUTHORIZER", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 NO_AUTHORIZER = "No Authorizer is configured."
 """The message of SECURITY_DISABLED."""
 
 
-class Parts(NamedTuple):
-    """The rules of the cluster, for the APIs that show and change them."""
-
-    acls: ClusterAcls | None
-    """None without an authorizer."""
-
-
 def handle(
-    parts: Parts, request: CreateAclsRequest, _context: RequestContext
+    acls: ClusterAcls | None, request: CreateAclsRequest, _context: RequestContext
 ) -> Steps[Coroutine[Any, Any, Steps[CreateAclsResponse]]]:
     """Add the valid rules; answer when they are in force on this broker."""
-    if parts.acls is None:
+    if acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     made = yield from in_steps(_rule, request.creations)
     rules = []
@@ -48,7 +41,7 @@ def handle(
         if isinstance(each, AclBinding):
             rules.append(each)
         yield None
-    return _create(parts.acls, made, rules)
+    return _create(acls, made, rules)
 
 
 def _rule(creation: AclCreation) -> AclBinding | AclError:

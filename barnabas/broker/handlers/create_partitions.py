@@ -7,7 +7,7 @@ POLICY_VIOLATION, NOT_CONTROLLER, REQUEST_TIMED_OUT.
 
 from collections.abc import Coroutine, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
@@ -25,22 +25,16 @@ from barnabas.protocol.messages.create_partitions import (
 )
 from barnabas.protocol.steps import Steps, counted, in_steps
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 _STRICT_SINCE = 3
 """The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 RIGHTS = Rights(inside=(Need(ALTER, TOPIC, "name"),))
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that CreatePartitions works with."""
-
-    controller: Controller
-    cache: MetadataCache
-
-
 def handle(
-    parts: Parts,
+    controller: Controller,
+    cache: MetadataCache,
     request: CreatePartitionsRequest,
     context: RequestContext,
 ) -> Steps[Coroutine[Any, Any, Steps[CreatePartitionsResponse]]]:
@@ -57,7 +51,7 @@ def handle(
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             refuse_internal(topic.name)
             if not request.validate_only:
-                _charge(parts.cache, topic, context)
+                _charge(cache, topic, context)
         except KafkaError as error:
             refused[topic.name] = error.with_traceback(None)
             continue
@@ -65,7 +59,7 @@ def handle(
         if topic.assignments is not None:
             assignments = yield from in_steps(attrgetter("broker_ids"), topic.assignments)
         wanted.append(NewPartitions(topic.name, topic.count, assignments))
-    return _created(parts.controller, request, wanted, refused)
+    return _created(controller, request, wanted, refused)
 
 
 def _charge(cache: MetadataCache, topic: CreatePartitionsTopic, context: RequestContext) -> None:

@@ -8,7 +8,7 @@ POLICY_VIOLATION, NOT_CONTROLLER, REQUEST_TIMED_OUT.
 
 from collections.abc import Coroutine, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.controller.controller import Controller
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.create_topics import (
 from barnabas.protocol.steps import Steps, counted, in_steps
 from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 _STRICT_SINCE = 6
 """The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
@@ -47,15 +47,9 @@ _TWICE = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _REFUSED = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that CreateTopics works with."""
-
-    controller: Controller
-    config: DynamicConfig
-
-
 def handle(
-    parts: Parts,
+    controller: Controller,
+    config: DynamicConfig,
     request: CreateTopicsRequest,
     context: RequestContext,
 ) -> Steps[Coroutine[Any, Any, Steps[CreateTopicsResponse]]]:
@@ -70,39 +64,43 @@ def handle(
             refused[topic.name] = _TWICE
         elif not (may_create_all or context.allows(CREATE, TOPIC, topic.name)):
             refused[topic.name] = _REFUSED
-        elif (exceeded := _charge(parts, request, context, topic)) is not None:
+        elif (exceeded := _charge(config, request, context, topic)) is not None:
             refused[topic.name] = exceeded
         else:
             wanted[topic.name] = topic
             new.append((yield from _new_topic(topic, context)))
         yield None
-    return _created(parts, request, context, wanted, new, refused)
+    return _created(controller, config, request, context, wanted, new, refused)
 
 
 def _charge(
-    parts: Parts, request: CreateTopicsRequest, context: RequestContext, topic: CreatableTopic
+    config: DynamicConfig,
+    request: CreateTopicsRequest,
+    context: RequestContext,
+    topic: CreatableTopic,
 ) -> KafkaError | None:
     """Charge the partitions of a topic; return the error if the client is over its quota."""
     if request.validate_only:
         return None
     partitions = len(topic.assignments) or topic.num_partitions
     if partitions < 0:
-        partitions = parts.config.current.num_partitions
+        partitions = config.current.num_partitions
     return context.exceeds_quota(partitions, strict=context.api_version >= _STRICT_SINCE)
 
 
 async def _created(
-    parts: Parts,
+    controller: Controller,
+    config: DynamicConfig,
     request: CreateTopicsRequest,
     context: RequestContext,
     wanted: Mapping[str, CreatableTopic],
     new: Sequence[NewTopic],
     refused: Mapping[str, KafkaError],
 ) -> Steps[CreateTopicsResponse]:
-    created = await parts.controller.create_topics(
+    created = await controller.create_topics(
         new, timeout=request.timeout_ms / 1000, validate_only=request.validate_only
     )
-    return _answer(parts.config, context, created, wanted, refused)
+    return _answer(config, context, created, wanted, refused)
 
 
 def _answer(

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from barnabas.broker.handlers.create_acls import NO_AUTHORIZER, Parts
+from barnabas.broker.handlers.create_acls import NO_AUTHORIZER
 from barnabas.broker.security.cluster_acls import ClusterAcls, DeletedAcl
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
@@ -38,10 +38,10 @@ RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 
 
 def handle(
-    parts: Parts, request: DeleteAclsRequest, _context: RequestContext
+    acls: ClusterAcls | None, request: DeleteAclsRequest, _context: RequestContext
 ) -> Steps[Coroutine[Any, Any, Steps[DeleteAclsResponse]]]:
     """Delete rules; answer when they are no longer in force on this broker."""
-    if parts.acls is None:
+    if acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     filters = yield from in_steps(_filter, request.filters)
     valid = []
@@ -49,7 +49,7 @@ def handle(
         if each.refusal() is None:
             valid.append(each)
         yield None
-    return _delete(parts.acls, filters, valid)
+    return _delete(acls, filters, valid)
 
 
 def _filter(asked: DeleteAclsFilter) -> AclFilter:

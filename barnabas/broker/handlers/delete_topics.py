@@ -8,7 +8,7 @@ REQUEST_TIMED_OUT, TOPIC_DELETION_DISABLED (INVALID_REQUEST before v3).
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
@@ -28,7 +28,7 @@ from barnabas.protocol.steps import Steps, counted, in_steps
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 _STRICT_SINCE = 5
 """The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
@@ -47,25 +47,18 @@ RIGHTS = Rights(
 )
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that DeleteTopics works with."""
-
-    controller: Controller
-    cache: MetadataCache
-    enabled: Callable[[], bool]
-    """Returns `delete.topic.enable`."""
-
-
 Answered = tuple[DeleteTopicState, Topic | KafkaError]
 
 
 def handle(
-    parts: Parts,
+    controller: Controller,
+    cache: MetadataCache,
+    enabled: Callable[[], bool],
     request: DeleteTopicsRequest,
     context: RequestContext,
 ) -> Steps[Coroutine[Any, Any, Steps[DeleteTopicsResponse]]]:
-    """Delete or refuse each topic on its own."""
-    if not parts.enabled():
+    """Delete or refuse each topic on its own; `enabled` returns `delete.topic.enable`."""
+    if not enabled():
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
     states = yield from _states(request)
     names = yield from counted(state.name for state in states if state.name is not None)
@@ -77,7 +70,7 @@ def handle(
         key = state.topic_id if state.name is None else state.name
         try:
             _check(state, names, ids)
-            name = parts.cache.topic_name(state.topic_id) if state.name is None else state.name
+            name = cache.topic_name(state.topic_id) if state.name is None else state.name
             if name is None and not may_delete_all:
                 # The controller may know the id of a topic that this broker has not heard of.
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -87,7 +80,7 @@ def handle(
                     if context.allows(DESCRIBE, TOPIC, name):
                         # The id of a topic that the client may not see tells no name.
                         state = DeleteTopicState(name=name, topic_id=state.topic_id)
-                        if parts.cache.topic(name) is None:
+                        if cache.topic(name) is None:
                             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     raise KafkaError(code)
                 refuse_internal(name)
@@ -95,7 +88,7 @@ def handle(
                     raise _invalid(
                         "The provided topic name maps to an ID that was already supplied."
                     )
-                known = parts.cache.topic(name)
+                known = cache.topic(name)
                 error = context.exceeds_quota(
                     0 if known is None else len(known.partitions),
                     strict=context.api_version >= _STRICT_SINCE,
@@ -106,7 +99,7 @@ def handle(
         except KafkaError as error:
             refused[key] = (state, error.with_traceback(None))
         yield None
-    return _deleted(parts.controller, wanted, refused.values(), request.timeout_ms / 1000)
+    return _deleted(controller, wanted, refused.values(), request.timeout_ms / 1000)
 
 
 async def _deleted(

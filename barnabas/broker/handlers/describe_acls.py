@@ -4,7 +4,8 @@ v1 pattern types (KIP-290). Errors: SECURITY_DISABLED without an authorizer; INV
 unknown type, operation or permission; UNKNOWN_SERVER_ERROR while the rules are not loaded.
 """
 
-from barnabas.broker.handlers.create_acls import NO_AUTHORIZER, Parts
+from barnabas.broker.handlers.create_acls import NO_AUTHORIZER
+from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode
@@ -30,10 +31,10 @@ RIGHTS = Rights(whole=(Need(DESCRIBE, CLUSTER),))
 
 
 def handle(
-    parts: Parts, request: DescribeAclsRequest, _context: RequestContext
+    acls: ClusterAcls | None, request: DescribeAclsRequest, _context: RequestContext
 ) -> Steps[DescribeAclsResponse]:
     """Answer from the rules of this broker."""
-    if parts.acls is None:
+    if acls is None:
         return _error(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     wanted = AclFilter(
         ResourceType(request.resource_type_filter),
@@ -47,7 +48,7 @@ def handle(
     reason = wanted.refusal()
     if reason is not None:
         return _error(ErrorCode.INVALID_REQUEST, reason)
-    rules = parts.acls.rules
+    rules = acls.rules
     if rules is None:
         return _error(ErrorCode.UNKNOWN_SERVER_ERROR, "The rules are not loaded.")
     resources = []

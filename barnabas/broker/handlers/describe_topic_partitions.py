@@ -7,7 +7,6 @@ continues. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION.
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop
 from operator import attrgetter
-from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache, PartitionMetadata
 from barnabas.broker.cluster.operations import TOPIC_OPERATIONS
@@ -27,7 +26,7 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = Rights(
     inside=(Need(DESCRIBE, TOPIC, "name", without=HIDDEN_OF_ALL),),
@@ -35,23 +34,18 @@ RIGHTS = Rights(
 )
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that DescribeTopicPartitions works with."""
-
-    cache: MetadataCache
-    limit: Callable[[], int]
-    """Returns `max.request.partition.size.limit`."""
-
-
 def handle(
-    parts: Parts, request: DescribeTopicPartitionsRequest, context: RequestContext
+    cache: MetadataCache,
+    limit: Callable[[], int],
+    request: DescribeTopicPartitionsRequest,
+    context: RequestContext,
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """Answer from the metadata cache."""
-    names = yield from _names(parts.cache, request)
+    """Answer from the metadata cache; `limit` returns `max.request.partition.size.limit`."""
+    names = yield from _names(cache, request)
     start_topic, start = "", 0
     if request.cursor is not None:
         start_topic, start = request.cursor.topic_name, request.cursor.partition_index
-    left = max(1, min(parts.limit(), request.response_partition_limit))
+    left = max(1, min(limit(), request.response_partition_limit))
     response = DescribeTopicPartitionsResponse(topics=[])
     refused = []
     for name in names:
@@ -67,12 +61,12 @@ def handle(
             break
         first = start if name == start_topic else 0
         yield None
-        topic = yield from _describe(parts.cache, name, first, first + left, context.listener)
+        topic = yield from _describe(cache, name, first, first + left, context.listener)
         if topic.error_code and not request.topics:
             continue
         response.topics.append(topic)
         left -= len(topic.partitions)
-        known = parts.cache.topic(name)
+        known = cache.topic(name)
         if known is not None and first + len(topic.partitions) < len(known.partitions):
             response.next_cursor = CursorInResponse(
                 topic_name=name, partition_index=first + len(topic.partitions)

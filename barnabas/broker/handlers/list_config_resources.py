@@ -4,8 +4,6 @@ v0 was ListClientMetricsResources and lists those alone. v1 has a list of types;
 all. UNSUPPORTED_VERSION for a type that cannot be listed.
 """
 
-from typing import NamedTuple
-
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE_CONFIGS, Need, Rights
@@ -19,20 +17,16 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-__all__ = ["API", "RIGHTS", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(whole=(Need(DESCRIBE_CONFIGS, CLUSTER),))
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that ListConfigResources works with."""
-
-    configs: Configs
-    cache: MetadataCache
-
-
 async def handle(
-    parts: Parts, request: ListConfigResourcesRequest, context: RequestContext
+    configs: Configs,
+    cache: MetadataCache,
+    request: ListConfigResourcesRequest,
+    context: RequestContext,
 ) -> ListConfigResourcesResponse:
     """List the known topics and brokers, and the groups that have a stored configuration."""
     if context.api_version == 0:
@@ -45,18 +39,18 @@ async def handle(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in sorted(wanted)
-            for name in await _names(parts, kind)
+            for name in await _names(configs, cache, kind)
         ]
     )
 
 
-async def _names(parts: Parts, kind: int) -> list[str]:
+async def _names(configs: Configs, cache: MetadataCache, kind: int) -> list[str]:
     match kind:
         case ResourceType.TOPIC:
-            return list(parts.cache.topics)
+            return list(cache.topics)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
-            return [str(broker_id) for broker_id in parts.cache.brokers]
+            return [str(broker_id) for broker_id in cache.brokers]
         case ResourceType.GROUP:
-            return await parts.configs.names("groups")
+            return await configs.names("groups")
         case _:
             return []

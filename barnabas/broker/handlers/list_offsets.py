@@ -12,7 +12,7 @@ their replica id, it is the log end. The replica id -2 asks any replica, leader 
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.leader.record_work import Interrupted, RecordWork
@@ -34,7 +34,7 @@ from barnabas.protocol.records.record import RecordTooLargeError
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.storage.log.log import Log
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 
 def _refused(topic: ListOffsetsTopic, code: ErrorCode, _version: int) -> Steps[Any]:
@@ -74,18 +74,16 @@ _CONSUMER, _DEBUGGER = -1, -2
 _log = get_logger(__name__)
 
 
-class Parts(NamedTuple):
-    """The replicas of this broker, and the bound of counts."""
-
-    replicas: ReplicaManager
-    counted_batches: Callable[[], int]
-    """Returns `group.lag.counted.batches`: one request has no more batches counted."""
-
-
 def handle(
-    parts: Parts, request: ListOffsetsRequest, context: RequestContext
+    replicas: ReplicaManager,
+    counted_batches: Callable[[], int],
+    request: ListOffsetsRequest,
+    context: RequestContext,
 ) -> Steps[ListOffsetsResponse]:
-    """Answer from the logs of this broker, in slices: a search by time may read many records."""
+    """Answer from the logs of this broker, in slices: a search by time may read many records.
+
+    `counted_batches` returns `group.lag.counted.batches`: one request has no more batches counted.
+    """
     asked_for = Counter(
         (topic.name, asked.partition_index)
         for topic in request.topics
@@ -93,8 +91,8 @@ def handle(
     )
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    work = parts.replicas.record_work
-    topics, left = [], parts.counted_batches()
+    work = replicas.record_work
+    topics, left = [], counted_batches()
     is_counting = left > 0
     for topic in request.topics:
         if not topic.partitions:
@@ -105,7 +103,7 @@ def handle(
             try:
                 if asked_for[topic.name, asked.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = parts.replicas.partition(topic.name, asked.partition_index)
+                partition = replicas.partition(topic.name, asked.partition_index)
                 if request.replica_id == _DEBUGGER:
                     partition.require_replica(asked.current_leader_epoch)
                 else:

@@ -10,8 +10,6 @@ GROUP_ID_NOT_FOUND, and those of coordinators.
 # The annotations of nested functions would be evaluated at each call.
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic
 from barnabas.broker.security.rights import GROUP, READ, TOPIC, Each, Need, Rights
@@ -31,27 +29,23 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from barnabas.protocol.steps import Steps, in_steps
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 _TOPIC_IDS_SINCE = 10
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that OffsetCommit works with."""
-
-    groups: GroupCoordinator
-    cache: MetadataCache
-
-
 def handle(
-    parts: Parts, request: OffsetCommitRequest, context: RequestContext
+    groups: GroupCoordinator,
+    cache: MetadataCache,
+    request: OffsetCommitRequest,
+    context: RequestContext,
 ) -> Steps[Soon[OffsetCommitResponse]]:
     """Commit the offsets of partitions that exist; answer when they are committed."""
     version = context.api_version
     response = OffsetCommitResponse(topics=[])
     known_offsets = KnownOffsets(API.key, version)
     for topic in request.topics:
-        known, unknown = find_topic(parts.cache, topic, by_id=version >= _TOPIC_IDS_SINCE)
+        known, unknown = find_topic(cache, topic, by_id=version >= _TOPIC_IDS_SINCE)
         answer = yield from _answer(topic, unknown)
         response.topics.append(answer)
         if known is not None:
@@ -64,7 +58,7 @@ def handle(
         known_offsets.offsets,
         request.retention_time_ms,
     )
-    return known_offsets.commit(response, lambda: parts.groups.commit_offsets(commit))
+    return known_offsets.commit(response, lambda: groups.commit_offsets(commit))
 
 
 def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> Steps[OffsetCommitResponseTopic]:

@@ -5,7 +5,7 @@ GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.security.rights import DELETE, GROUP, READ, TOPIC, Each, Need, Rights
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.offset_delete import (
 )
 from barnabas.protocol.steps import Steps, in_steps
 
-__all__ = ["API", "RIGHTS", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 
 def _refused(topic: OffsetDeleteRequestTopic, code: ErrorCode, _version: int) -> Steps[Any]:
@@ -41,15 +41,9 @@ RIGHTS = Rights(
 )
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that OffsetDelete works with."""
-
-    groups: GroupCoordinator
-    cache: MetadataCache
-
-
 def handle(
-    parts: Parts,
+    groups: GroupCoordinator,
+    cache: MetadataCache,
     request: OffsetDeleteRequest,
     _context: RequestContext,
 ) -> Steps[Soon[OffsetDeleteResponse]]:
@@ -58,7 +52,7 @@ def handle(
     known: dict[str, list[OffsetDeleteResponsePartition]] = {}
     refused: list[OffsetDeleteResponseTopic] = []
     for topic in request.topics:
-        there, missing = yield from _split(parts.cache, topic)
+        there, missing = yield from _split(cache, topic)
         if there:
             known.setdefault(topic.name, []).extend(there)
             response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=there))
@@ -83,7 +77,7 @@ def handle(
                 answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return response
 
-    return map_answer(parts.groups.delete_offsets(request.group_id, deleted), fill)
+    return map_answer(groups.delete_offsets(request.group_id, deleted), fill)
 
 
 def _split(

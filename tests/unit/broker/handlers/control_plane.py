@@ -118,20 +118,17 @@ async def control_plane(
     plane.serve(alter_partition_reassignments, replica_admin)
     plane.serve(elect_leaders, replica_admin)
     plane.serve(list_partition_reassignments, replica_admin)
-    plane.serve(create_partitions, create_partitions.Parts(controller, cache))
-    plane.serve(create_topics, create_topics.Parts(controller, dynamic))
-    plane.serve(
-        delete_topics,
-        delete_topics.Parts(controller, cache, lambda: plane.deletion_enabled),
-    )
+    plane.serve(create_partitions, controller, cache)
+    plane.serve(create_topics, controller, dynamic)
+    plane.serve(delete_topics, controller, cache, lambda: plane.deletion_enabled)
     plane.serve(describe_cluster, cache)
     plane.serve(
         describe_configs, describe_configs.Parts(configs, cache, BROKER_ID, loggers, slicer)
     )
-    plane.serve(describe_topic_partitions, describe_topic_partitions.Parts(cache, lambda: 2000))
+    plane.serve(describe_topic_partitions, cache, lambda: 2000)
     plane.serve(incremental_alter_configs, admin)
     plane.serve(update_features, Features(broker.session))
-    plane.serve(list_config_resources, list_config_resources.Parts(configs, cache))
+    plane.serve(list_config_resources, configs, cache)
     plane.serve(
         metadata,
         metadata.Parts(cache, auto_create=lambda: plane.creation_enabled, create=creator.create),

@@ -84,7 +84,7 @@ def request(module: ModuleType, array: str) -> tuple[Any, RequestContext]:
     return message, context
 
 
-async def collaborator(module: ModuleType) -> Any:
+async def collaborators(module: ModuleType) -> tuple[Any, ...]:
     """Return parts of a broker without groups, and without topics but the internal ones."""
     cache = MetadataCache("cluster")
     cache.ready = True
@@ -119,13 +119,14 @@ async def collaborator(module: ModuleType) -> Any:
         leave_group: lambda: willing,
         offset_for_leader_epoch: lambda: replicas,
         metadata: lambda: metadata.Parts(cache, lambda: False, create=pytest.fail),
-        offset_commit: lambda: offset_commit.Parts(groups, cache),
+        offset_commit: lambda: (groups, cache),
         offset_fetch: lambda: offset_fetch.Parts(groups, cache, lambda: True),
-        offset_delete: lambda: offset_delete.Parts(willing, known),
+        offset_delete: lambda: (willing, known),
         txn_offset_commit: lambda: txn_offset_commit.Parts(groups, cache, pytest.fail),
         write_txn_markers: lambda: write_txn_markers.Parts(writer, origins, refuse_future=True),
     }
-    return parts[module]()
+    made = parts[module]()
+    return made if type(made) is tuple else (made,)
 
 
 CASES = [
@@ -176,7 +177,7 @@ def name(each: Any) -> str:
 @pytest.mark.parametrize(("module", "array"), CASES, ids=name)
 async def test_handler_takes_a_step_for_each_element(module: Any, array: str) -> None:
     message, context = request(module, array)
-    answer, steps = taken(module.handle(await collaborator(module), message, context))
+    answer, steps = taken(module.handle(*await collaborators(module), message, context))
     if isawaitable(answer):
         answer, more = taken(await answer)
         steps += more
@@ -359,7 +360,7 @@ async def test_list_takes_a_step_for_each_group() -> None:
 
 
 async def test_key_that_is_named_twice_is_looked_for_once() -> None:
-    parts = await collaborator(find_coordinator)
+    (parts,) = await collaborators(find_coordinator)
     asked = []
     parts.groups.partition_of = lambda key: asked.append(key) or 0
     message, context = request(find_coordinator, "coordinator_keys")

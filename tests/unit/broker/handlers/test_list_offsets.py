@@ -11,7 +11,6 @@ from barnabas.broker.handlers.list_offsets import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
-    Parts,
     handle,
 )
 from barnabas.broker.server.context import RequestContext
@@ -39,7 +38,7 @@ PAIR = {"isr": (0, 1), "replicas": (0, 1)}
 class Asking:
     def __init__(self, replicas: Replicas) -> None:
         self.replicas = replicas
-        self.parts = Parts(replicas.manager, lambda: self.counted_batches)
+        self.parts = replicas.manager, lambda: self.counted_batches
         self.counted_batches = 1000
         self.partition = replicas.manager.partition("t", 0)
 
@@ -75,7 +74,7 @@ class Asking:
         )
         context = RequestContext(API.key, 7, 1, "c", ANONYMOUS, "L", "h", 1, 0)
         slicer = Slicer(time.monotonic)
-        response = slicer.run(handle(self.parts, request, context)).result()
+        response = slicer.run(handle(*self.parts, request, context)).result()
         rows: list[ListOffsetsPartitionResponse] = response.topics[0].partitions
         return rows
 
@@ -87,7 +86,7 @@ class Asking:
             replica_id=replica_id, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
         )
         context = RequestContext(API.key, version, 1, "c", ANONYMOUS, "L", "h", 1, 0)
-        return slicer.run(handle(self.parts, request, context))
+        return slicer.run(handle(*self.parts, request, context))
 
 
 def found(response: ListOffsetsResponse) -> tuple[int, int]:

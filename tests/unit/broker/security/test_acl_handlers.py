@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import create_acls, delete_acls, describe_acls
-from barnabas.broker.handlers.create_acls import NO_AUTHORIZER, Parts
+from barnabas.broker.handlers.create_acls import NO_AUTHORIZER
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.store.embedded import EmbeddedStore
@@ -22,10 +22,10 @@ CONTEXT = RequestContext(0, 3, 0, "c", ANONYMOUS, "L", "127.0.0.1", 1, 0)
 
 
 @pytest.fixture
-async def parts(store: EmbeddedStore) -> AsyncIterator[Parts]:
+async def acls(store: EmbeddedStore) -> AsyncIterator[ClusterAcls]:
     acls = ClusterAcls(store.session())
     await acls.start(lambda: None)
-    yield Parts(acls)
+    yield acls
     acls.stop()
 
 
@@ -53,78 +53,80 @@ def chosen(name: str | None, **values: Any) -> dict[str, Any]:
     } | values
 
 
-async def create(parts: Parts, *creations: AclCreation) -> list[tuple[int, str | None]]:
+async def create(acls: ClusterAcls, *creations: AclCreation) -> list[tuple[int, str | None]]:
     request = CreateAclsRequest(creations=list(creations))
-    response = await all_taken(create_acls.handle(parts, request, CONTEXT))
+    response = await all_taken(create_acls.handle(acls, request, CONTEXT))
     return [(each.error_code, each.error_message) for each in response.results]
 
 
-async def delete(parts: Parts, *filters: dict[str, Any]) -> Any:
+async def delete(acls: ClusterAcls, *filters: dict[str, Any]) -> Any:
     request = DeleteAclsRequest(filters=[DeleteAclsFilter(**each) for each in filters])
-    return (await all_taken(delete_acls.handle(parts, request, CONTEXT))).filter_results
+    return (await all_taken(delete_acls.handle(acls, request, CONTEXT))).filter_results
 
 
-def describe(parts: Parts, name: str | None, **values: Any) -> Any:
+def describe(acls: ClusterAcls, name: str | None, **values: Any) -> Any:
     request = DescribeAclsRequest(**chosen(name, **values))
-    return all_taken(describe_acls.handle(parts, request, CONTEXT))
+    return all_taken(describe_acls.handle(acls, request, CONTEXT))
 
 
-def described(parts: Parts, name: str | None, **values: Any) -> list[tuple[str, int, int]]:
-    response = describe(parts, name, **values)
+def described(acls: ClusterAcls, name: str | None, **values: Any) -> list[tuple[str, int, int]]:
+    response = describe(acls, name, **values)
     assert response.error_code == ErrorCode.NONE
     return [(each.resource_name, each.pattern_type, len(each.acls)) for each in response.resources]
 
 
-async def test_created_rules_are_described_by_resource(parts: Parts) -> None:
+async def test_created_rules_are_described_by_resource(acls: ClusterAcls) -> None:
     results = await create(
-        parts,
+        acls,
         creation("a"),
         creation("a", principal="User:bob"),
         creation("b", resource_pattern_type=PREFIXED),
     )
     assert results == [(0, None)] * 3
-    assert sorted(described(parts, None)) == [("a", LITERAL, 2), ("b", PREFIXED, 1)]
-    assert described(parts, None, principal_filter="User:bob") == [("a", LITERAL, 1)]
-    assert described(parts, "c") == []
+    assert sorted(described(acls, None)) == [("a", LITERAL, 2), ("b", PREFIXED, 1)]
+    assert described(acls, None, principal_filter="User:bob") == [("a", LITERAL, 1)]
+    assert described(acls, "c") == []
 
 
-async def test_invalid_rule_has_its_reason_and_the_others_are_created(parts: Parts) -> None:
+async def test_invalid_rule_has_its_reason_and_the_others_are_created(acls: ClusterAcls) -> None:
     invalid, created, unstorable = await create(
-        parts, creation("a", operation=ANY), creation("b"), creation("c/d")
+        acls, creation("a", operation=ANY), creation("b"), creation("c/d")
     )
     assert invalid == (ErrorCode.INVALID_REQUEST, "operation must not be ANY")
     assert created == (0, None)
     assert unstorable[0] == ErrorCode.INVALID_REQUEST
-    assert described(parts, None) == [("b", LITERAL, 1)]
+    assert described(acls, None) == [("b", LITERAL, 1)]
 
 
-async def test_deleted_rules_are_named_by_filter(parts: Parts) -> None:
-    await create(parts, creation("a"), creation("b"))
-    none, one = await delete(parts, chosen("c"), chosen("a"))
+async def test_deleted_rules_are_named_by_filter(acls: ClusterAcls) -> None:
+    await create(acls, creation("a"), creation("b"))
+    none, one = await delete(acls, chosen("c"), chosen("a"))
     assert none.matching_acls == []
     (deleted,) = one.matching_acls
     assert (deleted.resource_name, deleted.principal, deleted.error_code) == ("a", "User:alice", 0)
-    assert described(parts, None) == [("b", LITERAL, 1)]
+    assert described(acls, None) == [("b", LITERAL, 1)]
 
 
-async def test_invalid_filter_deletes_nothing_and_valid_ones_beside_it_work(parts: Parts) -> None:
-    await create(parts, creation("a"), creation("b"))
-    invalid, valid = await delete(parts, chosen("b", operation=100), chosen("a"))
+async def test_invalid_filter_deletes_nothing_and_valid_ones_beside_it_work(
+    acls: ClusterAcls,
+) -> None:
+    await create(acls, creation("a"), creation("b"))
+    invalid, valid = await delete(acls, chosen("b", operation=100), chosen("a"))
     assert (invalid.error_code, invalid.error_message) == (
         ErrorCode.INVALID_REQUEST,
         "Unknown entryFilter.",
     )
     assert len(valid.matching_acls) == 1
-    assert described(parts, None) == [("b", LITERAL, 1)]
+    assert described(acls, None) == [("b", LITERAL, 1)]
 
 
-async def test_unknown_code_in_a_filter_is_an_invalid_request(parts: Parts) -> None:
-    response = describe(parts, None, resource_type_filter=100)
+async def test_unknown_code_in_a_filter_is_an_invalid_request(acls: ClusterAcls) -> None:
+    response = describe(acls, None, resource_type_filter=100)
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_rules_that_are_not_loaded_are_no_empty_answer(store: EmbeddedStore) -> None:
-    response = describe(Parts(ClusterAcls(store.session())), None)
+    response = describe(ClusterAcls(store.session()), None)
     assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -137,7 +139,7 @@ def test_rules_that_are_not_loaded_are_no_empty_answer(store: EmbeddedStore) -> 
 )
 def test_without_an_authorizer_each_element_has_the_reason(module: Any, request_: Any) -> None:
     with pytest.raises(KafkaError) as refused:
-        all_taken(module.handle(Parts(None), request_, CONTEXT))
+        all_taken(module.handle(None, request_, CONTEXT))
     response = all_taken(module.error_response(request_, refused.value.code, 3))
     (result,) = response.results if module is create_acls else response.filter_results
     assert (result.error_code, result.error_message) == (

@@ -94,9 +94,11 @@ class SinkOptions(BaseModel):
     @field_validator("check_cluster", mode="before")
     @classmethod
     def _parse_boolean(cls, value: Any) -> Any:
-        if isinstance(value, str) and value.strip().lower() not in ("true", "false"):
-            raise ValueError("give true or false")
-        return value.strip() if isinstance(value, str) else value
+        if isinstance(value, str):
+            value = value.strip().lower()
+            if value not in ("true", "false"):
+                raise ValueError("give true or false")
+        return value
 
     @field_validator("transaction_timeout_ms", mode="before")
     @classmethod

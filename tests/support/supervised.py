@@ -56,7 +56,8 @@ class Parent:
         raise AssertionError(f"no line matches {pattern}:\n{''.join(self.said)}")
 
     def serves(self) -> str:
-        return self.says(r"Barnabas serves (\S+)")[1]
+        # The number of brokers has a line of its own if there are many addresses.
+        return self.says(r"Barnabas serves (\S+)(?: with|$)")[1]
 
     def children(self) -> list[int]:
         """Return the process ids in the order in which they were started."""

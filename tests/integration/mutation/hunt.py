@@ -21,9 +21,10 @@ KEYS: Final = {
     "log.cleaner.threads": "1",
 }
 
-
 DEATHS_WITHIN_S: Final = 60.0
+"""Seconds after the duration in which the broker must have died as often as it shall."""
 LOAD_AFTER_DEATH_S: Final = 0.5
+"""Seconds of load on a broker that has come back from its last death."""
 
 
 @dataclass(frozen=True)

@@ -736,7 +736,10 @@ def test_coordinator_is_asked_about_a_transaction_of_an_unknown_owner() -> None:
     """A broker that has started again does not know who has opened a transaction."""
 
     async def forget(side: Side) -> None:
-        side.partition().log.producers._verifications._opened_by.clear()
+        producers = side.partition().log.producers
+        for entry in list(producers):
+            known = entry.with_verification(entry.verification, None)
+            producers._entries[entry.producer_id] = known
 
     with writing() as pair:
         mine, other = begun(pair, 9, "x"), begun(pair, 9, "y")

@@ -152,8 +152,6 @@ class ProduceFastPath:
             return None
         log, guard = partition.log, None
         if header[_ATTRIBUTES] & TRANSACTIONAL:
-            if opener is None:
-                return None
             if (opened := log.producers.opener(header[_PRODUCER])) is None:
                 guard = log.producers.expected(header[_PRODUCER], header[_EPOCH], opener)
                 if guard is None:

@@ -18,7 +18,7 @@ from barnabas.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from barnabas.protocol.steps import Steps, in_steps, unseen
-from barnabas.storage.producers.entry import ProducerEntry
+from barnabas.storage.producers.entry import ProducerStateEntry
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 
@@ -72,7 +72,7 @@ def _describe(replicas: ReplicaManager, topic: str, index: int) -> Steps[Partiti
     return PartitionResponse(partition_index=index, active_producers=states)
 
 
-def _state(entry: ProducerEntry) -> ProducerState:
+def _state(entry: ProducerStateEntry) -> ProducerState:
     first = entry.current_txn_first_offset
     return ProducerState(
         producer_id=entry.producer_id,

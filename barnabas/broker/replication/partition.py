@@ -33,7 +33,7 @@ from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin, Validated
-from barnabas.storage.producers.verification import Expectation, VerificationGuard
+from barnabas.storage.producers.verification import VerificationGuard
 
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -313,7 +313,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.log.producers.begin_verification(claim)
 
-    def expect(self, claim: Claim) -> Expectation | None:
+    def expect(self, claim: Claim) -> VerificationGuard | None:
         """Call `ProducerStateManager.expect`; None if this broker does not lead the partition."""
         return self.log.producers.expect(claim) if self.is_leader else None
 

@@ -38,7 +38,7 @@ from barnabas.metrics.catalogue import TransactionMetrics
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.producers.verification import Expectation
+from barnabas.storage.producers.verification import VerificationGuard
 
 _WRITE_TIMEOUT_MS = 60_000
 """The longest wait of an answer for its record to be committed; the decision has no limit."""
@@ -128,7 +128,7 @@ class TransactionCoordination:
         producer: Producer,
         partitions: Collection[TopicPartition],
         principal: str | None,
-    ) -> dict[TopicPartition, Expectation]:
+    ) -> dict[TopicPartition, VerificationGuard]:
         """Tell partitions that this broker leads whom to expect. Other leaders ask, as do those of
         internal topics, where no producer writes."""
         told = {}

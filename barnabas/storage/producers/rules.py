@@ -2,17 +2,22 @@
 functions."""
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
+from barnabas.protocol.records.batch import (
+    MAX_SEQUENCE,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    BatchHeader,
+)
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.entry import (
-    NO_COORDINATOR_EPOCH,
     WINDOW,
     BatchMetadata,
     CompletedTxn,
-    ProducerEntry,
+    ProducerStateEntry,
 )
-from barnabas.storage.producers.verification import Verification
+from barnabas.storage.producers.verification import VerificationGuard
 
 EPOCH_PER_TRANSACTION = 2
 """The `transaction.version` from which on a marker has a higher epoch than its transaction."""
@@ -25,15 +30,13 @@ def metadata(header: BatchHeader, first_offset: int) -> BatchMetadata:
     return BatchMetadata(last_sequence, first_offset + delta, delta, header.max_timestamp)
 
 
-def check_epoch(entry: ProducerEntry | None, epoch: int, origin: Origin) -> None:
+def check_epoch(entry: ProducerStateEntry, epoch: int, origin: Origin) -> None:
     """Raise INVALID_PRODUCER_EPOCH if a newer epoch has written here."""
-    if entry is None or origin is Origin.REPLICATION:
-        return
-    if epoch < entry.producer_epoch:
+    if epoch < entry.producer_epoch and origin is not Origin.REPLICATION:
         raise stale_epoch(epoch, entry)
 
 
-def stale_epoch(epoch: int, entry: ProducerEntry) -> KafkaError:
+def stale_epoch(epoch: int, entry: ProducerStateEntry) -> KafkaError:
     """Return the error for a producer of an older epoch."""
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -43,11 +46,11 @@ def stale_epoch(epoch: int, entry: ProducerEntry) -> KafkaError:
 
 
 def check_sequence(
-    entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None
+    entry: ProducerStateEntry, header: BatchHeader, verification: VerificationGuard | None
 ) -> BatchMetadata | None:
     """Return the batch that `header` repeats, None if it is the next one; raise KafkaError
     otherwise."""
-    if entry is None:
+    if entry.producer_epoch == NO_PRODUCER_EPOCH:
         # The state may have expired, or its records may have been deleted: any sequence may be the
         # next, except one above a batch that is still being verified. A known producer has exactly
         # one next sequence, so there a late repeat that is being verified is ignored. Kafka 4.4
@@ -80,10 +83,10 @@ def check_sequence(
     )
 
 
-def _check_first_sequence(header: BatchHeader, verification: Verification) -> None:
+def _check_first_sequence(header: BatchHeader, verification: VerificationGuard) -> None:
     """Check that no earlier batch of an unknown producer is still on its way (KIP-890)."""
     sequence, expected = header.base_sequence, verification.lowest_sequence
-    if verification.epoch_per_transaction:
+    if verification.opener.epoch_per_transaction:
         expected = 0
     if sequence > expected:
         raise KafkaError(
@@ -94,71 +97,78 @@ def _check_first_sequence(header: BatchHeader, verification: Verification) -> No
 
 
 def append(
-    entry: ProducerEntry | None, header: BatchHeader, first_offset: int, origin: Origin
-) -> ProducerEntry:
-    """Return the producer with one more batch; raises INVALID_TXN_STATE for one outside its open
-    transaction."""
+    entry: ProducerStateEntry,
+    header: BatchHeader,
+    first_offset: int,
+    origin: Origin,
+    guard: VerificationGuard | None = None,
+) -> ProducerStateEntry:
+    """Return the producer with one more batch, which uses up `guard`, its verification in progress.
+
+    Raises INVALID_TXN_STATE for a batch outside the open transaction.
+    """
     batch, epoch = metadata(header, first_offset), header.producer_epoch
     txn_first = first_offset if header.attributes & TRANSACTIONAL else None
-    if entry is None:
-        return ProducerEntry(
-            header.producer_id, epoch, (batch,), NO_COORDINATOR_EPOCH, batch.timestamp, txn_first
-        )
-    producer_id, known_epoch, batches, coordinator_epoch, _, open_txn = entry
-    if open_txn is not None:
+    if entry.current_txn_first_offset is not None:
         if txn_first is None and origin is not Origin.REPLICATION:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Expected transactional write from producer {producer_id}",
+                f"Expected transactional write from producer {entry.producer_id}",
             )
-        txn_first = open_txn
-    batches = (*batches[1 - WINDOW :], batch) if epoch == known_epoch else (batch,)
-    return ProducerEntry(producer_id, epoch, batches, coordinator_epoch, batch.timestamp, txn_first)
+        txn_first = entry.current_txn_first_offset
+    same_epoch = epoch == entry.producer_epoch
+    return ProducerStateEntry(
+        entry.producer_id,
+        epoch,
+        (*entry.batches[1 - WINDOW :], batch) if same_epoch else (batch,),
+        entry.coordinator_epoch,
+        batch.timestamp,
+        txn_first,
+        entry.opened_by if guard is None else guard.opener,
+        entry.verification if guard is None else None,
+    )
 
 
 def end_txn(
-    entry: ProducerEntry | None,
+    entry: ProducerStateEntry,
     marker: TxnMarker,
     offset: int,
     timestamp: int,
     origin: Origin,
     transaction_version: int,
     completed: list[CompletedTxn],
-) -> ProducerEntry:
+) -> ProducerStateEntry:
     """Return the producer after a marker at `offset`; `completed` receives the transaction it ends.
 
-    Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+    The marker voids a verification: an answer from before may be out of date. Raises
+    INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
     """
-    producer_id, epoch = marker.producer_id, marker.producer_epoch
+    epoch, first_offset = marker.producer_epoch, entry.current_txn_first_offset
     check_epoch(entry, epoch, origin)
     if origin is not Origin.REPLICATION and transaction_version >= EPOCH_PER_TRANSACTION:
         _check_used_up(entry, epoch)
-    if entry is None:
-        entry = ProducerEntry(producer_id, epoch)
     if marker.coordinator_epoch < entry.coordinator_epoch and origin is not Origin.REPLICATION:
         raise KafkaError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             f"Coordinator epoch {marker.coordinator_epoch} of producer {entry.producer_id} is "
             f"smaller than the last seen, {entry.coordinator_epoch}",
         )
-    if entry.current_txn_first_offset is not None:
+    if first_offset is not None:
         aborted = marker.type is ControlType.ABORT
-        completed.append(
-            CompletedTxn(entry.producer_id, entry.current_txn_first_offset, offset, aborted)
-        )
+        completed.append(CompletedTxn(entry.producer_id, first_offset, offset, aborted))
     batches = entry.batches if epoch == entry.producer_epoch else ()
-    return ProducerEntry(producer_id, epoch, batches, marker.coordinator_epoch, timestamp, None)
+    return ProducerStateEntry(
+        entry.producer_id, epoch, batches, marker.coordinator_epoch, timestamp
+    )
 
 
-def _check_used_up(entry: ProducerEntry | None, epoch: int) -> None:
+def _check_used_up(entry: ProducerStateEntry, epoch: int) -> None:
     """Check the epoch of a marker in the protocol with an epoch per transaction.
 
     The marker of a transaction has the next epoch. A marker with the known epoch, while no
     transaction is open, is a repeated one (KAFKA-19999).
     """
-    if entry is None or entry.current_txn_first_offset is None:
-        return
-    if epoch == entry.producer_epoch:
+    if entry.current_txn_first_offset is not None and epoch == entry.producer_epoch:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"A marker with epoch {epoch} of producer {entry.producer_id} would "

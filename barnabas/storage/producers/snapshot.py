@@ -16,7 +16,7 @@ from barnabas.protocol.records.batch import NO_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.checksum import crc32c
 from barnabas.storage.files.files import File, Files
 from barnabas.storage.log.flush import UnsyncedFile
-from barnabas.storage.producers.entry import WINDOW, BatchMetadata, ProducerEntry
+from barnabas.storage.producers.entry import WINDOW, BatchMetadata, ProducerStateEntry
 from barnabas.storage.producers.state import ProducerStateManager
 
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -50,20 +50,22 @@ class CorruptSnapshotError(Exception):
     """The file is damaged, truncated or of a version that this release cannot read."""
 
 
-def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
     return b"".join(_snapshot_parts([entries]))
 
 
-def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """Return the entries, each with at most its last batch; raises CorruptSnapshotError."""
+def decode_snapshot(data: bytes, windows: Windows | None = None) -> list[ProducerStateEntry]:
+    """Return the entries, each with its window and at most one later batch; raises
+    CorruptSnapshotError."""
     body = _unseal(_SNAPSHOT_VERSION, data)
     rows = body[_COUNT.size :]
     if len(body) < _COUNT.size or len(rows) != _COUNT.unpack_from(body)[0] * _ENTRY.size:
         raise CorruptSnapshotError(f"{len(body)} bytes do not hold the entries they count")
-    return [_decode_entry(*row) for row in _ENTRY.iter_unpack(rows)]
+    earlier = {} if windows is None else windows
+    return [_decode_entry(earlier.get(row[0], ()), *row) for row in _ENTRY.iter_unpack(rows)]
 
 
-def encode_windows(entries: Iterable[ProducerEntry], snapshot: bytes) -> bytes:
+def encode_windows(entries: Iterable[ProducerStateEntry], snapshot: bytes) -> bytes:
     """Return the window file that belongs to `snapshot`, the encoding of `entries`."""
     return b"".join(_window_parts([entries], _crc(snapshot)))
 
@@ -101,20 +103,20 @@ class PendingSnapshot:
 
     __slots__ = ("_begun", "_entries", "_files", "_lock", "_paths")
 
-    def __init__(self, files: Files, paths: list[str], entries: list[ProducerEntry]) -> None:
+    def __init__(self, files: Files, paths: list[str], entries: list[ProducerStateEntry]) -> None:
         """`paths` are those of the snapshot and of its windows."""
         self._files = files
         self._paths = paths
         self._lock = Lock()
         self._begun = False
-        self._entries: list[ProducerEntry] | None = entries
+        self._entries: list[ProducerStateEntry] | None = entries
 
     @property
     def waits(self) -> bool:
         """Return whether it is neither written nor cancelled."""
         return self._entries is not None
 
-    def entries(self) -> list[ProducerEntry] | None:
+    def entries(self) -> list[ProducerStateEntry] | None:
         """Return the state of the producers; None once it is written, or cancelled."""
         with self._lock:
             return None if self._entries is None else list(self._entries)
@@ -272,17 +274,14 @@ class Snapshots:
         _fill(self._files.open(path, create=True), [data])
         return UnsyncedFile(self._files, path)
 
-    def _load(self, offset: int) -> tuple[list[ProducerEntry], bool]:
+    def _load(self, offset: int) -> tuple[list[ProducerStateEntry], bool]:
         """Return the entries of a snapshot, and whether they have all their batches."""
         pending = self._pending.get(offset)
         if pending is not None and (entries := pending.entries()) is not None:
             return entries, True
         snapshot = self._files.read_bytes(self._path(offset, SNAPSHOT_SUFFIX))
-        entries = decode_snapshot(snapshot)
         windows = self._read_windows(offset, snapshot)
-        if windows is None:
-            return entries, False
-        return _with_windows(entries, windows), True
+        return decode_snapshot(snapshot, windows), windows is not None
 
     def _read_windows(self, offset: int, snapshot: bytes) -> Windows | None:
         try:
@@ -299,7 +298,7 @@ def _fill(file: File, parts: Iterable[bytes]) -> None:
         file.append(part)
 
 
-def _in_steps(entries: Sequence[ProducerEntry]) -> Iterator[Sequence[ProducerEntry]]:
+def _in_steps(entries: Sequence[ProducerStateEntry]) -> Iterator[Sequence[ProducerStateEntry]]:
     """Yield the entries in parts, in a thread: the event loop gets the interpreter lock in
     between."""
     for start in range(0, len(entries), _STEP):
@@ -308,30 +307,41 @@ def _in_steps(entries: Sequence[ProducerEntry]) -> Iterator[Sequence[ProducerEnt
         time.sleep(0)
 
 
-def _snapshot_parts(steps: Iterable[Iterable[ProducerEntry]]) -> list[bytes]:
+def _snapshot_parts(steps: Iterable[Iterable[ProducerStateEntry]]) -> list[bytes]:
     rows = [_encode_rows(entries) for entries in steps]
     count = sum(map(len, rows)) // _ENTRY.size
     return _seal(_SNAPSHOT_VERSION, [_COUNT.pack(count), *rows])
 
 
-def _encode_rows(entries: Iterable[ProducerEntry]) -> bytes:
+def _encode_rows(entries: Iterable[ProducerStateEntry]) -> bytes:
     rows, pack = list[bytes](), _ENTRY.pack
-    for producer_id, epoch, batches, coordinator, timestamp, txn_first in entries:
-        sequence, offset, delta, _ = batches[-1] if batches else _NO_BATCH
-        first = _NO_OFFSET if txn_first is None else txn_first
+    for entry in entries:
+        sequence, offset, delta, _ = entry.batches[-1] if entry.batches else _NO_BATCH
+        first = entry.current_txn_first_offset
         rows.append(
-            pack(producer_id, epoch, sequence, offset, delta, timestamp, coordinator, first)
+            pack(
+                entry.producer_id,
+                entry.producer_epoch,
+                sequence,
+                offset,
+                delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                _NO_OFFSET if first is None else first,
+            )
         )
     return b"".join(rows)
 
 
-def _window_parts(steps: Iterable[Iterable[ProducerEntry]], snapshot_crc: int) -> list[bytes]:
+def _window_parts(steps: Iterable[Iterable[ProducerStateEntry]], snapshot_crc: int) -> list[bytes]:
     count, parts = 0, list[bytes]()
     for entries in steps:
         windows = [
-            _WINDOWS[earlier].pack(producer_id, epoch, earlier, *chain(*batches[:earlier]))
-            for producer_id, epoch, batches, _, _, _ in entries
-            if (earlier := len(batches) - 1) > 0
+            _WINDOWS[earlier].pack(
+                entry.producer_id, entry.producer_epoch, earlier, *chain(*entry.batches[:earlier])
+            )
+            for entry in entries
+            if (earlier := len(entry.batches) - 1) > 0
         ]
         count += len(windows)
         parts.append(b"".join(windows))
@@ -339,6 +349,7 @@ def _window_parts(steps: Iterable[Iterable[ProducerEntry]], snapshot_crc: int) -
 
 
 def _decode_entry(
+    earlier: tuple[BatchMetadata, ...],
     producer_id: int,
     epoch: int,
     last_sequence: int,
@@ -347,23 +358,16 @@ def _decode_entry(
     timestamp: int,
     coordinator_epoch: int,
     txn_first: int,
-) -> ProducerEntry:
+) -> ProducerStateEntry:
     last = BatchMetadata(last_sequence, last_offset, offset_delta, timestamp)
-    return ProducerEntry(
+    return ProducerStateEntry(
         producer_id,
         epoch,
-        (last,) if last_offset >= 0 else (),
+        (*earlier, last) if last_offset >= 0 else earlier,
         coordinator_epoch,
         timestamp,
         txn_first if txn_first >= 0 else None,
     )
-
-
-def _with_windows(entries: list[ProducerEntry], windows: Windows) -> list[ProducerEntry]:
-    return [
-        entry._replace(batches=windows.get(entry.producer_id, ()) + entry.batches)
-        for entry in entries
-    ]
 
 
 def _seal(version: int, body: list[bytes]) -> list[bytes]:

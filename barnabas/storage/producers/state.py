@@ -1,15 +1,21 @@
-"""The producer state of a partition, by which it refuses duplicates and gaps (KIP-98).
+"""The producer state of a partition, by which it refuses duplicates and gaps (KIP-98), and batches
+of unverified transactions (KIP-890).
 
-For each producer id: the current epoch, the last five batches, and the start of its open
-transaction. All of it follows from the log: replaying the same batches gives the same state.
+Each producer id has one `ProducerStateEntry`. Its logged part follows from the log: replaying the
+same batches gives the same state.
 
     headers --prepare--> Update   (refused, or a duplicate: nothing has changed)
     bytes written --commit(Update)--> state
+
+An entry begins with a batch or a marker (`commit`), a verification (`_verify`) or a snapshot
+(`load`). It ends when its producer is idle (`expire`), with its guard if the log has nothing of the
+producer (`_end_verification`), or with the log (`reset`, `discard`).
 
 No disk and no clock: `snapshot.py` has the files, times are arguments in ms.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
@@ -27,7 +33,7 @@ from barnabas.storage.producers.entry import (
     WINDOW,
     BatchMetadata,
     CompletedTxn,
-    ProducerEntry,
+    ProducerStateEntry,
     ProducerUpdate,
 )
 from barnabas.storage.producers.rules import (
@@ -38,13 +44,7 @@ from barnabas.storage.producers.rules import (
     metadata,
     stale_epoch,
 )
-from barnabas.storage.producers.verification import (
-    UNVERIFIED,
-    Expectation,
-    Opener,
-    VerificationGuard,
-    Verifications,
-)
+from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 
 _new = tuple.__new__
 _NOTHING = ProducerUpdate()
@@ -58,21 +58,25 @@ class ProducerStateManager:
     def __init__(self, map_end_offset: int = 0) -> None:
         self.map_end_offset = map_end_offset
         """The log offset up to which batches are taken into account, exclusive."""
-        self._entries: dict[int, ProducerEntry] = {}
+        self._entries: dict[int, ProducerStateEntry] = {}
+        # Producers of which the log has nothing: each is being verified. `commit` moves them.
+        self._unlogged: dict[int, ProducerStateEntry] = {}
+        # Counts the leader epochs that have begun.
+        self._leadership = 0
         # First offset -> producer id; insertion order is offset order, because the log only grows.
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, until the high watermark has passed the marker.
         self._unreplicated: dict[int, int] = {}
         self._short_windows: set[int] = set()
-        self._verifications = Verifications()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[ProducerEntry]:
+    def __iter__(self) -> Iterator[ProducerStateEntry]:
         return iter(self._entries.values())
 
-    def entry(self, producer_id: int) -> ProducerEntry | None:
+    def entry(self, producer_id: int) -> ProducerStateEntry | None:
+        """Return the entry of a producer that the log knows."""
         return self._entries.get(producer_id)
 
     @property
@@ -117,10 +121,10 @@ class ProducerStateManager:
         INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. Batches from REPLICATION were accepted by
         a leader and are taken unchanged.
         """
-        entries: dict[int, ProducerEntry] = {}
+        entries: dict[int, ProducerStateEntry] = {}
         started: list[tuple[int, int]] = []
         completed: list[CompletedTxn] = []
-        marked: list[int] = []
+        verified: VerificationGuard | None = None
         for pos, header in batches:
             first = header.base_offset if base_offset is None else base_offset
             if base_offset is not None:
@@ -128,7 +132,7 @@ class ProducerStateManager:
             producer_id = header.producer_id
             if producer_id < 0:
                 continue
-            entry = entries.get(producer_id) or self._entries.get(producer_id)
+            entry = entries.get(producer_id) or self._known(producer_id)
             if header.attributes & CONTROL:
                 marker = read_marker(data, pos, header) if header.record_count else None
                 if marker is not None:
@@ -136,39 +140,35 @@ class ProducerStateManager:
                     entries[producer_id] = end_txn(
                         entry, marker, first, stamp, origin, transaction_version, completed
                     )
-                    marked.append(producer_id)
                 continue
             if origin is Origin.CLIENT:
-                # After a restart an open transaction is verified again, maybe with a batch that is
-                # in the log already: its start was decided then.
-                opens = not _continues(entry, header.producer_epoch)
-                verification = self._verifications.of(producer_id) if opens else None
-                duplicate = check_sequence(entry, header, verification)
+                duplicate = check_sequence(entry, header, self._pending(entry))
                 if duplicate is not None:
                     return ProducerUpdate(duplicate=duplicate)
             else:
                 check_epoch(entry, header.producer_epoch, origin)
-            if origin is not Origin.REPLICATION and header.attributes & TRANSACTIONAL:
-                self._check_verified(entry, header, guard)
-            entry = entries[producer_id] = append(entry, header, first, origin)
+            used = None
+            if header.attributes & TRANSACTIONAL and origin is not Origin.REPLICATION:
+                used = self._used(entry, header.producer_epoch, guard)
+                verified = used or verified
+            entry = entries[producer_id] = append(entry, header, first, origin, used)
             if entry.current_txn_first_offset == first:
                 started.append((first, producer_id))
         if not entries:
             return _NOTHING
-        return ProducerUpdate(tuple(entries.values()), started, completed, marked, guard=guard)
+        return ProducerUpdate(tuple(entries.values()), started, completed, verified=verified)
 
     def prepare_marker(self, marker: TxnMarker, offset: int, timestamp: int) -> ProducerUpdate:
         """Return the changes that a marker of the coordinator at `offset` will make; raises as
         `prepare` does."""
-        producer_id, version = marker.producer_id, marker.transaction_version
-        known = self._entries.get(producer_id)
+        known, version = self._known(marker.producer_id), marker.transaction_version
         completed: list[CompletedTxn] = []
         entry = end_txn(known, marker, offset, timestamp, Origin.COORDINATOR, version, completed)
-        return ProducerUpdate((entry,), completed=completed, marked=(producer_id,))
+        return ProducerUpdate((entry,), completed=completed)
 
     def next_entry(
         self, header: Sequence[int], first_offset: int, *, opens: bool = False
-    ) -> ProducerEntry | None:
+    ) -> ProducerStateEntry | None:
         """Return a known producer after its next batch, which begins at `first_offset`.
 
         None if that is not certain: `prepare` then decides. The batch must be the next of the epoch
@@ -180,49 +180,51 @@ class ProducerStateManager:
         entry = self._entries.get(producer_id)
         if entry is None:
             return None
-        _, known_epoch, batches, coordinator_epoch, _, open_txn = entry
+        batches, open_txn = entry.batches, entry.current_txn_first_offset
         last_sequence = sequence + delta
         if (
-            epoch != known_epoch
+            epoch != entry.producer_epoch
             or not batches
             or sequence != batches[-1][0] + 1
             or last_sequence > MAX_SEQUENCE
             or (open_txn is None and not opens) is bool(attributes & TRANSACTIONAL)
         ):
             return None
+        opened_by, verification = entry.opened_by, entry.verification
         if opens:
             if open_txn is not None:
                 return None
             open_txn = first_offset
+            opened_by = None if verification is None else verification.opener
+            verification = None
         batch = _new(BatchMetadata, (last_sequence, first_offset + delta, delta, max_ms))
-        return _new(
-            ProducerEntry,
-            (
-                producer_id,
-                epoch,
-                (*batches[1 - WINDOW :], batch),
-                coordinator_epoch,
-                max_ms,
-                open_txn,
-            ),
+        return ProducerStateEntry(
+            producer_id,
+            epoch,
+            (*batches[1 - WINDOW :], batch),
+            entry.coordinator_epoch,
+            max_ms,
+            open_txn,
+            opened_by,
+            verification,
         )
 
     def commit_next(
-        self, entry: ProducerEntry, end_offset: int, guard: VerificationGuard | None = None
+        self, entry: ProducerStateEntry, end_offset: int, guard: VerificationGuard | None = None
     ) -> None:
         """Apply the result of `next_entry` once the batch is in the log, whose end is now
         `end_offset`; with a guard it has opened a transaction."""
-        producer_id = entry[0]
-        self._entries[producer_id] = entry
+        self._entries[entry.producer_id] = entry
         self.map_end_offset = end_offset
-        first_offset = entry[5]
+        first_offset = entry.current_txn_first_offset
         if guard is not None and first_offset is not None:
-            self._ongoing[first_offset] = producer_id
-            self._verifications.appended(producer_id, guard)
+            self._ongoing[first_offset] = entry.producer_id
+            guard.written = True
 
     def opener(self, producer_id: int) -> Opener | None:
         """Return the opener that the producer's open transaction was verified for, if known."""
-        return self._verifications.opener(producer_id)
+        entry = self._entries.get(producer_id)
+        return None if entry is None else entry.opened_by
 
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         """Return the guard that the producer's batch needs from its coordinator (KIP-890), or None.
@@ -234,65 +236,106 @@ class ProducerStateManager:
         INVALID_PRODUCER_ID_MAPPING if the open transaction belongs to another transactional id, or
         to another principal.
         """
-        producer_id, epoch = claim.producer_id, claim.producer_epoch
-        entry = self._entries.get(producer_id)
-        if entry is not None:
-            if epoch < entry.producer_epoch:
-                raise stale_epoch(epoch, entry)
-            if entry.current_txn_first_offset is not None and epoch == entry.producer_epoch:
-                opener = self._verifications.opener(producer_id)
-                owner = claim.transactional_id, claim.principal
-                if opener == (owner[0], claim.epoch_per_transaction, owner[1]):
-                    return None
-                if opener is not None and (opener.transactional_id, opener.principal) != owner:
-                    raise KafkaError(
-                        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                        f"The open transaction of producer {producer_id} does not belong to "
-                        f"{claim.transactional_id}, or was begun by another principal",
-                    )
-        return self._verifications.begin(claim)
+        entry, epoch = self._known(claim.producer_id), claim.producer_epoch
+        if epoch < entry.producer_epoch:
+            raise stale_epoch(epoch, entry)
+        if _continues(entry, epoch) and (opener := entry.opened_by) is not None:
+            owner = claim.transactional_id, claim.principal
+            if opener == (owner[0], claim.epoch_per_transaction, owner[1]):
+                return None
+            if (opener.transactional_id, opener.principal) != owner:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    f"The open transaction of producer {entry.producer_id} does not belong to "
+                    f"{claim.transactional_id}, or was begun by another principal",
+                )
+        pending = self._pending(entry)
+        if pending is None or not pending.is_shared_by(claim):
+            return self._verify(entry, VerificationGuard(claim))
+        pending.joined_by(claim)
+        return pending
 
-    def expect(self, claim: Claim) -> Expectation | None:
+    def expect(self, claim: Claim) -> VerificationGuard | None:
         """Expect the first batch of a producer, whose coordinator vouches for it in advance.
 
         None if the partition has to ask all the same: a transaction of the producer is open here,
         a newer epoch has written, or a verification is in progress.
         """
-        entry = self._entries.get(claim.producer_id)
-        if entry is not None and (
+        entry = self._known(claim.producer_id)
+        pending = self._pending(entry)
+        if (
             entry.current_txn_first_offset is not None
             or claim.producer_epoch < entry.producer_epoch
+            or (pending is not None and not pending.answered)
         ):
             return None
-        return self._verifications.expect(claim)
+        return self._verify(entry, VerificationGuard(claim, self._leadership))
 
-    def expected(self, producer_id: int, epoch: int, opener: Opener) -> VerificationGuard | None:
+    def expected(
+        self, producer_id: int, epoch: int, opener: Opener | None
+    ) -> VerificationGuard | None:
         """Return the guard of a producer that is expected to open a transaction; None if its
-        coordinator has to be asked."""
-        return self._verifications.expected(producer_id, epoch, opener)
+        coordinator has to be asked, as for a client whose id is not known."""
+        guard = self._pending(self._known(producer_id))
+        if guard is None or not guard.answered or guard.epoch != epoch or guard.opener != opener:
+            return None
+        return guard
 
     def forget_expected(self) -> None:
         """Void every expectation: another leader epoch begins, or has begun."""
-        self._verifications.forget_expected()
+        # The guards are not looked for: there may be hundreds of thousands of producers.
+        self._leadership += 1
 
     def forget_verification(self, producer_id: int, guard: VerificationGuard) -> None:
         """Void a guard: the coordinator does not know the producer."""
-        self._verifications.forget(producer_id, guard)
+        entry = self._known(producer_id)
+        if entry.verification is guard:
+            self._end_verification(entry)
 
-    def _check_verified(
-        self, entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard | None
-    ) -> None:
-        if _continues(entry, header.producer_epoch):
-            return
-        is_open = entry is not None and entry.current_txn_first_offset is not None
+    def _known(self, producer_id: int) -> ProducerStateEntry:
+        """Return the entry of a producer; an empty one if the partition does not know it."""
+        return (
+            self._entries.get(producer_id)
+            or self._unlogged.get(producer_id)
+            or ProducerStateEntry(producer_id)
+        )
+
+    def _pending(self, entry: ProducerStateEntry) -> VerificationGuard | None:
+        """Return the guard that the producer's first batch has to present, if it is not void."""
+        guard = entry.verification
+        if guard is None or guard.voided or guard.leadership not in (None, self._leadership):
+            return None
+        return guard
+
+    def _verify(self, entry: ProducerStateEntry, guard: VerificationGuard) -> VerificationGuard:
+        """Begin a verification; the one in progress is void."""
+        producer_id = entry.producer_id
+        entries = self._entries if producer_id in self._entries else self._unlogged
+        entries[producer_id] = entry.with_verification(guard, entry.opened_by)
+        return guard
+
+    def _end_verification(self, entry: ProducerStateEntry) -> None:
+        """Void the verification in progress."""
+        producer_id = entry.producer_id
+        if self._unlogged.pop(producer_id, None) is None:
+            self._entries[producer_id] = entry.with_verification(None, entry.opened_by)
+
+    def _used(
+        self, entry: ProducerStateEntry, epoch: int, guard: VerificationGuard | None
+    ) -> VerificationGuard | None:
+        """Return the guard that a batch uses up, None if none; raises INVALID_TXN_STATE for a batch
+        that would open a transaction without its guard."""
+        if guard is not None and guard is self._pending(entry):
+            return guard
+        is_open = entry.current_txn_first_offset is not None
         # Without verification the client of a kept transaction (KIP-939), which has a newer epoch
         # than its records, could write here: the marker would then be refused for its epoch.
-        joins = guard is UNVERIFIED and is_open
-        if joins or not self._verifications.allows(header.producer_id, guard):
+        if not _continues(entry, epoch) and (guard is not UNVERIFIED or is_open):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Record was not part of an ongoing transaction of producer {header.producer_id}",
+                f"Record was not part of an ongoing transaction of producer {entry.producer_id}",
             )
+        return None
 
     def commit(self, update: ProducerUpdate, end_offset: int) -> list[AbortedTxn]:
         """Apply `update` once its bytes are in the log, whose end is now `end_offset`.
@@ -304,15 +347,14 @@ class ProducerStateManager:
             return []
         for entry in update.entries:
             self._entries[entry.producer_id] = entry
-            if entry.current_txn_first_offset is not None:
-                self._verifications.appended(entry.producer_id, update.guard)
+            if self._unlogged:
+                self._unlogged.pop(entry.producer_id, None)
+        if update.verified is not None:
+            update.verified.written = True
         if update.started:
             self._ongoing.update(update.started)
-        if not update.marked:
-            # Only a marker ends a transaction.
+        if not update.completed:
             return []
-        for producer_id in update.marked:
-            self._verifications.ended(producer_id)
         return [txn for done in update.completed if (txn := self._complete(done)) is not None]
 
     def _complete(self, done: CompletedTxn) -> AbortedTxn | None:
@@ -347,41 +389,46 @@ class ProducerStateManager:
         self.map_end_offset = max(self.map_end_offset, offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Forget producers idle for `expiration_ms` without an open transaction; yield how many,
-        after each step of about a millisecond.
+        """Forget producers idle for `expiration_ms` without an open transaction, and verifications
+        that the previous call has seen: their clients have gone. Yields how many producers, after
+        each step of about a millisecond.
 
         The timestamps are the clients': one in the future counts as now, or its producer would be
         remembered until then. The state may change between the steps.
         """
-        self._verifications.sweep()
-        left = list(self._entries)
+        left = [*self._entries, *self._unlogged]
         while left:
             step = left[-_EXPIRY_STEP:]
             # The ids of forgotten producers are freed step by step too.
             del left[-_EXPIRY_STEP:]
-            yield self._expire(step, now_ms, expiration_ms)
+            yield sum(self._expires(each, now_ms, expiration_ms) for each in step)
 
-    def _expire(self, producer_ids: Iterable[int], now_ms: int, expiration_ms: int) -> int:
-        gone, entries = 0, self._entries
-        for producer_id in producer_ids:
-            entry = entries.get(producer_id)
-            if entry is None:
-                continue
-            if entry.last_timestamp > now_ms:
-                entry = entries[producer_id] = entry._replace(last_timestamp=now_ms)
-            if _is_expired(entry, now_ms, expiration_ms):
-                del entries[producer_id]
-                gone += 1
-        return gone
+    def _expires(self, producer_id: int, now_ms: int, expiration_ms: int) -> bool:
+        """Forget a producer that is idle; return whether it is."""
+        known = self._known(producer_id)
+        if (guard := known.verification) is not None:
+            if not guard.seen_before:
+                guard.seen_before = True
+                return False
+            self._end_verification(known)
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return False
+        if entry.last_timestamp > now_ms:
+            entry = self._entries[producer_id] = replace(entry, last_timestamp=now_ms)
+        if not _is_expired(entry, now_ms, expiration_ms):
+            return False
+        del self._entries[producer_id]
+        return True
 
     def reset(self, map_end_offset: int) -> None:
         """Forget everything, before a truncated or replaced log is replayed from this offset."""
         self.map_end_offset = map_end_offset
         self._entries.clear()
+        self._unlogged.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
         self._short_windows.clear()
-        self._verifications.clear()
 
     def discard(self) -> None:
         """Free the producers of a log that is out of service, on a thread, one by one.
@@ -394,7 +441,7 @@ class ProducerStateManager:
     def load(
         self,
         offset: int,
-        entries: Iterable[ProducerEntry],
+        entries: Iterable[ProducerStateEntry],
         *,
         windows_known: bool,
         now_ms: int,
@@ -406,7 +453,12 @@ class ProducerStateManager:
         `extend_windows` has seen enough of the log before `offset`.
         """
         self.reset(offset)
-        live = [e for e in entries if not _is_expired(e, now_ms, expiration_ms)]
+        # Entries that come from memory may have guards, which are void now.
+        bare = (
+            each.with_verification(None, None) if each.verification or each.opened_by else each
+            for each in entries
+        )
+        live = [e for e in bare if not _is_expired(e, now_ms, expiration_ms)]
         self._entries = {entry.producer_id: entry for entry in live}
         self._ongoing = dict(
             sorted(
@@ -432,27 +484,23 @@ class ProducerStateManager:
             if header.producer_epoch == entry.producer_epoch:
                 if header.last_offset < entry.batches[0].first_offset:
                     batch = metadata(header, header.base_offset)
-                    entry = entry._replace(batches=(batch, *entry.batches))
+                    entry = replace(entry, batches=(batch, *entry.batches))
                     self._entries[entry.producer_id] = entry
                 if not _is_full(entry):
                     continue
             self._short_windows.discard(entry.producer_id)
 
 
-def _continues(entry: ProducerEntry | None, epoch: int) -> bool:
+def _continues(entry: ProducerStateEntry, epoch: int) -> bool:
     """Return whether the producer's transaction of this epoch is open."""
-    return (
-        entry is not None
-        and entry.current_txn_first_offset is not None
-        and entry.producer_epoch == epoch
-    )
+    return entry.current_txn_first_offset is not None and entry.producer_epoch == epoch
 
 
-def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+def _is_expired(entry: ProducerStateEntry, now_ms: int, expiration_ms: int) -> bool:
     idle = now_ms - entry.last_timestamp
     return entry.current_txn_first_offset is None and idle >= expiration_ms
 
 
-def _is_full(entry: ProducerEntry) -> bool:
+def _is_full(entry: ProducerStateEntry) -> bool:
     # An epoch begins with sequence 0: there is nothing before it.
     return len(entry.batches) == WINDOW or entry.batches[0].first_sequence == 0

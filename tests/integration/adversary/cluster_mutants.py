@@ -131,7 +131,7 @@ def followers_remember_one_batch() -> None:
         update = prepare(producers, data, batches, origin, *more)
         if origin.name != "REPLICATION" or not update.entries:
             return update
-        kept = tuple(each._replace(batches=each.batches[-1:]) for each in update.entries)
+        kept = tuple(replace(each, batches=each.batches[-1:]) for each in update.entries)
         return update._replace(entries=kept)
 
     ProducerStateManager.prepare = short  # type: ignore[method-assign]

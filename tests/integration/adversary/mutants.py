@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
@@ -30,6 +31,7 @@ from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH
 from barnabas.storage.cleaning import compaction
 from barnabas.storage.cleaning.compaction import CleanedTransactions
 from barnabas.storage.log.log import Log
@@ -50,7 +52,7 @@ def marker_refused_again() -> None:
     """A repeated marker is refused (KAFKA-19999)."""
 
     def check(entry: Any, epoch: int) -> None:
-        if entry is not None and epoch == entry.producer_epoch:
+        if epoch == entry.producer_epoch:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
 
     producer_rules._check_used_up = check
@@ -182,7 +184,7 @@ def window_of_one() -> None:
         for _, header in batches:
             entry = producers.entry(header.producer_id)
             if entry is not None:
-                producers._entries[entry.producer_id] = entry._replace(batches=entry.batches[-1:])
+                producers._entries[entry.producer_id] = replace(entry, batches=entry.batches[-1:])
         return aborted
 
     ProducerStateManager.replay = short  # type: ignore[method-assign]
@@ -197,7 +199,7 @@ def forgotten_sequences() -> None:
     def forgetful(producers: ProducerStateManager, data: Any, batches: Any) -> Any:
         aborted = replay(producers, data, batches)
         for entry in list(producers):
-            producers._entries[entry.producer_id] = entry._replace(batches=())
+            producers._entries[entry.producer_id] = replace(entry, batches=())
         return aborted
 
     ProducerStateManager.replay = forgetful  # type: ignore[method-assign]
@@ -210,7 +212,7 @@ def short_memory() -> None:
     expire = ProducerStateManager.expire
 
     def strict(entry: Any, header: Any, verification: Any) -> Any:
-        if entry is None and header.base_sequence > 0:
+        if entry.producer_epoch == NO_PRODUCER_EPOCH and header.base_sequence > 0:
             raise KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID)
         return check(entry, header, verification)
 

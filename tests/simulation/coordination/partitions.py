@@ -17,7 +17,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.state import ProducerStateManager
-from barnabas.storage.producers.verification import Expectation, VerificationGuard
+from barnabas.storage.producers.verification import VerificationGuard
 from tests.simulation.transactions.broker import DataPartition
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Replica:
         self._require_leader()
         return self.producers.begin_verification(claim)
 
-    def expect(self, claim: Claim) -> Expectation | None:
+    def expect(self, claim: Claim) -> VerificationGuard | None:
         return self.producers.expect(claim) if self.is_leader else None
 
     def append_own(

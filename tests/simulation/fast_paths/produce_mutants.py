@@ -131,12 +131,6 @@ MUTANTS = (
     # The transaction.
     Mutant(
         SERVE,
-        "if opener is None: return None",
-        "pass",
-        "test_expected_batch_without_its_id_is_refused",
-    ),
-    Mutant(
-        SERVE,
         "if guard is None: return None",
         "pass",
         "test_coordinator_is_asked_about_a_transaction_of_an_unknown_owner",
@@ -445,7 +439,7 @@ MUTANTS = (
     ),
     Mutant(
         ProducerStateManager.next_entry,
-        "epoch != known_epoch or ",
+        "epoch != entry.producer_epoch or ",
         "",
         "test_fenced_producer_is_refused",
     ),
@@ -488,14 +482,14 @@ MUTANTS = (
     ),
     Mutant(
         ProducerStateManager.commit_next,
-        "self._ongoing[first_offset] = producer_id",
+        "self._ongoing[first_offset] = entry.producer_id",
         "pass",
         "test_batches_of_an_open_transaction_are_served",
         (9,),
     ),
     Mutant(
-        ProducerStateManager.commit_next,
-        "self._verifications.appended(producer_id, guard)",
+        ProducerStateManager.next_entry,
+        "opened_by = None if verification is None else verification.opener",
         "pass",
         "test_batches_of_an_open_transaction_are_served",
         (9,),

@@ -178,12 +178,11 @@ class Side:
                 producers.map_end_offset,
             )
             seen[f"{name} producers"] = (
-                dict(producers._entries),
-                dict(producers._ongoing),
-                dict(producers._unreplicated),
-                dict(producers._verifications._opened_by),
                 # Not the verifications in progress: only a broker with fast paths tells its
                 # partitions whom to expect, and a refused batch leaves the other one asking.
+                [entry.with_verification(None, entry.opened_by) for entry in producers],
+                dict(producers._ongoing),
+                dict(producers._unreplicated),
             )
             seen[f"{name} segments"] = [
                 (

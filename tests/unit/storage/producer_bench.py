@@ -1,5 +1,7 @@
 """The producer state of a partition: batches without a log."""
 
+from dataclasses import replace
+
 import pytest
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -77,7 +79,7 @@ class Partition:
 def load(state: ProducerStateManager, *, windows_known: bool, now_ms: int = 0) -> Partition:
     """Return another partition, whose state is loaded from a snapshot of `state`."""
     entries = [
-        entry if windows_known else entry._replace(batches=entry.batches[-1:]) for entry in state
+        entry if windows_known else replace(entry, batches=entry.batches[-1:]) for entry in state
     ]
     restored = Partition()
     restored.end = state.map_end_offset

@@ -9,7 +9,7 @@ from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.state import ProducerStateManager
-from barnabas.storage.producers.verification import UNVERIFIED, Expectation, Opener
+from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 from tests.unit.storage.producer_bench import PID, header
 from tests.unit.storage.verifying_leader import TV2, Leader
 
@@ -21,11 +21,11 @@ def leader() -> Leader:
     return Leader()
 
 
-def expect(leader: Leader, epoch: int = 0, key: str = "x") -> Expectation | None:
+def expect(leader: Leader, epoch: int = 0, key: str = "x") -> VerificationGuard | None:
     return leader.state.expect(Claim(key, PID, epoch, NO_SEQUENCE, False))
 
 
-def expected(leader: Leader, epoch: int = 0) -> Expectation:
+def expected(leader: Leader, epoch: int = 0) -> VerificationGuard:
     expectation = expect(leader, epoch)
     assert expectation is not None
     return expectation
@@ -91,6 +91,41 @@ def test_new_leader_epoch_voids_expectations_but_not_guards(leader: Leader) -> N
     leader.state.forget_expected()
     leader.send(0, guard)
     assert leader.open
+
+
+def test_guard_of_an_earlier_leader_epoch_opens_nothing(leader: Leader) -> None:
+    expectation = expected(leader)
+    guard = leader.guard()
+    leader.state.forget_expected()
+    assert leader.state.expected(PID, 0, OPENER) is None
+    with pytest.raises(KafkaError, match="not part of an ongoing transaction"):
+        leader.send(0, guard)
+    assert not expectation.written
+    again = expected(leader)
+    assert leader.guard() is again is not guard
+    leader.send(0, again)
+    assert leader.open
+
+
+def test_guard_of_an_earlier_leader_epoch_is_no_opener_of_an_open_transaction(
+    leader: Leader,
+) -> None:
+    """The batch belongs to a transaction that is open anyway, and the guard says nothing."""
+    expected(leader)
+    guard = leader.guard()
+    leader.append(header(0, transactional=True), None, Origin.REPLICATION)
+    leader.state.forget_expected()
+    leader.send(1, guard)
+    assert leader.state.opener(PID) is None
+    assert not guard.written
+
+
+def test_voided_expectation_does_not_limit_the_first_sequence(leader: Leader) -> None:
+    expectation = expected(leader)
+    leader.guard(0)
+    expectation.void()
+    leader.append(header(1))
+    assert leader.end == 1
 
 
 @pytest.mark.parametrize(
@@ -263,7 +298,8 @@ def general_way(
 def seen(leader: Leader) -> object:
     state: ProducerStateManager = leader.state
     return (
-        list(state),
+        # Not the guards: each leader has others, and a batch that the short way leaves joins them.
+        [each.with_verification(None, each.opened_by) for each in state],
         state.map_end_offset,
         state.first_unstable_offset,
         state.opened_in(0, 1000),

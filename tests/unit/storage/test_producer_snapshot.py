@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 from threading import Thread
@@ -20,7 +21,7 @@ from barnabas.storage.files.mem_files import MemFile, MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.producers import snapshot as snapshot_module
-from barnabas.storage.producers.entry import BatchMetadata, ProducerEntry
+from barnabas.storage.producers.entry import BatchMetadata, ProducerStateEntry
 from barnabas.storage.producers.snapshot import (
     CorruptSnapshotError,
     Snapshots,
@@ -38,7 +39,7 @@ int32 = st.integers(0, 2**31 - 1)
 int64 = st.integers(0, 2**63 - 1)
 batches = st.builds(BatchMetadata, int32, int64, int32, int64)
 entries = st.builds(
-    ProducerEntry,
+    ProducerStateEntry,
     int64,
     int16,
     st.lists(batches, max_size=5).map(tuple),
@@ -47,29 +48,29 @@ entries = st.builds(
     st.none() | int64,
 ).map(
     # The last batch in a snapshot takes the timestamp of its producer.
-    lambda e: e._replace(last_timestamp=e.batches[-1].timestamp) if e.batches else e
+    lambda e: replace(e, last_timestamp=e.batches[-1].timestamp) if e.batches else e
 )
 tables = st.lists(entries, max_size=6, unique_by=lambda entry: entry.producer_id)
 
 
-def last_only(entry: ProducerEntry) -> ProducerEntry:
-    return entry._replace(batches=entry.batches[-1:])
+def last_only(entry: ProducerStateEntry) -> ProducerStateEntry:
+    return replace(entry, batches=entry.batches[-1:])
 
 
 @given(tables)
-def test_a_snapshot_reads_back_with_the_last_batch_of_each(table: list[ProducerEntry]) -> None:
+def test_a_snapshot_reads_back_with_the_last_batch_of_each(table: list[ProducerStateEntry]) -> None:
     assert decode_snapshot(encode_snapshot(table)) == [last_only(entry) for entry in table]
 
 
 @given(tables)
-def test_window_file_holds_the_earlier_batches(table: list[ProducerEntry]) -> None:
+def test_window_file_holds_the_earlier_batches(table: list[ProducerStateEntry]) -> None:
     snapshot = encode_snapshot(table)
     windows = decode_windows(encode_windows(table, snapshot), snapshot)
     assert windows == {e.producer_id: e.batches[:-1] for e in table if len(e.batches) > 1}
 
 
 @given(tables)
-def test_the_snapshot_has_the_bytes_of_kafkas_message(table: list[ProducerEntry]) -> None:
+def test_the_snapshot_has_the_bytes_of_kafkas_message(table: list[ProducerStateEntry]) -> None:
     data = encode_snapshot(table)
     message = decode(ProducerSnapshot, 1, data[2:])
     assert data[:2] == b"\x00\x01"
@@ -80,7 +81,7 @@ def test_the_snapshot_has_the_bytes_of_kafkas_message(table: list[ProducerEntry]
 
 
 def test_known_bytes() -> None:
-    entry = ProducerEntry(7, 1, (BatchMetadata(9, 104, 4, 1000),), 3, 1000, 100)
+    entry = ProducerStateEntry(7, 1, (BatchMetadata(9, 104, 4, 1000),), 3, 1000, 100)
     body = encode(
         ProducerSnapshot(
             producer_entries=[
@@ -101,7 +102,7 @@ def test_known_bytes() -> None:
     assert encode_snapshot([entry])[6:] == body[4:]
 
 
-ENTRY = ProducerEntry(
+ENTRY = ProducerStateEntry(
     7, 1, tuple(BatchMetadata(n, n, 0, 1000 + n) for n in range(5)), -1, 1004, None
 )
 
@@ -132,7 +133,7 @@ def test_any_content_with_a_valid_crc_is_read_or_refused(body: bytes) -> None:
 
 
 def test_the_windows_of_another_snapshot_are_refused() -> None:
-    other = encode_snapshot([ENTRY._replace(producer_epoch=2)])
+    other = encode_snapshot([replace(ENTRY, producer_epoch=2)])
     with pytest.raises(CorruptSnapshotError):
         decode_windows(encode_windows([ENTRY], other), encode_snapshot([ENTRY]))
 
@@ -163,7 +164,7 @@ def state_at(offset: int, producers: int = 1) -> ProducerStateManager:
     state = ProducerStateManager()
     state.load(
         offset,
-        [ENTRY._replace(producer_id=offset + n) for n in range(producers)],
+        [replace(ENTRY, producer_id=offset + n) for n in range(producers)],
         windows_known=True,
         now_ms=0,
         expiration_ms=10**9,
@@ -194,7 +195,7 @@ def test_the_newest_snapshot_is_loaded_with_its_windows(snapshots: Snapshots, lo
     snapshots.take(state_at(20))
     offset, state = load()
     assert offset == state.map_end_offset == 20
-    assert list(state) == [ENTRY._replace(producer_id=20)]
+    assert list(state) == [replace(ENTRY, producer_id=20)]
     assert not state.windows_wanted
 
 
@@ -216,7 +217,7 @@ def test_snapshot_without_its_window_file_wants_earlier_batches(
     damage(tmp_path / "00000000000000000010.window")
     offset, state = load()
     assert offset == 10
-    assert list(state) == [last_only(ENTRY._replace(producer_id=10))]
+    assert list(state) == [last_only(replace(ENTRY, producer_id=10))]
     assert state.windows_wanted
 
 

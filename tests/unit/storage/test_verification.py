@@ -4,7 +4,8 @@
 import pytest
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.control import ControlType
+from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
@@ -30,7 +31,7 @@ def test_transaction_opens_only_with_its_guard(leader: Leader) -> None:
     assert refusal(caught) == "INVALID_TXN_STATE"
     guard = leader.guard()
     with pytest.raises(KafkaError):
-        leader.send(0, VerificationGuard())
+        leader.send(0, VerificationGuard(Claim("x", PID, 0, 0, epoch_per_transaction=False)))
     assert leader.send(0, guard) is None
     assert leader.open
 
@@ -376,6 +377,14 @@ def test_only_the_guard_that_was_refused_is_forgotten(leader: Leader) -> None:
     leader.send(0, current)
 
 
+def test_forgotten_verification_leaves_the_open_transaction_its_owner(leader: Leader) -> None:
+    leader.send(0, leader.guard())
+    leader.state.forget_verification(PID, leader.guard(1, newer=True))
+    assert leader.begin(1) is None
+    with pytest.raises(KafkaError):
+        leader.begin(1, key="other")
+
+
 def test_an_open_transaction_keeps_its_producer_however_long_it_is_idle(leader: Leader) -> None:
     leader.send(0, leader.guard())
     assert sum(leader.state.expire(10**12, 1)) == 0
@@ -395,11 +404,95 @@ def test_producer_expires_by_its_last_marker(leader: Leader) -> None:
     assert sum(leader.state.expire(3000, 1000)) == 1
 
 
+def test_producer_stays_while_its_verification_is_in_progress(leader: Leader) -> None:
+    """Its next batch must be the next one in the log, however late the coordinator answers."""
+    leader.append(header(0))
+    guard = leader.guard(1)
+    assert sum(leader.state.expire(10**6, 1000)) == 0
+    leader.send(1, guard)
+    leader.mark()
+    leader.begin(2)
+    assert [sum(leader.state.expire(10**6, 1000)) for _ in range(2)] == [0, 1]
+
+
 def test_truncation_voids_every_guard(leader: Leader) -> None:
     guard = leader.guard()
     leader.state.reset(0)
     with pytest.raises(KafkaError):
         leader.send(0, guard)
+
+
+# -- the entry of a producer -----------------------------------------------------------------------
+
+
+def test_producer_that_only_a_verification_knows_is_no_producer_of_the_log(leader: Leader) -> None:
+    guard = leader.guard()
+    assert (len(leader.state), list(leader.state), leader.state.entry(PID)) == (0, [], None)
+    leader.send(0, guard)
+    assert [each.producer_id for each in leader.state] == [PID]
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_unused_verification_of_an_unknown_producer_leaves_nothing(
+    leader: Leader, opens: bool
+) -> None:
+    guard = leader.guard()
+    if opens:
+        leader.send(0, guard)
+        leader.mark()
+        assert sum(leader.state.expire(10**12, 1)) == 1
+    else:
+        assert [sum(leader.state.expire(10**12, 1)) for _ in range(2)] == [0, 0]
+    assert not leader.state._unlogged
+    assert not leader.state._entries
+
+
+def test_prepared_batch_changes_nothing_before_its_commit(leader: Leader) -> None:
+    """A refusal or a failed write leaves the producer, and its guard, as they were."""
+    leader.append(header(0))
+    guard = leader.guard(1)
+    (before,) = leader.state
+    update = leader.state.prepare(
+        b"", [(0, header(1, transactional=True))], Origin.CLIENT, leader.end, guard
+    )
+    assert list(leader.state) == [before]
+    assert (before.verification, before.opened_by, guard.written) == (guard, None, False)
+    assert leader.guard(1) is guard
+    leader.state.commit(update, leader.end + 1)
+    (after,) = leader.state
+    assert (after.verification, after.opened_by, guard.written) == (None, guard.opener, True)
+    assert list(leader.state) != [before]
+
+
+def test_prepared_marker_voids_no_guard_before_its_commit(leader: Leader) -> None:
+    guard = leader.guard()
+    leader.state.prepare_marker(TxnMarker(PID, 0, 0, True), leader.end, 2000)
+    leader.send(0, guard)
+    leader.state.prepare_marker(TxnMarker(PID, 0, 0, True), leader.end, 2000)
+    assert leader.open
+    assert leader.begin(1) is None
+
+
+def test_entries_that_somebody_holds_do_not_change(leader: Leader) -> None:
+    """A flush writes a snapshot from the entries of its moment, while the partition goes on."""
+    leader.send(0, leader.guard())
+    held = list(leader.state)
+    shown = repr(held)
+    leader.send(1)
+    leader.mark()
+    leader.begin(2)
+    sum(leader.state.expire(10**12, 1))
+    assert repr(held) == shown
+
+
+def test_guard_does_not_outlive_a_truncation_in_an_entry_from_memory(leader: Leader) -> None:
+    """A truncation reads a snapshot that no flush has written yet."""
+    leader.append(header(0))
+    guard = leader.guard(1)
+    other = Leader(load(leader.state, windows_known=True).state)
+    with pytest.raises(KafkaError):
+        other.send(1, guard)
+    other.send(1, other.guard(1))
 
 
 # -- a client that changes the protocol (KAFKA-18227) ----------------------------------------------

@@ -56,12 +56,13 @@ class Leader:
         self,
         epoch: int = 0,
         *,
+        producer_id: int = PID,
         version: int = TV1,
         coordinator_epoch: int = 0,
         kind: ControlType = ControlType.COMMIT,
         origin: Origin = Origin.COORDINATOR,
     ) -> None:
-        marker = TxnMarker(PID, epoch, coordinator_epoch, bool(kind)).batch(2000)
+        marker = TxnMarker(producer_id, epoch, coordinator_epoch, bool(kind)).batch(2000)
         update = self.state.prepare(
             marker,
             [(0, read_header(marker))],

@@ -150,8 +150,7 @@ class Side:
             seen += (
                 log.read(0, 1 << 20, limit=log.log_end_offset).read_bytes(),
                 log.last_stable_offset,
-                dict(log.producers._entries),
-                dict(log.producers._verifications._opened_by),
+                list(log.producers),
             )
         return seen
 

@@ -1,7 +1,7 @@
 """The interfaces of a coordinator: to the broker, and between its runtime and its state machine."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from barnabas.coordinator.decision import Decision, Instant
@@ -101,22 +101,18 @@ class PartitionLog(Protocol):
 
     def append(
         self,
-        batch: bytes,
+        batch: bytearray,
         now_ms: int,
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
-        """Append one batch, and return the offset at which it is committed.
+        """Append one batch, which gets its offsets in place; return the offset at which it is
+        committed.
 
         `guard` comes from `begin_verification`; `transaction_version` rules the epoch of a marker
         (KIP-890). Raises KafkaError if the log refuses the batch or this broker no longer leads
         it; nothing is written then.
         """
-        ...
-
-    def append_records(self, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
-        """Append keys and values as one batch without a producer and without compression, as
-        `append` does."""
         ...
 
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:

@@ -5,12 +5,13 @@ No later record of the shard is in the log without it. Where such records are ra
 at once: to wake an idle process for one costs 30 times as much as an append.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas.coordinator.decision import AT_ONCE
 from barnabas.coordinator.ports import Clock, PartitionLog, TimerHandle, Timers
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.record import BatchBuilder
 
 DELAY_MS: Final = 10
 """The time after which a record is written by itself: eight busy producers return within it.
@@ -79,14 +80,14 @@ class PostponedRecords:
         """
         if self.records:
             try:
-                end = self._log.append_records((*self.records, record), now_ms)
+                end = self._append((*self.records, record), now_ms)
             except KafkaError:
                 # Together they may be too large, and the fault may be in the last one alone.
                 self.write()
             else:
                 self._written()
                 return end
-        return self._log.append_records((record,), now_ms)
+        return self._append((record,), now_ms)
 
     def write(self) -> None:
         """Append the records by themselves. Raises KafkaError; the records are kept then."""
@@ -95,7 +96,7 @@ class PostponedRecords:
         now_ms = self._clock.now_ms()
         try:
             try:
-                self._log.append_records(self.records, now_ms)
+                self._append(self.records, now_ms)
             except KafkaError:
                 self._write_each(self.records, now_ms)
         except KafkaError:
@@ -106,8 +107,14 @@ class PostponedRecords:
     def _write_each(self, records: list[Encoded], now_ms: int) -> None:
         """Append each record alone: together they may be too large."""
         while records:
-            self._log.append_records(records[:1], now_ms)
+            self._append(records[:1], now_ms)
             del records[0]
+
+    def _append(self, records: Sequence[Encoded], now_ms: int) -> int:
+        batch = BatchBuilder(now_ms)
+        for key, value in records:
+            batch.add(key, value)
+        return self._log.append(batch.build(), now_ms)
 
     def close(self) -> None:
         """Write the records if this broker still leads the log, and stop the timer."""

@@ -45,7 +45,7 @@ def compacted(directory: Path) -> Log:
                 producer_epoch=0,
                 base_sequence=sequence,
             )
-            log.append_as_leader(batch, leader_epoch=1, now_ms=NOW)
+            log.append(batch, leader_epoch=1, now_ms=NOW)
             sequence += 1
     transactional = build_batch(
         [Record(0, NOW, b"k", b"v")],
@@ -54,11 +54,11 @@ def compacted(directory: Path) -> Log:
         base_sequence=0,
         transactional=True,
     )
-    log.append_as_leader(transactional, leader_epoch=1, now_ms=NOW)
+    log.append(transactional, leader_epoch=1, now_ms=NOW)
     abort = TxnMarker(6, 2, 9, False).batch(NOW)
-    log.append_as_leader(abort, leader_epoch=1, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append(abort, leader_epoch=1, now_ms=NOW, origin=Origin.COORDINATOR)
     log.roll(now_ms=NOW)
-    log.append_as_leader(build_batch([Record(0, NOW, b"k", b"v")]), leader_epoch=1, now_ms=NOW)
+    log.append(build_batch([Record(0, NOW, b"k", b"v")]), leader_epoch=1, now_ms=NOW)
     log.advance_high_watermark(log.log_end_offset)
     log.recovery_point = log.flush()
     cleaner = LogCleaner(FILES, InlineCleaner(FILES).clean)

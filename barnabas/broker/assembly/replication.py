@@ -50,6 +50,7 @@ def make_replication(
         producer_expiration_ms=lambda: core.config.producer_id_expiration_ms,
         on_failure=log_dir_failed,
         on_shortage=ran_short,
+        explain=not core.config.fast_paths_enable,
     )
     flusher = Flusher(platform.offload, platform.clock, metrics.logs.flush_time_ms.cell())
     quotas = ReplicationQuotas(core.broker_id, core.dynamic.now, core.configs.topic)

@@ -4,8 +4,8 @@ Successive requests for one partition are equal but for correlation id and batch
 answers but for the offset. What they share is remembered: the bytes before the records, the
 partition, and the bytes of the answer around the offset. A request on this path is unpacked,
 appended and answered by one call each. Everything that may change is asked for each time: the
-replica and its leadership, the topic of an id, the rules of the authorizer, and whatever
-`Partition.append_next` needs to be certain of.
+standing of the replica, and the rules of the authorizer. A batch that the partition refuses is left
+to the handler, which says why: a refusal changes nothing.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,13 @@ from barnabas.broker.fast_paths.wire import (
     answer_header,
     records_length,
 )
+from barnabas.broker.replication.partition import Standing
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Part
 from barnabas.broker.transactions.produce_verification import ADDS_SINCE
 from barnabas.protocol.codec import encode
+from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.header import decode_request_header
 from barnabas.protocol.messages.produce import (
     API,
@@ -35,11 +37,12 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.protocol.records.batch import (
-    HEADER_FORMAT,
     HEADER_SIZE,
     NO_TIMESTAMP,
     TRANSACTIONAL,
+    CorruptRecordError,
     begins_transactional,
+    read_header,
 )
 from barnabas.storage.producers.verification import Opener
 
@@ -51,9 +54,6 @@ MOST: Final = 16
 """The partitions that a connection remembers."""
 COST: Final = 32
 """The requests after which another partition may take the place of those."""
-_ATTRIBUTES: Final = 5
-_PRODUCER: Final = 9
-_EPOCH: Final = 10
 _LONGEST_LENGTH: Final = 5
 """Bytes of a length field."""
 _TAGS: Final = Struct(">3s")
@@ -69,14 +69,13 @@ class _Known(NamedTuple):
     """A partition that the connection has written to."""
 
     place: tuple[str, int]
-    leader_epoch: int
-    topic_id: bytes | None
-    """None in versions that name the topic."""
+    standing: Standing
+    """The partition's, which is prompt. A topic that is made anew has partitions with others."""
     opener: Opener | None
     """The owner of the transaction that the batches belong to. None if the client's right to it was
     not asked for: the batch that was remembered had no transaction."""
     asker: Asker | None
-    standing: object
+    rights: object
     """The rules by which the request was allowed."""
     pack: Callable[..., bytes]
     size: int
@@ -88,8 +87,8 @@ class _Known(NamedTuple):
 
 @lru_cache(1024)
 def _unpacker(prefix: int, width: int) -> Callable[[memoryview], tuple[Any, ...]]:
-    """Return a function that unpacks correlation id, prefix, length of the records, and header."""
-    return Struct(f">4xi{prefix}s{width}s{HEADER_FORMAT}").unpack_from
+    """Return a function that unpacks correlation id, prefix and length of the records."""
+    return Struct(f">4xi{prefix}s{width}s").unpack_from
 
 
 @lru_cache(1024)
@@ -131,7 +130,7 @@ class ProduceFastPath:
         if rest < HEADER_SIZE + _LONGEST_LENGTH:
             return None
         width = (rest.bit_length() + 6) // 7 if self._flexible else 4
-        correlation_id, prefix, length, *header = _unpacker(self._prefix, width)(frame)
+        correlation_id, prefix, length = _unpacker(self._prefix, width)(frame)
         known = self._known.get(prefix)
         records = rest - width
         if known is None or (
@@ -141,34 +140,43 @@ class ProduceFastPath:
             else length != LENGTH.pack(records)
         ):
             return None
-        place, epoch, topic_id, opener, asker, standing, pack, answer, head, tail = known
+        place, standing, opener, asker, rights, pack, answer, head, tail = known
         partition = self._replicas.find(place)
         if (
             partition is None
-            or epoch != partition.leader_epoch
-            or (topic_id is not None and self._cache.topic_name(topic_id) != place[0])
-            or (asker is not None and (standing is None or asker.standing() is not standing))
+            or standing is not partition.standing
+            or partition.appends
+            or (asker is not None and (rights is None or asker.standing() is not rights))
         ):
             return None
-        log, guard = partition.log, None
-        if header[_ATTRIBUTES] & TRANSACTIONAL:
-            if (opened := log.producers.opener(header[_PRODUCER])) is None:
-                guard = log.producers.expected(header[_PRODUCER], header[_EPOCH], opener)
-                if guard is None:
-                    return None
-            elif opened != opener:
-                return None
         at = size - self._tail - records
-        offset = partition.append_next(frame[at : at + records], header, received_ms, guard)
-        if offset < 0:
+        batch, guard = frame[at : at + records], None
+        producers = partition.log.producers
+        try:
+            header = read_header(batch)
+            producer_id = header.producer_id
+            if header.attributes & TRANSACTIONAL:
+                if (opened := producers.opener(producer_id)) is None:
+                    guard = producers.expected(producer_id, header.producer_epoch, opener)
+                    if guard is None:
+                        return None
+                elif opened != opener:
+                    return None
+            if producer_id >= 0 and producers.entry(producer_id) is None:
+                # The handler limits the number of new producers.
+                return None
+            appended = partition.append(batch, now_ms=received_ms, header=header, guard=guard)
+        except (CorruptRecordError, KafkaError):
             return None
+        first_offset, _, append_time, log_start_offset, duplicate = appended
         self._credit += 1
         cells = partition.cells
         cells.produces.value += 1
-        cells.bytes_in.value += records
-        cells.messages_in.value += header[-1]
+        if not duplicate:
+            cells.bytes_in.value += records
+            cells.messages_in.value += header.record_count
         return [
-            pack(answer, correlation_id, head, offset, NO_TIMESTAMP, log.log_start_offset, tail)
+            pack(answer, correlation_id, head, first_offset, append_time, log_start_offset, tail)
         ]
 
     def learn(
@@ -212,7 +220,7 @@ class ProduceFastPath:
             self._credit = 0
         name = topic.name or self._cache.topic_name(topic.topic_id)
         partition = None if name is None else self._replicas.find((name, data.index))
-        if name is None or partition is None or not partition.commits_at_once:
+        if name is None or partition is None or not partition.standing.is_prompt:
             return
         if not self._is_canonical(frame, request):
             return
@@ -220,8 +228,7 @@ class ProduceFastPath:
         head, tail = self._around_offsets(answered, answer)
         self._known[prefix] = _Known(
             (name, data.index),
-            partition.leader_epoch,
-            None if topic.name else topic.topic_id,
+            partition.standing,
             opener,
             asker,
             None if asker is None else asker.standing(),
@@ -233,14 +240,13 @@ class ProduceFastPath:
 
     def _still(self, known: _Known, opener: Opener | None, context: RequestContext) -> bool:
         """Return whether what is remembered holds, so that the request had another reason."""
-        asker, name = context.asker, known.place[0]
+        asker = context.asker
         partition = self._replicas.find(known.place)
         return (
             partition is not None
-            and known.leader_epoch == partition.leader_epoch
+            and known.standing is partition.standing
             and (opener is None or opener == known.opener)
-            and (known.topic_id is None or self._cache.topic_name(known.topic_id) == name)
-            and known.standing is (None if asker is None else asker.standing())
+            and known.rights is (None if asker is None else asker.standing())
         )
 
     def _is_canonical(self, frame: memoryview, request: ProduceRequest) -> bool:

@@ -77,8 +77,7 @@ class GroupCoordination:
     # -- calls of the replica manager ------------------------------------------------------------
 
     def elected(self, partition: Partition) -> None:
-        fast = self._config.fast_paths_enable
-        self.runtime.elected(partition.index, LedPartition(partition, self._offload, fast=fast))
+        self.runtime.elected(partition.index, LedPartition(partition, self._offload))
 
     def resigned(self, partition: Partition) -> None:
         self.runtime.resigned(partition.index)

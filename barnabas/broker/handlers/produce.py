@@ -53,9 +53,8 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
-    CorruptRecordError,
     begins_transactional,
-    read_header,
+    header_of,
 )
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
@@ -162,11 +161,8 @@ class _Slot:
         """The name; None if the topic id is unknown."""
         self.data = data
         self.records = records
-        try:
-            self.header = read_header(records, 0, False) if records else None
-        except CorruptRecordError:
-            # The append says why.
-            self.header = None
+        # Without one the append says why.
+        self.header = header_of(records) if records else None
         self.answer = PartitionProduceResponse(
             index=data.index, base_offset=-1, current_leader=_UNKNOWN_LEADER
         )
@@ -384,7 +380,7 @@ def _append(parts: Parts, slot: _Slot, acks: int, context: RequestContext) -> in
             if slot.queued is not None:
                 return _QUEUED
         else:
-            appended = partition.append_as_leader(
+            appended = partition.append(
                 records, header=header, now_ms=context.received_ms, required_acks=acks, guard=guard
             )
             _complete(slot, partition, appended, acks)
@@ -412,7 +408,7 @@ def _append_looking_inside(
             validated = validate_briefly(
                 records, partition.log.rules, now_ms=context.received_ms, header=header
             )
-            appended = partition.append_as_leader(records, validated=validated, **options)
+            appended = partition.append(records, validated=validated, **options)
             _complete(slot, partition, appended, acks)
             return
     slot.queued = replicas.appends.put(partition, records, **options)

@@ -5,14 +5,13 @@ through it.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.record import BatchBuilder, records_tail
 from barnabas.storage.files.errors import OutOfDescriptors
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import VerificationGuard
@@ -29,11 +28,9 @@ class LedPartition:
     A new leader decides on its whole log; the high watermark says which part is committed.
     """
 
-    def __init__(self, partition: Partition, offload: Offload, *, fast: bool = True) -> None:
-        """Without `fast` every batch is validated as those of clients are, in tests."""
+    def __init__(self, partition: Partition, offload: Offload) -> None:
         self._partition = partition
         self._offload = offload
-        self._fast = fast
         self._leader_epoch = partition.leader_epoch
 
     @property
@@ -76,32 +73,21 @@ class LedPartition:
 
     def append(
         self,
-        batch: bytes,
+        batch: bytearray,
         now_ms: int,
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
         self._require_led()
         assert guard is None or isinstance(guard, VerificationGuard)
-        appended = self._partition.append_as_leader(
-            bytearray(batch),
+        appended = self._partition.append(
+            batch,
             now_ms=now_ms,
             origin=Origin.COORDINATOR,
             guard=guard,
             transaction_version=transaction_version,
         )
         return appended.last_offset + 1
-
-    def append_records(self, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
-        if self._fast and self._partition.leader_epoch == self._leader_epoch:
-            tail = records_tail(records, now_ms)
-            last_offset = self._partition.append_own(tail, now_ms, len(records))
-            if last_offset >= 0:
-                return last_offset + 1
-        batch = BatchBuilder(now_ms)
-        for key, value in records:
-            batch.add(key, value)
-        return self.append(batch.build(), now_ms)
 
     def _require_led(self) -> None:
         if self._partition.leader_epoch != self._leader_epoch:

@@ -6,8 +6,8 @@ watermark and wakes the waiting requests. All of it runs on the event loop, betw
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.cluster.cache import NO_LEADER
 from barnabas.broker.replication.leader.isr_state import (
@@ -28,7 +28,6 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogAppendInfo
@@ -52,6 +51,22 @@ class PendingAppend:
         self.options = options
         self.done: asyncio.Future[LogAppendInfo] = asyncio.get_running_loop().create_future()
         """The appended offsets, or the error; the producer's request cancels it to withdraw."""
+
+
+class Standing(NamedTuple):
+    """The state of a partition on which appends depend, besides the batch and the disk.
+
+    Every change replaces it: what was asked once holds while the partition has the same object.
+    """
+
+    leader_epoch: int
+    is_leader: bool = False
+    has_min_isr: bool = False
+    """Whether enough replicas are in sync for acks=all."""
+    commits_at_once: bool = False
+    """Whether an append is committed when it returns: no follower and no fsync is awaited."""
+    is_prompt: bool = False
+    """Whether it is, and the topic's rules need no look at single records."""
 
 
 class IsrPort(FollowerLiveness, Protocol):
@@ -93,6 +108,7 @@ class Partition:
         "log",
         "partition_epoch",
         "reassigning",
+        "standing",
         "topic",
         "topic_id",
     )  # fmt: skip
@@ -119,6 +135,7 @@ class Partition:
         self.reassigning = False
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
+        self.standing = Standing(NO_EPOCH)
         self.partition_epoch = NO_EPOCH
         self.is_leader = False
         self.is_follower = False
@@ -162,6 +179,7 @@ class Partition:
             self.resign()
         else:
             self.isr_state.become_follower()
+            self._stand()
         self.is_follower = not self.is_leader
         return self.is_leader != was_leader or (new_epoch and self.is_leader)
 
@@ -184,12 +202,25 @@ class Partition:
         """Stop serving: fail the waiters with NOT_LEADER_OR_FOLLOWER and wake the fetches."""
         self.is_leader = self.is_follower = False
         self.isr_state.become_follower()
+        self._stand()
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.committed.fail(error)
         self.flushed.fail(error)
         self.deleted.fail(error)
         self._wake_fetches()
         self._wake_followers()
+
+    def _stand(self) -> None:
+        """Replace the standing, before anything that may append."""
+        isr = self.isr_state
+        at_once = not (isr.followers or self.flushes_first)
+        self.standing = Standing(
+            self.leader_epoch,
+            self.is_leader,
+            len(isr.isr) >= self._min_isr,
+            at_once,
+            at_once and not self.log.rules.looks_inside,
+        )
 
     def require_replica(self, current_leader_epoch: int) -> None:
         """Check that this replica serves consumers, in the client's leader epoch (KIP-320).
@@ -212,11 +243,11 @@ class Partition:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def append_as_leader(
+    def append(
         self,
-        data: bytes | bytearray | memoryview,
-        *,
+        data: Buffer,
         now_ms: int,
+        *,
         required_acks: int = ACKS_ALL,
         origin: Origin = Origin.CLIENT,
         header: BatchHeader | None = None,
@@ -224,79 +255,27 @@ class Partition:
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> LogAppendInfo:
-        """Append one request's batches, and wake the requests whose wait this ends.
+        """Append one request's batches as `Log.append` does, and wake the requests whose wait this
+        ends.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all, and too few
         replicas in sync), or what the log refuses.
         """
-        if not self.is_leader:
+        standing = self.standing
+        if not standing.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if required_acks == ACKS_ALL and len(self.isr_state.isr) < self._min_isr:
+        if required_acks == ACKS_ALL and not standing.has_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {set(self.isr)} is insufficient to satisfy "
                 f"the min.isr requirement of {self._min_isr} for partition "
                 f"{self.topic}-{self.index}",
             )
-        appended = self.log.append_as_leader(
-            data,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            origin=origin,
-            header=header,
-            validated=validated,
-            guard=guard,
-            transaction_version=transaction_version,
+        appended = self.log.append(
+            data, self.leader_epoch, now_ms, origin, header, validated, guard, transaction_version
         )
         self._log_grew()
         return appended
-
-    def append_next(
-        self,
-        data: memoryview,
-        header: Sequence[int],
-        now_ms: int,
-        guard: VerificationGuard | None = None,
-    ) -> int:
-        """Append a client's batch without detours, if it certainly needs none; return its offset.
-
-        The batch is then committed too. -1 if it is not certain: nothing has changed, and
-        `append_as_leader` decides. This leader must have appended before, in the same epoch. The
-        arguments are as `Log.append_next` takes them.
-        """
-        state = self.isr_state
-        if (
-            not self.is_leader
-            or state.followers
-            or self.flushes_first
-            or self.appends
-            or len(state.isr) < self._min_isr
-        ):
-            return -1
-        offset = self.log.append_next(
-            data, header, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard
-        )
-        if offset >= 0:
-            self._log_grew()
-        return offset
-
-    def append_own(
-        self, tail: bytes, now_ms: int, records: int = 1, marker: TxnMarker | None = None
-    ) -> int:
-        """Append a batch that the broker has just built, if it needs no detours; return the offset
-        of its last record.
-
-        -1 if `append_as_leader` has to decide: nothing has changed then. The arguments are as
-        `Log.append_own` takes them; raises as it does.
-        """
-        if not self.is_leader or len(self.isr_state.isr) < self._min_isr:
-            return -1
-        offset = self.log.append_own(
-            tail, leader_epoch=self.leader_epoch, now_ms=now_ms, records=records, marker=marker
-        )
-        if offset >= 0:
-            self._log_grew()
-        return offset
 
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int) -> int:
         """Append the first batches of the leader's records; return their size in bytes.
@@ -368,6 +347,7 @@ class Partition:
     def isr_changed(self, isr: Iterable[int], partition_epoch: int) -> None:
         """Take over the controller's decision: the answer to a proposal, or its announcement."""
         left = self.isr_state.apply_decision(self.isr_state.replicas, isr)
+        self._stand()
         self.partition_epoch = partition_epoch
         self.advance()
         if left:
@@ -383,6 +363,7 @@ class Partition:
     def replace_log(self, log: Log) -> None:
         """Use the log of another log directory, which has all records of the old one."""
         self.log = log
+        self._stand()
 
     def learn_high_watermark(self, offset: int) -> None:
         """Take over the leader's high watermark, limited to this follower's log end."""
@@ -460,7 +441,7 @@ class Partition:
     @property
     def is_under_min_isr(self) -> bool:
         """Whether too few replicas are in sync for acks=all."""
-        return len(self.isr) < self._min_isr
+        return not self.standing.has_min_isr
 
     @property
     def is_at_min_isr(self) -> bool:
@@ -489,6 +470,7 @@ class Partition:
         self.flushes_first = config.flushes_each_append
         self._flush_messages = config.flush_messages
         self._min_isr = effective_min_isr(config.min_insync_replicas, self._assigned_count)
+        self._stand()
         if self.durable_end < self.log.log_end_offset:
             # From now on elections count on fsynced logs: flush the earlier records too.
             self.flush_soon()
@@ -496,8 +478,8 @@ class Partition:
 
     @property
     def commits_at_once(self) -> bool:
-        """Whether an append is committed when it returns: no follower and no fsync is awaited."""
-        return not (self.isr_state.followers or self.flushes_first)
+        """Whether an append is committed when it returns."""
+        return self.standing.commits_at_once
 
     @property
     def is_catching_up(self) -> bool:

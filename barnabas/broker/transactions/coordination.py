@@ -96,7 +96,7 @@ class TransactionCoordination:
         self.others = RemoteCoordinators(broker_id, cache, connect, fast=fast)
         self.verifier = TransactionVerifier(self.coordinator, self.others, config, clock, metrics)
         self.produce_verification = ProduceVerification(replicas, self.verifier)
-        self.writer = MarkerWriter(replicas, groups, clock, fast=fast)
+        self.writer = MarkerWriter(replicas, groups, clock)
         self.origins = MarkerOrigins(cache)
         self.routes = MarkerRoutes(broker_id, cache, self.writer, connect, fast=fast)
         self.markers = MarkerSender(
@@ -174,8 +174,7 @@ class TransactionCoordination:
 
     def elected(self, partition: Partition) -> None:
         self.resigned(partition)
-        fast = self._config().fast_paths_enable
-        self._runtime.elected(partition.index, LedPartition(partition, self._offload, fast=fast))
+        self._runtime.elected(partition.index, LedPartition(partition, self._offload))
 
     def resigned(self, partition: Partition) -> None:
         self.markers.resigned(partition.index)

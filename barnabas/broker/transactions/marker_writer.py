@@ -37,14 +37,10 @@ class MarkerWrite(NamedTuple):
 class MarkerWriter:
     """The writer of markers. A marker is done once it is committed and, for groups, replayed."""
 
-    def __init__(
-        self, replicas: ReplicaManager, groups: GroupRuntime, clock: Clock, *, fast: bool = True
-    ) -> None:
-        """Without `fast` every marker is validated as the batches of clients are, in tests."""
+    def __init__(self, replicas: ReplicaManager, groups: GroupRuntime, clock: Clock) -> None:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
-        self._fast = fast
 
     def write(self, writes: Iterable[MarkerWrite]) -> Steps[None]:
         """Write markers in steps; those of one partition share their appends.
@@ -151,16 +147,15 @@ class MarkerWriter:
             # No transaction writes here: a coordinator could not load a log with markers.
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._replicas.partition(topic, index)
-        now_ms, last_offset = self._clock.now_ms(), -1
-        if self._fast and len(writes) == 1:
-            last_offset = partition.append_own(marker.tail(now_ms), now_ms, marker=marker)
-        if last_offset < 0:
-            last_offset = partition.append_as_leader(
-                bytearray().join(each.marker.batch(now_ms) for each in writes),
-                now_ms=now_ms,
-                origin=Origin.COORDINATOR,
-                transaction_version=marker.transaction_version,
-            ).last_offset
+        now_ms, batches = self._clock.now_ms(), bytearray()
+        for each in writes:
+            batches += each.marker.batch(now_ms)
+        last_offset = partition.append(
+            batches,
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+            transaction_version=marker.transaction_version,
+        ).last_offset
         return lambda done: partition.add_waiter(
             last_offset + 1,
             lambda error: done(ErrorCode.NONE if error is None else error.code),

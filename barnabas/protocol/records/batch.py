@@ -7,7 +7,7 @@ offset and leader epoch are not covered by the CRC, so that they can be set in p
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.checksum import crc32c
@@ -36,18 +36,18 @@ _HEADER = Struct(">" + HEADER_FORMAT)
 _unpack_header = _HEADER.unpack_from
 _as_tuple = tuple.__new__
 _PREFIX = Struct(">qi")
-_OFFSET = Struct(">q")
-_EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _HEAD = Struct(">qiibI")
 """The part of a header that the CRC does not cover, and the CRC."""
-_TAIL = Struct(">hiqqqhii")
+_COVERED = Struct(">hiqqqhii")
 """The rest of a header."""
+set_base_offset_and_epoch: Final = Struct(">qii").pack_into
+"""`(buf, position, base_offset, batch_length, leader_epoch)`: set the fields that the leader
+assigns, in place; the CRC covers neither of them. The length between them stays as it was."""
 _STAMP = Struct(">hiqq")
 _MAGIC = Struct(">b")
 _ATTRIBUTES = Struct(">h")
 _PRODUCER = Struct(">qhi")
-_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 ATTRIBUTES_AT = 21
@@ -150,6 +150,14 @@ def read_header(buf: Buffer, pos: int = 0, whole: bool = True) -> BatchHeader:
     return _as_tuple(BatchHeader, fields)
 
 
+def header_of(buf: Buffer) -> BatchHeader | None:
+    """Return the header with which bytes begin, whole or not; None if they begin with no batch."""
+    try:
+        return read_header(buf, 0, False)
+    except CorruptRecordError:
+        return None
+
+
 def _no_header(buf: Buffer, pos: int) -> CorruptRecordError:
     """Return the error for bytes that are no batch of message format v2."""
     remaining = len(buf) - pos
@@ -198,14 +206,6 @@ def crc_matches(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     return crc32c(view[pos + ATTRIBUTES_AT : pos + LOG_OVERHEAD + header[1]]) == header[4]
 
 
-def set_base_offset_and_epoch(
-    buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int
-) -> None:
-    """Set the fields that the leader assigns, in place; the CRC covers neither of them."""
-    _OFFSET.pack_into(buf, pos, base_offset)
-    _EPOCH.pack_into(buf, pos + _EPOCH_AT, leader_epoch)
-
-
 def set_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> None:
     """Set the batch at `pos` to LogAppendTime `now_ms`, and update its CRC."""
     attributes, delta, base, _ = _STAMP.unpack_from(buf, pos + ATTRIBUTES_AT)
@@ -237,29 +237,13 @@ def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
     return bytes(pack_mutable_batch(header, body))
 
 
-def pack_tail(
-    attributes: int, records: int, timestamp: int, producer_id: int, epoch: int, body: bytes
-) -> bytes:
-    """Return a batch from its attributes on, for records of one timestamp without sequences."""
-    return (
-        _TAIL.pack(
-            attributes, records - 1, timestamp, timestamp, producer_id, epoch, NO_SEQUENCE, records
-        )
-        + body
-    )
-
-
-def add_head(tail: bytes, base_offset: int, leader_epoch: int) -> bytes:
-    """Return the batch with this tail at an offset; length and CRC are computed."""
-    length = ATTRIBUTES_AT - LOG_OVERHEAD + len(tail)
-    return _HEAD.pack(base_offset, length, leader_epoch, MAGIC, crc32c(tail)) + tail
-
-
 def pack_mutable_batch(header: BatchHeader, body: Buffer) -> bytearray:
-    """Build a batch as `pack_batch` does, whose producer can still be set (`set_producer`)."""
-    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
-    out = bytearray(HEADER_SIZE + len(body))
-    _HEADER.pack_into(out, 0, *header._replace(batch_length=length, magic=MAGIC, crc=0))
-    out[HEADER_SIZE:] = body
-    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[ATTRIBUTES_AT:]))
+    """Build a batch as `pack_batch` does, whose producer and offset can still be set in place."""
+    base_offset, _, leader_epoch, _, _, *covered = header
+    tail = _COVERED.pack(*covered)
+    length = _SHORTEST + len(body)
+    crc = crc32c(body, crc32c(tail))
+    out = bytearray(_HEAD.pack(base_offset, length, leader_epoch, MAGIC, crc))
+    out += tail
+    out += body
     return out

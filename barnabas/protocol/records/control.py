@@ -6,21 +6,28 @@ from typing import NamedTuple
 
 from barnabas.protocol.records.batch import (
     CONTROL,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
-    pack_tail,
+    pack_mutable_batch,
 )
 from barnabas.protocol.records.compression import PIECE
-from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.protocol.records.record import iter_records
 from barnabas.protocol.records.varint import Buffer
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
-_RECORD = Struct(">bbbbbhhbhib")
-"""A control record with its length, its deltas, the lengths of key and value, and no headers."""
-_DOUBLED = 2
-"""Lengths and deltas are zig-zag variable-length integers: a short one is the double of itself."""
+_RECORD = Struct(">7sh3sib")
+"""A control record as Kafka writes it: all varints have one byte."""
+_BEFORE_TYPE = b"\x20\0\0\0\x08\0\0"
+"""The lengths of record and key (varints: the double), attributes, deltas, the key's version."""
+_BEFORE_EPOCH = b"\x0c\0\0"
+"""The value's length and version."""
+_LENGTH = HEADER_SIZE - LOG_OVERHEAD + _RECORD.size
 
 
 class ControlType(IntEnum):
@@ -28,6 +35,10 @@ class ControlType(IntEnum):
 
     ABORT = 0
     COMMIT = 1
+
+
+_COMMIT = ControlType.COMMIT.value
+_TYPES = tuple(each.value for each in ControlType)
 
 
 class TxnMarker(NamedTuple):
@@ -47,29 +58,16 @@ class TxnMarker(NamedTuple):
     def type(self) -> ControlType:
         return ControlType.COMMIT if self.committed else ControlType.ABORT
 
-    def batch(self, timestamp: int, offset: int = 0) -> bytes:
+    def batch(self, timestamp: int, offset: int = 0) -> bytearray:
         """Return the control batch with this marker."""
-        record = Record(
-            offset, timestamp, _KEY.pack(0, self.committed), _VALUE.pack(0, self.coordinator_epoch)
-        )
-        return build_batch(
-            [record],
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            transactional=True,
-            control=True,
-        )
-
-    def tail(self, timestamp: int) -> bytes:
-        """Return the control batch with this marker, from its attributes on (`add_head`)."""
-        record = _RECORD.pack(
-            _DOUBLED * (_RECORD.size - 1), 0, 0, 0,
-            _DOUBLED * _KEY.size, 0, self.committed,
-            _DOUBLED * _VALUE.size, 0, self.coordinator_epoch,
-            0,
+        header = BatchHeader(
+            offset, 0, -1, MAGIC, 0, TRANSACTIONAL | CONTROL, 0, timestamp, timestamp,
+            self.producer_id, self.producer_epoch, NO_SEQUENCE, 1,
         )  # fmt: skip
-        attributes = TRANSACTIONAL | CONTROL
-        return pack_tail(attributes, 1, timestamp, self.producer_id, self.producer_epoch, record)
+        record = _RECORD.pack(
+            _BEFORE_TYPE, self.committed, _BEFORE_EPOCH, self.coordinator_epoch, 0
+        )
+        return pack_mutable_batch(header, record)
 
 
 def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:
@@ -80,16 +78,18 @@ def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:
     """
     if not header.record_count:
         return None
+    if header.batch_length == _LENGTH:
+        before, kind, between, epoch, headers = _RECORD.unpack_from(buf, pos + HEADER_SIZE)
+        if before == _BEFORE_TYPE and between == _BEFORE_EPOCH and not headers and kind in _TYPES:
+            return TxnMarker(header.producer_id, header.producer_epoch, epoch, kind == _COMMIT)
     # Control batches are not compressed: more than one piece would be no marker.
     record = next(iter_records(buf, pos, header, max_bytes=PIECE), None)
     if record is None or record.key is None or len(record.key) < _KEY.size:
         raise CorruptRecordError("a control batch without a control record")
     _, kind = _KEY.unpack_from(record.key)
-    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+    if kind not in _TYPES:
         return None
     if record.value is None or len(record.value) < _VALUE.size:
         raise CorruptRecordError("a transaction marker without its coordinator epoch")
     _, coordinator_epoch = _VALUE.unpack_from(record.value)
-    return TxnMarker(
-        header.producer_id, header.producer_epoch, coordinator_epoch, kind == ControlType.COMMIT
-    )
+    return TxnMarker(header.producer_id, header.producer_epoch, coordinator_epoch, kind == _COMMIT)

@@ -21,7 +21,7 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
     CorruptRecordError,
     pack_batch,
-    pack_tail,
+    pack_mutable_batch,
 )
 from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
 from barnabas.protocol.records.varint import Buffer, read_varint, read_varlong, varint
@@ -104,14 +104,21 @@ def build_batch(
 class BatchBuilder:
     """A batch of records with one timestamp and offsets from 0 on, which are added one by one."""
 
+    __slots__ = ("_body", "count", "timestamp")
+
     def __init__(self, timestamp: int) -> None:
         self.timestamp = timestamp
         self.count = 0
         self._body = bytearray()
 
-    def add(self, key: bytes | None, value: bytes | None) -> None:
-        record = Record(self.count, self.timestamp, key, value)
-        _write_record(self._body, record, 0, self.timestamp)
+    def add(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            record = b"\0\0%b%b%b\1\0" % (varint(self.count), varint(len(key)), key)
+        else:
+            record = b"\0\0%b%b%b%b%b\0" % (
+                varint(self.count), varint(len(key)), key, varint(len(value)), value,
+            )  # fmt: skip
+        self._body += varint(len(record)) + record
         self.count += 1
 
     def build(
@@ -121,38 +128,14 @@ class BatchBuilder:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         transactional: bool = False,
-    ) -> bytes:
+    ) -> bytearray:
+        """Return the batch, to which a log gives its offset in place."""
+        timestamp, count, body = self.timestamp, self.count, self._body
         header = BatchHeader(
-            base_offset=0,
-            batch_length=0,
-            partition_leader_epoch=-1,
-            magic=MAGIC,
-            crc=0,
-            attributes=compression | (TRANSACTIONAL if transactional else 0),
-            last_offset_delta=self.count - 1,
-            base_timestamp=self.timestamp,
-            max_timestamp=self.timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=NO_SEQUENCE,
-            record_count=self.count,
-        )
-        body = self._body
-        return pack_batch(header, compress(compression, body) if compression else body)
-
-
-def records_tail(records: Sequence[tuple[bytes, bytes | None]], timestamp: int) -> bytes:
-    """Return a batch of keys and values without a producer, from its attributes on (`add_head`)."""
-    body = b""
-    for delta, (key, value) in enumerate(records):
-        if value is None:
-            record = b"\0\0%b%b%b\1\0" % (varint(delta), varint(len(key)), key)
-        else:
-            record = b"\0\0%b%b%b%b%b\0" % (
-                varint(delta), varint(len(key)), key, varint(len(value)), value,
-            )  # fmt: skip
-        body += varint(len(record)) + record
-    return pack_tail(0, len(records), timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, body)
+            0, 0, -1, MAGIC, 0, compression | (TRANSACTIONAL if transactional else 0), count - 1,
+            timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, count,
+        )  # fmt: skip
+        return pack_mutable_batch(header, compress(compression, body) if compression else body)
 
 
 def rewrite_batch(

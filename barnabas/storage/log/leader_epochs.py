@@ -36,17 +36,14 @@ class LeaderEpochCache:
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self._entries: list[EpochEntry] = []
+        self.latest_epoch = UNDEFINED_EPOCH
+        """The latest epoch; UNDEFINED_EPOCH if the log never had a leader."""
         for entry in entries:
             self.assign(*entry)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         return tuple(self._entries)
-
-    @property
-    def latest_epoch(self) -> int:
-        """Return the latest epoch; UNDEFINED_EPOCH if the log never had a leader."""
-        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that the leader of `epoch` writes from `start_offset` on; return whether this is
@@ -61,6 +58,7 @@ class LeaderEpochCache:
         while entries and (entries[-1].epoch >= epoch or entries[-1].start_offset >= start_offset):
             entries.pop()
         entries.append(EpochEntry(epoch, start_offset))
+        self.latest_epoch = epoch
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
@@ -104,6 +102,7 @@ class LeaderEpochCache:
     def _replace(self, entries: list[EpochEntry]) -> bool:
         changed = entries != self._entries
         self._entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else UNDEFINED_EPOCH
         return changed
 
 

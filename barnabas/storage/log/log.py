@@ -9,28 +9,19 @@ protocol knows are KafkaError; a failing disk raises LogDirFailed and takes the 
 offline. Without a free file descriptor a method raises OutOfDescriptors, and the log is unchanged.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
-    ATTRIBUTES_AT,
-    COMPRESSION_MASK,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
     NO_TIMESTAMP,
-    TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
-    add_head,
-    set_base_offset_and_epoch,
+    header_of,
+    set_append_time,
 )
-from barnabas.protocol.records.checksum import crc32c
-from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.group_lag import LagCounter, RecordLag
-from barnabas.protocol.records.record import MIN_RECORD
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.log.flush import FlushJob, FlushState
@@ -49,20 +40,18 @@ from barnabas.storage.log.validator import (
     Origin,
     Rules,
     Validated,
-    codec_error,
+    is_sound,
     validate,
     writable,
 )
 from barnabas.storage.opening.log_dir import on_disk
-from barnabas.storage.producers.entry import ProducerUpdate
 from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
 
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
 
 T = TypeVar("T")
-_OF_CLIENT: Final = COMPRESSION_MASK | TRANSACTIONAL
-"""The attributes that a client may set."""
+_new = tuple.__new__
 
 
 class Log:
@@ -94,6 +83,7 @@ class Log:
         meanwhile."""
         self.producer_expiration_ms = options.producer_expiration_ms
         self._options = options
+        self._explain = options.explain
         self._flush = FlushState(parts.recovery_point)
         self._flush.add_unsynced(parts.unsynced)
         # The log end at which all files are durable, as the last process closed them; None once
@@ -152,10 +142,9 @@ class Log:
 
     # --- appending
 
-    def append_as_leader(
+    def append(
         self,
         data: Buffer,
-        *,
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
@@ -164,178 +153,81 @@ class Log:
         guard: VerificationGuard | None = UNVERIFIED,
         transaction_version: int = 0,
     ) -> LogAppendInfo:
-        """Append the batches of one request, validated or not; offsets are assigned in place.
+        """Append the batches of one request as their leader, which assigns the offsets in place.
 
-        Several batches are appended together or not at all. `header` is that of a client's batch,
-        if the caller has read it.
-        A batch that would open a transaction needs the `guard` of `begin_verification`; markers
-        need the transaction version that rules their epochs. If an idempotent producer repeats a
-        batch, its existing offsets are returned. Raises KafkaError as `validate` and
-        `ProducerStateManager.prepare` do; the log is then unchanged.
+        Several batches are appended together or not at all. `header` is that of a single one, if
+        the caller has read it. A batch that would open a transaction needs the `guard` of
+        `begin_verification`; markers need the transaction version that rules their epochs. If an
+        idempotent producer repeats a batch, its existing offsets are returned. Raises KafkaError as
+        `validate` and `ProducerStateManager.prepare` do; log and `data` are unchanged then.
         """
-        log_dir = self.log_dir
+        log_dir, rules = self.log_dir, self.rules
         if log_dir.failure is not None:
             log_dir.require_online()
-        data, batches = validated or validate(
-            data, self.rules, origin=origin, now_ms=now_ms, header=header
-        )
+        data, batches = validated or self._validate(data, rules, origin, now_ms, header)
         first_offset = end_offset = self.log_end_offset
-        update = self.producers.prepare(
-            data, batches, origin, first_offset, guard, transaction_version
-        )
-        if (seen := update.duplicate) is not None:
-            return LogAppendInfo(
-                seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True
-            )
-        data = writable(data)
-        for pos, header in batches:
-            set_base_offset_and_epoch(data, pos, end_offset, leader_epoch)
+        update, has_producer = None, False
+        for _, header in batches:
             end_offset += header.last_offset_delta + 1
-        if len(batches) > 1 and self._rolls_within(batches, len(data), end_offset, now_ms):
-            # As followers do, which get them in other portions.
-            for pos, header in batches:
-                appended = self.append_as_leader(
-                    memoryview(data)[pos : pos + header.size],
-                    leader_epoch=leader_epoch,
-                    now_ms=now_ms,
-                    origin=origin,
-                    guard=guard,
-                    transaction_version=transaction_version,
+            has_producer |= header.producer_id >= 0
+        if has_producer:
+            update = self.producers.prepare(
+                data, batches, origin, first_offset, guard, transaction_version
+            )
+            if (seen := update.duplicate) is not None:
+                return LogAppendInfo(
+                    seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True
                 )
-            return appended._replace(first_offset=first_offset)
         try:
-            self._write(data, batches, end_offset, now_ms, renumbered=True)
-            if self.epochs.assign(leader_epoch, first_offset):
-                self._epochs_changed = True
-            self._commit(update, end_offset)
+            segment = self._segment_for(batches, len(data), end_offset, now_ms)
+            if segment is None:
+                rest = guard, transaction_version
+                return self._append_each(data, batches, leader_epoch, now_ms, origin, *rest)
+            # Nothing refuses the batches any more.
+            data = writable(data)
+            if rules.log_append_time:
+                for pos, _ in batches:
+                    set_append_time(data, pos, now_ms)
+            segment.append(data, batches, leader_epoch)
+            if self.epochs.latest_epoch != leader_epoch:
+                self._epochs_changed |= self.epochs.assign(leader_epoch, first_offset)
+            if update is None:
+                self.producers.map_end_offset = end_offset
+            elif aborted := self.producers.commit(update, end_offset):
+                segment.txn_index.append(aborted)
         except OSError as error:
             log_dir.fail(error)
-        append_time = now_ms if self.rules.log_append_time else NO_TIMESTAMP
-        return LogAppendInfo(first_offset, end_offset - 1, append_time, self.log_start_offset)
-
-    def append_next(
-        self,
-        data: memoryview,
-        header: Sequence[int],
-        *,
-        leader_epoch: int,
-        now_ms: int,
-        guard: VerificationGuard | None = None,
-    ) -> int:
-        """Append a client's batch without detours, if it certainly needs none; return its offset.
-
-        -1 if it is not certain: nothing has changed then, and `append_as_leader` decides.
-        `leader_epoch` has written before. `data` is writable; `header` is the batch's `BatchHeader`
-        as plain numbers. A batch of a transaction continues one that is open and verified, or opens
-        one with the `guard` of `ProducerStateManager.expected`.
-        """
-        _, _, _, _, crc, attributes, delta, _, max_ms, producer_id, _, _, _ = header
-        first_offset = self.log_end_offset
-        last_offset, entry = first_offset + delta, None
-        if (
-            not self._takes(header, data, last_offset, now_ms)
-            or crc32c(data[ATTRIBUTES_AT:]) != crc
-        ):
-            return -1
-        if producer_id >= 0:
-            entry = self.producers.next_entry(header, first_offset, opens=guard is not None)
-            if entry is None:
-                return -1
-        elif attributes & TRANSACTIONAL:
-            return -1
-        set_base_offset_and_epoch(data, 0, first_offset, leader_epoch)
-        try:
-            self.segments.active.append_one(data, last_offset, max_ms)
-        except OSError as error:
-            # `append_as_leader` refuses the batch from now on.
-            self.log_dir.take_offline(error)
-            return -1
-        self.log_end_offset = end_offset = last_offset + 1
-        if entry is not None:
-            self.producers.commit_next(entry, end_offset, guard)
-        else:
-            self.producers.map_end_offset = end_offset
-        return first_offset
-
-    def _takes(
-        self, header: Sequence[int], data: memoryview, last_offset: int, now_ms: int
-    ) -> bool:
-        """Return whether a client's batch, but for CRC and producer, can certainly be appended to
-        the active segment as it is."""
-        base, length, _, magic, _, attributes, delta, base_ms, max_ms, _, _, _, count = header
-        rules, segment = self.rules, self.segments.active
-        size, first_ms = len(data), segment.first_timestamp
-        earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
-        return not (
-            base
-            or magic != MAGIC
-            or size != LOG_OVERHEAD + length
-            or count != delta + 1
-            or not 0 < count * MIN_RECORD <= size - HEADER_SIZE
-            or attributes & ~_OF_CLIENT
-            or ((codec := attributes & COMPRESSION_MASK) and codec_error(data, 0, codec))
-            or rules.looks_inside
-            or rules.log_append_time
-            or size > rules.max_message_bytes
-            or self.log_dir.failure is not None
-            or segment.active_file is None
-            or first_ms is None
-            or first_ms < 0
-            or max_ms < 0
-            or max_ms - first_ms > self._roll_ms
-            or segment.size + size > rules.segment_bytes
-            or last_offset - segment.base_offset > INT_MAX
-            or segment.index_full
-            or not earliest <= base_ms <= latest
-            or not earliest <= max_ms <= latest
+        self.log_end_offset = end_offset
+        append_time = now_ms if rules.log_append_time else NO_TIMESTAMP
+        return _new(
+            LogAppendInfo, (first_offset, end_offset - 1, append_time, self.log_start_offset, False)
         )
 
-    def append_own(
+    def _append_each(
         self,
-        tail: bytes,
-        *,
+        data: Buffer,
+        batches: list[tuple[int, BatchHeader]],
         leader_epoch: int,
         now_ms: int,
-        records: int = 1,
-        marker: TxnMarker | None = None,
-    ) -> int:
-        """Append a batch that the broker has just built; return the offset of its last record.
+        origin: Origin,
+        guard: VerificationGuard | None,
+        transaction_version: int,
+    ) -> LogAppendInfo:
+        """Append several batches one by one, as followers do, which get them in other portions."""
+        first_offset = self.log_end_offset
+        for pos, header in batches:
+            one = memoryview(data)[pos : pos + header.size], [(0, header)]
+            rest = None, one, guard, transaction_version
+            appended = self.append(one[0], leader_epoch, now_ms, origin, *rest)
+        return appended._replace(first_offset=first_offset)
 
-        `tail` is the batch from its attributes on, uncompressed, with the timestamp `now_ms`;
-        `marker` is its content if it is a control batch. -1 if the batch needs more than a place in
-        the active segment: nothing has changed then, and `append_as_leader` decides. Raises
-        KafkaError as `ProducerStateManager.prepare_marker` does.
-        """
-        rules, segment = self.rules, self.segments.active
-        size, offset = ATTRIBUTES_AT + len(tail), self.log_end_offset
-        last_offset = offset + records - 1
-        if (
-            rules.log_append_time
-            or (rules.compression and marker is None)
-            or size > rules.max_message_bytes
-            or self.log_dir.failure is not None
-            or segment.active_file is None
-            or segment.first_timestamp is None
-            or self.epochs.latest_epoch != leader_epoch
-            or should_roll(
-                segment, size, now_ms, last_offset, now_ms, rules.segment_bytes, self._roll_ms
-            )
-        ):
-            return -1
-        update = None
-        if marker is not None:
-            update = self.producers.prepare_marker(marker, offset, now_ms)
-        try:
-            segment.append_one(add_head(tail, offset, leader_epoch), last_offset, now_ms)
-            if update is not None:
-                self._commit(update, last_offset + 1)
-            else:
-                self.producers.map_end_offset = self.log_end_offset = last_offset + 1
-        except OSError as error:
-            # `append_as_leader` refuses the batch from now on.
-            self.log_dir.take_offline(error)
-            return -1
-        return last_offset
+    def _validate(
+        self, data: Buffer, rules: Rules, origin: Origin, now_ms: int, header: BatchHeader | None
+    ) -> Validated:
+        header = header or header_of(data)
+        if header and not self._explain and is_sound(data, header, rules, origin, now_ms):
+            return data, [(0, header)]
+        return validate(data, rules, origin=origin, now_ms=now_ms, header=header)
 
     @on_disk
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int = INT_MAX) -> int:
@@ -349,61 +241,48 @@ class Log:
             return 0
         last, header = batches[-1]
         size = last + header.size
-        if self._rolls_within(batches, size, header.next_offset, now_ms):
-            for pos, each in batches:
-                self._append_replicated(data[pos : pos + each.size], [(0, each)], now_ms)
-        else:
-            self._append_replicated(data[:size], batches, now_ms)
+        self._append_replicated(data[:size], batches, now_ms)
         return size
-
-    def _rolls_within(
-        self, batches: list[tuple[int, BatchHeader]], size: int, end_offset: int, now_ms: int
-    ) -> bool:
-        """Return whether the active segment may end before one of these batches.
-
-        Every replica decides before each batch, whatever batches it gets together.
-        """
-        segment, rules = self.segments.active, self.rules
-        newest, last = max(header.max_timestamp for _, header in batches), end_offset - 1
-        return (
-            not segment.size
-            or segment.index_room <= len(batches)
-            or should_roll(segment, size, newest, last, now_ms, rules.segment_bytes, self._roll_ms)
-        )
 
     def _append_replicated(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int
     ) -> None:
         end_offset = batches[-1][1].next_offset
         update = self.producers.prepare(data, batches, Origin.REPLICATION)
-        self._write(data, batches, end_offset, now_ms, renumbered=False)
+        segment = self._segment_for(batches, len(data), end_offset, now_ms)
+        if segment is None:
+            for pos, header in batches:
+                self._append_replicated(data[pos : pos + header.size], [(0, header)], now_ms)
+            return
+        segment.append(data, batches)
         for _, header in batches:
             epoch = header.partition_leader_epoch
             self._epochs_changed |= self.epochs.assign(epoch, header.base_offset)
-        self._commit(update, end_offset)
-
-    def _write(
-        self,
-        data: Buffer,
-        batches: list[tuple[int, BatchHeader]],
-        end_offset: int,
-        now_ms: int,
-        *,
-        renumbered: bool,
-    ) -> None:
-        segment = self.segments.active
-        newest = batches[0][1].max_timestamp
-        if len(batches) > 1:
-            newest = max(header.max_timestamp for _, header in batches)
-        limit = self.rules.segment_bytes
-        if should_roll(segment, len(data), newest, end_offset - 1, now_ms, limit, self._roll_ms):
-            segment = self.roll(now_ms=now_ms)
-        segment.append(data, batches, renumbered=renumbered)
-
-    def _commit(self, update: ProducerUpdate, end_offset: int) -> None:
         if aborted := self.producers.commit(update, end_offset):
-            self.segments.active.txn_index.append(aborted)
+            segment.txn_index.append(aborted)
         self.log_end_offset = end_offset
+
+    def _segment_for(
+        self, batches: list[tuple[int, BatchHeader]], size: int, end_offset: int, now_ms: int
+    ) -> Segment | None:
+        """Return the active segment, open, for batches of `size` bytes up to `end_offset`.
+
+        None if a segment may end before one of several batches: every replica decides before each
+        batch, whatever batches it gets together.
+        """
+        segment, limit = self.segments.active, self.rules.segment_bytes
+        newest, several = batches[0][1].max_timestamp, len(batches) > 1
+        if several:
+            newest = max(header.max_timestamp for _, header in batches)
+            if not segment.size or segment.index_room <= len(batches):
+                return None
+        if should_roll(segment, size, newest, end_offset - 1, now_ms, limit, self._roll_ms):
+            if several:
+                return None
+            segment = self.roll(now_ms=now_ms)
+        if segment.active_file is None:
+            segment.open_for_appends()
+        return segment
 
     @on_disk
     def roll(self, *, now_ms: int) -> Segment:

@@ -65,6 +65,8 @@ class LogOptions(NamedTuple):
     rolled: RolledLogs
     gave_up_files: "Callable[[TrimmedLog], None]" = lambda _: None
     """Called when a log has files to be deleted."""
+    explain: bool = False
+    """Whether every appended batch is validated at length (`fast.paths.enable=false`)."""
 
 
 class TrimmedLog(Protocol):

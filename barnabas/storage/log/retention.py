@@ -41,9 +41,7 @@ class ActiveSegment(Protocol):
     size: int
     first_timestamp: int | None
     """The greatest timestamp of the first batch; None while the segment is empty."""
-
-    @property
-    def index_full(self) -> bool: ...
+    index_full: bool
 
 
 def should_roll(

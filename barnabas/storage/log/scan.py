@@ -8,8 +8,8 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
     CorruptRecordError,
     crc_matches,
+    header_of,
     iter_headers,
-    read_header,
 )
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.files import File
@@ -54,11 +54,11 @@ def valid_batches(file: File, base_offset: int) -> Iterator[Located]:
     position, next_offset = 0, base_offset
     chunk = memoryview(b"")
     while position < size:
-        header = _header(chunk)
+        header = header_of(chunk)
         if header is None or header.size > len(chunk):
             wanted = _CHUNK if header is None else max(header.size, _CHUNK)
             chunk = memoryview(file.read(min(wanted, size - position), position))
-            header = _header(chunk)
+            header = header_of(chunk)
         if header is None or not _is_valid(chunk, header, next_offset, base_offset):
             return
         yield position, header
@@ -88,13 +88,6 @@ def replicated_batches(
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     return batches
-
-
-def _header(chunk: memoryview) -> BatchHeader | None:
-    try:
-        return read_header(chunk, 0, False)
-    except CorruptRecordError:
-        return None
 
 
 def _is_valid(chunk: memoryview, header: BatchHeader, next_offset: int, base_offset: int) -> bool:

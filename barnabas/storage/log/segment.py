@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from barnabas.protocol.records.batch import (
     HEADER_SIZE,
+    LOG_OVERHEAD,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
     read_header,
+    set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.files import File, Files, Syncable
@@ -61,6 +63,7 @@ class Segment:
         "created_ms",
         "directory",
         "first_timestamp",
+        "index_full",
         "is_active",
         "max_timestamp",
         "max_timestamp_offset",
@@ -95,6 +98,8 @@ class Segment:
         self.offset_index = OffsetIndex(files, self.path(INDEX), base_offset, index_bytes)
         self.time_index = TimeIndex(files, self.path(TIME_INDEX), base_offset, index_bytes)
         self.txn_index = TxnIndexFile(files, self.path(TXN_INDEX), base_offset)
+        self.index_full = self.index_room <= 0
+        """Whether an index takes no more entries: the segment rolls then."""
         self._index_interval = index_interval
         self._reserved_bytes = reserved_bytes
         self._since_index_entry = 0
@@ -178,41 +183,40 @@ class Segment:
         a `suffix`."""
         return new_segment(self._files, self.directory, base_offset, config, now_ms, suffix=suffix)
 
-    def append(
-        self, data: Buffer, batches: list[tuple[int, BatchHeader]], *, renumbered: bool
-    ) -> None:
-        """Write batches whose offsets are in `data`.
+    def open_for_appends(self) -> None:
+        """Open the log file, unless it is open."""
+        if self.active_file is None:
+            self.active_file = self._files.open_to_keep(self.path(LOG))
 
-        If a leader has just `renumbered` them, the headers have the old offsets; the batches then
-        continue from the segment's end without a gap.
+    def append(
+        self, data: Buffer, batches: list[tuple[int, BatchHeader]], leader_epoch: int | None = None
+    ) -> None:
+        """Write batches to the file, which is open.
+
+        Their leader, in its `leader_epoch`, sets their offsets in `data`: they continue from the
+        segment's end without a gap. Without an epoch they are written as they are.
         """
-        file, position = self.active_file, self.size
-        if file is None:
-            file = self.active_file = self._files.open_to_keep(self.path(LOG))
+        file, position, hints = self.active_file, self.size, self._hints
+        assert file is not None
+        leads, start = leader_epoch is not None, self.next_offset
+        if leads:
+            for pos, header in batches:
+                set_base_offset_and_epoch(data, pos, start, header.batch_length, leader_epoch)
+                start += header.last_offset_delta + 1
         file.append(data)
         for pos, header in batches:
-            start = self.next_offset if renumbered else header.base_offset
+            start = self.next_offset if leads else header.base_offset
             self.note_batch(start + header.last_offset_delta, position + pos, header)
         self.size = position = position + len(data)
-        self._hint(self.next_offset, position)
-
-    def append_one(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch, renumbered from the end of the segment, which is open and has room."""
-        file, position, size = self.active_file, self.size, len(data)
-        assert file is not None
-        file.append(data)
-        self._note(last_offset, position, max_timestamp, size)
-        self.size = position = position + size
-        self._hint(last_offset + 1, position)
+        if len(hints) >= _HINTS:
+            hints.clear()
+        hints[self.next_offset] = position
 
     def note_batch(self, last_offset: int, position: int, header: BatchHeader) -> None:
         """Add a written batch to the indexes and to the segment's own state."""
         max_timestamp = header.max_timestamp
         if self.first_timestamp is None:
             self.first_timestamp = max_timestamp
-        self._note(last_offset, position, max_timestamp, header.size)
-
-    def _note(self, last_offset: int, position: int, max_timestamp: int, size: int) -> None:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -220,13 +224,9 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self._since_index_entry = 0
-        self._since_index_entry += size
+            self.index_full = self.index_room <= 0
+        self._since_index_entry += LOG_OVERHEAD + header.batch_length
         self.next_offset = last_offset + 1
-
-    @property
-    def index_full(self) -> bool:
-        offsets, times = self.offset_index, self.time_index
-        return offsets.entries >= offsets.max_entries or times.entries >= times.max_entries
 
     @property
     def index_room(self) -> int:
@@ -295,6 +295,7 @@ class Segment:
         self.next_offset = next_offset
         self._hints.clear()
         self._since_index_entry = 0
+        self.index_full = self.index_room <= 0
         with suppress(CorruptRecordError):
             self._resume()
 
@@ -351,6 +352,7 @@ class Segment:
         self.first_timestamp = None
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self._since_index_entry = 0
+        self.index_full = self.index_room <= 0
         self._hints.clear()
 
     # --- finding

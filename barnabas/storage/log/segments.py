@@ -41,20 +41,18 @@ class TimestampAndOffset(NamedTuple):
 class Segments:
     """At least one segment, oldest first; the last one is active."""
 
-    __slots__ = ("_segments",)
+    __slots__ = ("_segments", "active")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._segments = list(segments)
+        self.active = self._segments[-1]
+        """The segment that takes appends."""
 
     def __len__(self) -> int:
         return len(self._segments)
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
-
-    @property
-    def active(self) -> Segment:
-        return self._segments[-1]
 
     @property
     def first(self) -> Segment:
@@ -77,18 +75,22 @@ class Segments:
     def add(self, segment: Segment) -> None:
         """Add a new active segment."""
         self._segments.append(segment)
+        self.active = segment
 
     def remove_oldest(self, count: int) -> list[Segment]:
         removed, self._segments = self._segments[:count], self._segments[count:]
         return removed
 
     def remove_newest(self) -> Segment:
-        return self._segments.pop()
+        removed = self._segments.pop()
+        self.active = self._segments[-1]
+        return removed
 
     def replace(self, old: list[Segment], new: list[Segment]) -> None:
         """Replace the neighbouring segments `old` by `new`."""
         start = self._segments.index(old[0])
         self._segments[start : start + len(old)] = new
+        self.active = self._segments[-1]
 
     def batch_start(self, offset: int) -> int:
         """Return the base offset of the batch that contains `offset`; `offset` itself in a gap."""
@@ -138,7 +140,7 @@ class Segments:
 
         None at the end of a segment that is not the last one: `read` continues in the next.
         """
-        segment = self._segments[-1]
+        segment = self.active
         is_last = offset >= segment.base_offset
         if not is_last:
             segment = self._segments[self._index(offset)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas.config.key import ARRAY_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.batch import (
+    ATTRIBUTES_AT,
     COMPRESSION_MASK,
     CONTROL,
     HEADER_SIZE,
@@ -29,8 +30,8 @@ from barnabas.protocol.records.batch import (
     pack_batch,
     read_header,
     read_prefix,
-    set_append_time,
 )
+from barnabas.protocol.records.checksum import crc32c
 from barnabas.protocol.records.compression import (
     FIRST_BYTES,
     MAX_RATIO,
@@ -78,6 +79,8 @@ class Origin(Enum):
 
 
 _CLIENT = Origin.CLIENT
+_OF_CLIENT: Final = COMPRESSION_MASK | TRANSACTIONAL
+"""The attributes that a client may set."""
 
 
 class RecordError(NamedTuple):
@@ -113,6 +116,8 @@ class Rules:
     compression_level: int | None = None
     max_record_bytes: int = ARRAY_MAX
     """The bytes of a record in a compressed batch."""
+    max_batch_bytes: int = field(init=False)
+    """The bytes of the largest batch that fits both limits."""
     looks_inside: bool = field(init=False)
     """Whether records are checked, not only the headers of their batches."""
 
@@ -120,6 +125,8 @@ class Rules:
         checks = self.keys_required or self.validates_records
         looks_inside = checks or self.compression is not None or self.bounds_records
         object.__setattr__(self, "looks_inside", looks_inside)
+        max_batch_bytes = min(self.max_message_bytes, self.segment_bytes)
+        object.__setattr__(self, "max_batch_bytes", max_batch_bytes)
 
     @property
     def bounds_records(self) -> bool:
@@ -151,8 +158,40 @@ class Rules:
 Validated = tuple[Buffer, list[tuple[int, BatchHeader]]]
 """Bytes that may be appended, and position and header of each batch in them.
 
-The bytes are the caller's buffer, stamped in place for LogAppendTime, unless they had to be copied.
+The bytes are the caller's buffer, unless they had to be copied. With LogAppendTime a header has the
+time that the log will set in them.
 """
+
+
+def is_sound(data: Buffer, header: BatchHeader, rules: Rules, origin: Origin, now_ms: int) -> bool:
+    """Return whether one batch certainly may be appended, and needs only its offsets.
+
+    One question decides on nearly all batches. `validate` explains a refusal, and changes what has
+    to be changed.
+    """
+    base, length, _, _, crc, attributes, delta, base_ms, max_ms, producer, epoch, first, count = (
+        header
+    )
+    size = len(data)
+    if size != LOG_OVERHEAD + length or size > rules.max_batch_bytes or rules.log_append_time:
+        return False
+    if origin is not _CLIENT:
+        # The broker has just built it.
+        return rules.compression is None or bool(attributes & CONTROL)
+    codec = attributes & COMPRESSION_MASK
+    earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+    return not (
+        base
+        or count != delta + 1
+        or not 0 < count * MIN_RECORD <= size - HEADER_SIZE
+        or attributes & ~_OF_CLIENT
+        or (codec and codec_error(data, 0, codec))
+        or rules.looks_inside
+        or not earliest <= base_ms <= latest
+        or not earliest <= max_ms <= latest
+        or (first < 0 or epoch < 0 if producer >= 0 else attributes & TRANSACTIONAL)
+        or crc32c(memoryview(data)[ATTRIBUTES_AT:]) != crc
+    )
 
 
 def validate(
@@ -165,7 +204,7 @@ def validate(
 ) -> Validated:
     """Check batches that a leader is asked to append; `now_ms` since the epoch.
 
-    `header` is the first batch's, if the caller has read it for a client.
+    `header` is that of a single batch, if the caller has read it.
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
     RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE, and RecordsRefused for single records.
     """
@@ -229,11 +268,13 @@ def _finished(
             f"{len(data)} bytes exceed the segment size of {rules.segment_bytes} bytes",
         )
     if rules.log_append_time:
-        data = writable(data)
-        for pos, _ in batches:
-            set_append_time(data, pos, now_ms)
-        batches = list(iter_headers(data))
+        batches = [(pos, _stamped(header, now_ms)) for pos, header in batches]
     return data, batches
+
+
+def _stamped(header: BatchHeader, now_ms: int) -> BatchHeader:
+    attributes = header.attributes | LOG_APPEND_TIME
+    return header._replace(attributes=attributes, max_timestamp=now_ms)
 
 
 def check_codec_of_version(

@@ -136,9 +136,10 @@ class LogManager:
         producer_expiration_ms: Callable[[], int],
         on_failure: Callable[[LogDirFailed], None] | None = None,
         on_shortage: Callable[[OSError], None] | None = None,
+        explain: bool = False,
     ) -> None:
         """`on_failure` is called once for each directory that goes offline, `on_shortage` for each
-        call that finds no free file descriptor."""
+        call that finds no free file descriptor. `explain` is as in `LogOptions`."""
         self._files = files
         self._identity = identity
         self._now_ms = now_ms
@@ -158,6 +159,7 @@ class LogManager:
             self._checkpoint_now,
             self.rolled,
             self._removals.note,
+            explain,
         )
         self.last_run = Marks(clean=True, is_new=False, same_boot=True)
         """The marks of the previous process: the worst of each, over all directories."""

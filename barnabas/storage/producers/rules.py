@@ -9,7 +9,7 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
 )
-from barnabas.protocol.records.control import ControlType, TxnMarker
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.entry import (
     WINDOW,
@@ -19,6 +19,7 @@ from barnabas.storage.producers.entry import (
 )
 from barnabas.storage.producers.verification import VerificationGuard
 
+_new = tuple.__new__
 EPOCH_PER_TRANSACTION = 2
 """The `transaction.version` from which on a marker has a higher epoch than its transaction."""
 
@@ -27,7 +28,7 @@ def metadata(header: BatchHeader, first_offset: int) -> BatchMetadata:
     """Return the metadata to remember of a batch that begins at `first_offset`."""
     delta = header.last_offset_delta
     last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
-    return BatchMetadata(last_sequence, first_offset + delta, delta, header.max_timestamp)
+    return _new(BatchMetadata, (last_sequence, first_offset + delta, delta, header.max_timestamp))
 
 
 def check_epoch(entry: ProducerStateEntry, epoch: int, origin: Origin) -> None:
@@ -136,9 +137,8 @@ def end_txn(
     timestamp: int,
     origin: Origin,
     transaction_version: int,
-    completed: list[CompletedTxn],
-) -> ProducerStateEntry:
-    """Return the producer after a marker at `offset`; `completed` receives the transaction it ends.
+) -> tuple[ProducerStateEntry, tuple[CompletedTxn, ...]]:
+    """Return the producer after a marker at `offset`, and the transaction that it ends, if any.
 
     The marker voids a verification: an answer from before may be out of date. Raises
     INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -153,13 +153,12 @@ def end_txn(
             f"Coordinator epoch {marker.coordinator_epoch} of producer {entry.producer_id} is "
             f"smaller than the last seen, {entry.coordinator_epoch}",
         )
+    done: tuple[CompletedTxn, ...] = ()
     if first_offset is not None:
-        aborted = marker.type is ControlType.ABORT
-        completed.append(CompletedTxn(entry.producer_id, first_offset, offset, aborted))
+        done = (CompletedTxn(entry.producer_id, first_offset, offset, not marker.committed),)
     batches = entry.batches if epoch == entry.producer_epoch else ()
-    return ProducerStateEntry(
-        entry.producer_id, epoch, batches, marker.coordinator_epoch, timestamp
-    )
+    producer_id, coordinator_epoch = entry.producer_id, marker.coordinator_epoch
+    return ProducerStateEntry(producer_id, epoch, batches, coordinator_epoch, timestamp), done
 
 
 def _check_used_up(entry: ProducerStateEntry, epoch: int) -> None:

@@ -20,7 +20,6 @@ from dataclasses import replace
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
     CONTROL,
-    MAX_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
 )
@@ -31,7 +30,6 @@ from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.entry import (
     WINDOW,
-    BatchMetadata,
     CompletedTxn,
     ProducerStateEntry,
     ProducerUpdate,
@@ -121,105 +119,75 @@ class ProducerStateManager:
         INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. Batches from REPLICATION were accepted by
         a leader and are taken unchanged.
         """
+        if len(batches) == 1:
+            ((pos, header),) = batches
+            entry = self._entries.get(header.producer_id) or self._known(header.producer_id)
+            first = header.base_offset if base_offset is None else base_offset
+            return self._after(entry, data, pos, header, first, origin, guard, transaction_version)
         entries: dict[int, ProducerStateEntry] = {}
         started: list[tuple[int, int]] = []
         completed: list[CompletedTxn] = []
         verified: VerificationGuard | None = None
         for pos, header in batches:
+            producer_id = header.producer_id
+            entry = entries.get(producer_id) or self._known(producer_id)
             first = header.base_offset if base_offset is None else base_offset
             if base_offset is not None:
                 base_offset += header.last_offset_delta + 1
-            producer_id = header.producer_id
-            if producer_id < 0:
-                continue
-            entry = entries.get(producer_id) or self._known(producer_id)
-            if header.attributes & CONTROL:
-                marker = read_marker(data, pos, header) if header.record_count else None
-                if marker is not None:
-                    stamp = header.max_timestamp
-                    entries[producer_id] = end_txn(
-                        entry, marker, first, stamp, origin, transaction_version, completed
-                    )
-                continue
-            if origin is Origin.CLIENT:
-                duplicate = check_sequence(entry, header, self._pending(entry))
-                if duplicate is not None:
-                    return ProducerUpdate(duplicate=duplicate)
-            else:
-                check_epoch(entry, header.producer_epoch, origin)
-            used = None
-            if header.attributes & TRANSACTIONAL and origin is not Origin.REPLICATION:
-                used = self._used(entry, header.producer_epoch, guard)
-                verified = used or verified
-            entry = entries[producer_id] = append(entry, header, first, origin, used)
-            if entry.current_txn_first_offset == first:
-                started.append((first, producer_id))
+            one = self._after(entry, data, pos, header, first, origin, guard, transaction_version)
+            if one.duplicate is not None:
+                return one
+            for entry in one.entries:
+                entries[producer_id] = entry
+            started += one.started
+            completed += one.completed
+            verified = one.verified or verified
         if not entries:
             return _NOTHING
         return ProducerUpdate(tuple(entries.values()), started, completed, verified=verified)
+
+    def _after(
+        self,
+        entry: ProducerStateEntry,
+        data: Buffer,
+        pos: int,
+        header: BatchHeader,
+        first: int,
+        origin: Origin,
+        guard: VerificationGuard | None,
+        transaction_version: int,
+    ) -> ProducerUpdate:
+        """Return the changes of one batch, which begins at offset `first`."""
+        if header.producer_id < 0:
+            return _NOTHING
+        attributes, used = header.attributes, None
+        if attributes & CONTROL:
+            marker = read_marker(data, pos, header)
+            if marker is None:
+                return _NOTHING
+            stamp = header.max_timestamp
+            entry, done = end_txn(entry, marker, first, stamp, origin, transaction_version)
+            return _new(ProducerUpdate, ((entry,), (), done, None, None))
+        if origin is Origin.CLIENT:
+            duplicate = check_sequence(entry, header, self._pending(entry))
+            if duplicate is not None:
+                return ProducerUpdate(duplicate=duplicate)
+        else:
+            check_epoch(entry, header.producer_epoch, origin)
+        if attributes & TRANSACTIONAL and origin is not Origin.REPLICATION:
+            used = self._used(entry, header.producer_epoch, guard)
+        entry = append(entry, header, first, origin, used)
+        started: tuple[tuple[int, int], ...] = ()
+        if entry.current_txn_first_offset == first:
+            started = ((first, entry.producer_id),)
+        return _new(ProducerUpdate, ((entry,), started, (), None, used))
 
     def prepare_marker(self, marker: TxnMarker, offset: int, timestamp: int) -> ProducerUpdate:
         """Return the changes that a marker of the coordinator at `offset` will make; raises as
         `prepare` does."""
         known, version = self._known(marker.producer_id), marker.transaction_version
-        completed: list[CompletedTxn] = []
-        entry = end_txn(known, marker, offset, timestamp, Origin.COORDINATOR, version, completed)
-        return ProducerUpdate((entry,), completed=completed)
-
-    def next_entry(
-        self, header: Sequence[int], first_offset: int, *, opens: bool = False
-    ) -> ProducerStateEntry | None:
-        """Return a known producer after its next batch, which begins at `first_offset`.
-
-        None if that is not certain: `prepare` then decides. The batch must be the next of the epoch
-        that the producer is known in, and in its open transaction if it has one; or it `opens` one,
-        as the producer was expected to. `header` is a client's `BatchHeader` with a producer, as
-        plain numbers.
-        """
-        _, _, _, _, _, attributes, delta, _, max_ms, producer_id, epoch, sequence, _ = header
-        entry = self._entries.get(producer_id)
-        if entry is None:
-            return None
-        batches, open_txn = entry.batches, entry.current_txn_first_offset
-        last_sequence = sequence + delta
-        if (
-            epoch != entry.producer_epoch
-            or not batches
-            or sequence != batches[-1][0] + 1
-            or last_sequence > MAX_SEQUENCE
-            or (open_txn is None and not opens) is bool(attributes & TRANSACTIONAL)
-        ):
-            return None
-        opened_by, verification = entry.opened_by, entry.verification
-        if opens:
-            if open_txn is not None:
-                return None
-            open_txn = first_offset
-            opened_by = None if verification is None else verification.opener
-            verification = None
-        batch = _new(BatchMetadata, (last_sequence, first_offset + delta, delta, max_ms))
-        return ProducerStateEntry(
-            producer_id,
-            epoch,
-            (*batches[1 - WINDOW :], batch),
-            entry.coordinator_epoch,
-            max_ms,
-            open_txn,
-            opened_by,
-            verification,
-        )
-
-    def commit_next(
-        self, entry: ProducerStateEntry, end_offset: int, guard: VerificationGuard | None = None
-    ) -> None:
-        """Apply the result of `next_entry` once the batch is in the log, whose end is now
-        `end_offset`; with a guard it has opened a transaction."""
-        self._entries[entry.producer_id] = entry
-        self.map_end_offset = end_offset
-        first_offset = entry.current_txn_first_offset
-        if guard is not None and first_offset is not None:
-            self._ongoing[first_offset] = entry.producer_id
-            guard.written = True
+        entry, done = end_txn(known, marker, offset, timestamp, Origin.COORDINATOR, version)
+        return ProducerUpdate((entry,), completed=done)
 
     def opener(self, producer_id: int) -> Opener | None:
         """Return the opener that the producer's open transaction was verified for, if known."""

@@ -26,7 +26,7 @@ from tests.support.brokers.program import arguments, go_on, run
 
 def die_after(appends: int) -> None:
     """Kill the process after that many appends by clients and coordinators."""
-    append = Partition.append_as_leader
+    append = Partition.append
     left = appends
 
     def last(partition: Partition, *args: Any, **options: Any) -> Any:
@@ -37,7 +37,7 @@ def die_after(appends: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return appended
 
-    Partition.append_as_leader = last  # type: ignore[method-assign]
+    Partition.append = last  # type: ignore[method-assign]
 
 
 async def serve(directory: Path, properties: dict[str, str]) -> None:

@@ -206,7 +206,7 @@ class Node:
             if isinstance(verdict, KafkaError):
                 raise verdict
             replica = self.partition(*place)
-            appended = replica.append_as_leader(batch, now_ms=0, guard=verdict)
+            appended = replica.append(batch, now_ms=0, guard=verdict)
             await _committed(replica, appended.last_offset + 1)
         except KafkaError as error:
             raise KafkaError(downgrade(produce.API.key, version, error.code)) from None

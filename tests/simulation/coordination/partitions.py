@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
-    add_head,
     iter_headers,
     read_header,
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin
@@ -131,23 +129,7 @@ class Replica:
     def expect(self, claim: Claim) -> VerificationGuard | None:
         return self.producers.expect(claim) if self.is_leader else None
 
-    def append_own(
-        self,
-        tail: bytes,
-        now_ms: int,
-        records: int = 1,  # noqa: ARG002
-        marker: TxnMarker | None = None,
-    ) -> int:
-        """Append as the general way does: this partition has no other."""
-        version = 0 if marker is None else marker.transaction_version
-        return self.append_as_leader(
-            add_head(tail, 0, -1),
-            now_ms=now_ms,
-            origin=Origin.COORDINATOR,
-            transaction_version=version,
-        ).last_offset
-
-    def append_as_leader(
+    def append(
         self,
         data: bytes | bytearray | memoryview,
         *,
@@ -167,7 +149,8 @@ class Replica:
         truth = self._truth
         for pos, header in headers:
             batch = bytearray(data[pos : pos + header.size])
-            set_base_offset_and_epoch(batch, 0, self.log_end_offset, self.leader_epoch)
+            length = header.batch_length
+            set_base_offset_and_epoch(batch, 0, self.log_end_offset, length, self.leader_epoch)
             self._batches.append(bytes(batch))
             if self.leader_epoch == truth.epoch:
                 truth.batches.append(bytes(batch))

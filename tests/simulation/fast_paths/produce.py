@@ -58,11 +58,11 @@ AUTHORIZER = {
 CLIENT = "User:ANONYMOUS"
 
 
-def batch(*values: bytes, at_ms: int = TIME_MS, **options: Any) -> bytes:
-    """Return a batch of records without keys."""
+def batch(*values: bytes, at_ms: int = TIME_MS, key: bytes | None = None, **options: Any) -> bytes:
+    """Return a batch of records with one key, or without keys."""
     values = values or (b"value",)
     return build_batch(
-        [Record(at, at_ms, None, each, ()) for at, each in enumerate(values)], **options
+        [Record(at, at_ms, key, each, ()) for at, each in enumerate(values)], **options
     )
 
 

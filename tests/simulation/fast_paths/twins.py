@@ -224,7 +224,7 @@ class Twins:
         self.served = 0
         """The requests on the fast path."""
         self.appends = 0
-        """The batches that handlers have appended, on both sides together."""
+        """The batches of clients that were appended, on both sides together."""
         self.numbers = 0
         self.ids: dict[str, bytes] = {}
         self._port = port
@@ -232,7 +232,7 @@ class Twins:
     @property
     def appended(self) -> int:
         """The batches of clients that each side has appended."""
-        return (self.appends + self.served) // 2
+        return self.appends // 2
 
     def both(self, work: Callable[[Side], Awaitable[T]]) -> T:
         """Do something on both sides, and return its result, which must be the same."""
@@ -358,7 +358,7 @@ def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
         pair.served += parts is not None
         return parts
 
-    append = Partition.append_as_leader
+    append = Partition.append
 
     def counting(partition: Partition, *args: Any, **options: Any) -> LogAppendInfo:
         info = append(partition, *args, **options)
@@ -367,7 +367,7 @@ def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
 
     with (
         patch.object(ProduceFastPath, "serve", counted),
-        patch.object(Partition, "append_as_leader", counting),
+        patch.object(Partition, "append", counting),
     ):
         try:
             pair.both(lambda side: side.start(port))

@@ -1,7 +1,7 @@
 """A partition's log in memory, controlled by a test."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from barnabas.protocol.errors import KafkaError
@@ -12,7 +12,7 @@ from barnabas.protocol.records.batch import (
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.record import BatchBuilder, iter_records
+from barnabas.protocol.records.record import iter_records
 
 
 @dataclass
@@ -75,19 +75,14 @@ class FakeLog:
         if self.refusal is not None:
             raise self.refusal
         data = bytearray(batch)
-        set_base_offset_and_epoch(data, 0, self.end_offset, 0)
+        length = read_header(data).batch_length
+        set_base_offset_and_epoch(data, 0, self.end_offset, length, 0)
         self.batches.append(bytes(data))
         self.guards.append(guard)
         self.transaction_versions.append(transaction_version)
         if not self.held:
             self.commit(self.end_offset)
         return self.end_offset
-
-    def append_records(self, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
-        batch = BatchBuilder(now_ms)
-        for key, value in records:
-            batch.add(key, value)
-        return self.append(batch.build(), now_ms)
 
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
         if offset <= self.committed:

@@ -83,7 +83,7 @@ class Rig:
 
     def append(self, partition: Partition, key: bytes = b"k", value: bytes = b"v") -> None:
         records = [Record(0, self.clock.now, key, value, ())]
-        partition.append_as_leader(build_batch(records), now_ms=self.clock.now)
+        partition.append(build_batch(records), now_ms=self.clock.now)
 
 
 async def turns() -> None:
@@ -127,7 +127,7 @@ async def test_retention_passes_hanging_transaction_and_logs_it() -> None:
         base_sequence=0,
         transactional=True,
     )
-    partition.append_as_leader(bytearray(batch), now_ms=rig.clock.now, guard=UNVERIFIED)
+    partition.append(bytearray(batch), now_ms=rig.clock.now, guard=UNVERIFIED)
     rig.append(partition)
     rig.clock.now += 2000
     await rig.tasks.retain()
@@ -341,7 +341,7 @@ async def test_idle_producers_expire() -> None:
     partition = await rig.partition()
     records = [Record(0, rig.clock.now, b"k", b"v", ())]
     batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0)
-    partition.append_as_leader(batch, now_ms=rig.clock.now)
+    partition.append(batch, now_ms=rig.clock.now)
     assert len(partition.log.producers) == 1
     rig.clock.now += 1001
     await rig.tasks.expire_producers()
@@ -354,7 +354,7 @@ async def test_snapshot_of_a_moved_replica_is_flushed(monkeypatch: pytest.Monkey
     partition = await rig.partition()
     records = [Record(0, rig.clock.now, b"k", b"v", ())]
     batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0)
-    partition.append_as_leader(batch, now_ms=rig.clock.now)
+    partition.append(batch, now_ms=rig.clock.now)
     await turns()
     log = partition.log
     log.take_over(log)

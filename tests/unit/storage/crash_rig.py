@@ -164,7 +164,7 @@ class Rig:
             else {}
         )
         data = bytearray(build_batch(records, base_offset=0, **ids))
-        appended = log.append_as_leader(data, leader_epoch=expected.epoch, now_ms=self.now_ms)
+        appended = log.append(data, leader_epoch=expected.epoch, now_ms=self.now_ms)
         check(not appended.duplicate, "a new batch was taken for a duplicate")
         check(appended.first_offset == expected.end, f"{log} appended at {appended}")
         (_, header), *_ = iter_headers(data)

@@ -32,6 +32,7 @@ def load(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     checkpoints: list[LogDir] | None = None,
+    explain: bool = False,
 ) -> Log:
     log_dir = LogDir(files, "/data")
     log = load_log(
@@ -42,6 +43,7 @@ def load(
             roll_jitter=lambda _: 0,
             checkpoint=(checkpoints if checkpoints is not None else []).append,
             rolled=RolledLogs(),
+            explain=explain,
         ),
         clean=clean,
         recovery_point=recovery_point,
@@ -69,7 +71,7 @@ def retain(log: Log, now_ms: int) -> int:
 def put(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW, **producer: int) -> int:
     """Append one batch; return its first offset."""
     data = batch(*values, timestamp=timestamp, **producer)
-    first = log.append_as_leader(data, leader_epoch=epoch, now_ms=NOW).first_offset
+    first = log.append(data, leader_epoch=epoch, now_ms=NOW).first_offset
     log.advance_high_watermark(log.log_end_offset)
     return first
 

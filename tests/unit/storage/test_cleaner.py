@@ -71,9 +71,7 @@ def append(log: Log, *keys: str, at: int = NOW, roll: bool = True, **kind: int) 
     """Append a batch of one record per key, in a segment of its own."""
     value = str(log.log_end_offset).encode()
     records = [Record(i, at, key.encode(), value) for i, key in enumerate(keys)]
-    log.append_as_leader(
-        build_batch(records, **kind), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR
-    )
+    log.append(build_batch(records, **kind), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log.advance_high_watermark(log.log_end_offset)
     if roll:
         log.roll(now_ms=NOW)
@@ -215,7 +213,7 @@ def test_an_open_transaction_holds_compaction_back(make: Make) -> None:
     append(log, "a")
     assert measure(log, 0, NOW).end_offset == 1
     marker = TxnMarker(1, 0, 0, True).batch(NOW)
-    log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log.advance_high_watermark(4)
     assert measure(log, 0, NOW).end_offset == 3
 

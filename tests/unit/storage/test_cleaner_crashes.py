@@ -50,7 +50,7 @@ def filled(rng: Random) -> tuple[MemFiles, Log]:
         batch = build_batch(
             [Record(0, NOW, key, value)], producer_id=3, producer_epoch=0, base_sequence=sequence
         )
-        log.append_as_leader(batch, leader_epoch=0, now_ms=NOW)
+        log.append(batch, leader_epoch=0, now_ms=NOW)
     log.advance_high_watermark(log.log_end_offset)
     log.recovery_point = log.flush()
     return files, log

@@ -37,7 +37,7 @@ def with_a_marker(files: MemFiles) -> tuple[Log, int, int]:
     log = load(files)
     put(log, b"x", base_sequence=0, transactional=True, producer_id=1, producer_epoch=0)
     data = TxnMarker(1, 0, 0, False).batch(NOW)
-    log.append_as_leader(data, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append(data, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     for sequence in range(3):
         put(log, b"y", base_sequence=sequence, producer_id=2, producer_epoch=0)
     located = log.segments.active.locate(1)

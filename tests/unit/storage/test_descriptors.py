@@ -298,9 +298,9 @@ def test_append_succeeds_although_its_index_entries_cannot_be_written(
 def abort(log: Log) -> None:
     """Append an aborted transaction of two batches."""
     data = batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    log.append_as_leader(data, leader_epoch=0, now_ms=NOW)
+    log.append(data, leader_epoch=0, now_ms=NOW)
     marker = bytearray(TxnMarker(1, 0, 0, False).batch(NOW))
-    log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log.advance_high_watermark(log.log_end_offset)
 
 

@@ -1,15 +1,12 @@
 """Producers that a partition expects: their coordinator, on the same broker, has told it."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 from barnabas.storage.log.validator import Origin
-from barnabas.storage.producers.state import ProducerStateManager
-from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
+from barnabas.storage.producers.verification import Opener, VerificationGuard
 from tests.unit.storage.producer_bench import PID, header
 from tests.unit.storage.verifying_leader import TV2, Leader
 
@@ -153,32 +150,17 @@ def test_open_transaction_is_not_expected_again(leader: Leader) -> None:
     assert expect(leader) is None
 
 
-def test_short_way_opens_the_transaction_of_an_expected_producer(leader: Leader) -> None:
+def test_expected_producer_that_is_known_opens_its_next_transaction(leader: Leader) -> None:
     leader.send(0, leader.guard())
     leader.mark()
     expectation = expected(leader)
     first = leader.end
-    entry = leader.state.next_entry(header(1, transactional=True), first, opens=True)
-    assert entry is not None
-    leader.end += 1
-    leader.state.commit_next(entry, leader.end, leader.state.expected(PID, 0, OPENER))
+    leader.send(1, leader.state.expected(PID, 0, OPENER))
     assert leader.state.opened_in(0, 10) == [PID]
-    assert leader.state.first_unstable_offset == min(first, 0)
+    assert leader.state.opened_in(first, first + 1) == [PID]
     assert (leader.state.opener(PID), expectation.written) == (OPENER, True)
     leader.mark()
     assert leader.state.opened_in(0, 10) == []
-
-
-def test_short_way_does_not_open_a_transaction_twice(leader: Leader) -> None:
-    """A batch may open it without a guard, while verification is switched off."""
-    expected(leader)
-    leader.send(0, UNVERIFIED)
-    guard = leader.state.expected(PID, 0, OPENER)
-    assert guard is not None
-    batch = header(1, transactional=True)
-    assert leader.state.next_entry(batch, leader.end, opens=True) is None
-    leader.send(1, leader.guard(1))
-    assert leader.state.opened_in(0, 10) == [PID]
 
 
 def test_older_epoch_is_not_expected(leader: Leader) -> None:
@@ -218,92 +200,3 @@ def test_unknown_producer_begins_with_the_lowest_sequence_that_came(leader: Lead
         leader.send(5, guard)
     leader.send(4, guard)
     assert leader.open
-
-
-STEPS = st.one_of(
-    st.tuples(st.just("expect"), st.integers(0, 1), st.sampled_from("xy")),
-    st.tuples(st.just("send"), st.integers(-1, 1), st.integers(0, 1), st.booleans()),
-    st.tuples(st.just("mark"), st.integers(0, 1)),
-    st.tuples(st.just("lead")),
-)
-
-
-@settings(max_examples=300)
-@given(st.lists(STEPS, max_size=30))
-def test_state_after_the_short_way_is_that_of_the_general_way(
-    steps: list[tuple[object, ...]],
-) -> None:
-    short, general = Leader(), Leader()
-    for kind, *rest in steps:
-        if kind == "expect":
-            epoch, key = rest
-            made = [expect(each, epoch, key) is None for each in (short, general)]  # type: ignore[arg-type]
-            assert made[0] is made[1]
-        elif kind == "mark":
-            outcomes = []
-            for each in (short, general):
-                try:
-                    each.mark(epoch=rest[0])  # type: ignore[arg-type]
-                    outcomes.append("")
-                except KafkaError as error:
-                    outcomes.append(error.code.name)
-            assert outcomes[0] == outcomes[1]
-        elif kind == "lead":
-            short.state.forget_expected()
-            general.state.forget_expected()
-        else:
-            send(short, general, *rest)  # type: ignore[arg-type]
-        assert seen(short) == seen(general)
-
-
-def send(short: Leader, general: Leader, gap: int, epoch: int, transactional: bool) -> None:
-    """Append a batch; the short way may only take what the general way takes."""
-    entry = short.state.entry(PID)
-    known = entry is not None and entry.producer_epoch == epoch
-    sequence = max(0, gap + (entry.last_sequence + 1 if entry is not None and known else 0))
-    batch = header(sequence, epoch=epoch, transactional=transactional)
-    guard, opens = None, False
-    if transactional and short.state.opener(PID) is None:
-        guard = short.state.expected(PID, epoch, OPENER)
-        opens = guard is not None
-    taken = None
-    if not transactional or short.state.opener(PID) == OPENER or opens:
-        taken = short.state.next_entry(batch, short.end, opens=opens)
-    if taken is not None:
-        short.end += 1
-        short.state.commit_next(taken, short.end, guard)
-        assert general_way(general, batch, epoch, sequence, transactional)
-        return
-    assert general_way(short, batch, epoch, sequence, transactional) is general_way(
-        general, batch, epoch, sequence, transactional
-    )
-
-
-def general_way(
-    leader: Leader, batch: object, epoch: int, sequence: int, transactional: bool
-) -> bool:
-    try:
-        guard = None
-        if transactional:
-            guard = leader.begin(sequence, epoch=epoch)
-            if guard is not None and not guard.answered:
-                # The coordinator refuses it.
-                return False
-        leader.append(batch, guard, Origin.CLIENT)  # type: ignore[arg-type]
-    except KafkaError:
-        return False
-    return True
-
-
-def seen(leader: Leader) -> object:
-    state: ProducerStateManager = leader.state
-    return (
-        # Not the guards: each leader has others, and a batch that the short way leaves joins them.
-        [each.with_verification(None, each.opened_by) for each in state],
-        state.map_end_offset,
-        state.first_unstable_offset,
-        state.opened_in(0, 1000),
-        state.opener(PID),
-        [state.expected(PID, epoch, OPENER) is None for epoch in (0, 1)],
-        leader.end,
-    )

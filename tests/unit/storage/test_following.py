@@ -42,9 +42,7 @@ class Producers:
             for each in dict.fromkeys(ended):
                 markers += TxnMarker(each, 0, 0, bool(kind)).batch(NOW)
                 self._open.discard(each)
-            leader.append_as_leader(
-                markers, leader_epoch=epoch, now_ms=NOW, origin=Origin.COORDINATOR
-            )
+            leader.append(markers, leader_epoch=epoch, now_ms=NOW, origin=Origin.COORDINATOR)
             return
         values = [self._rng.randbytes(self._rng.randrange(1, 60)) for _ in range(3)]
         transactional = producer < 3
@@ -108,7 +106,7 @@ def test_txn_index_of_a_follower_ignores_transactions_that_began_after_the_marke
     follower.append_as_follower(leader.read(0, 1000, limit=1).read_bytes(), now_ms=NOW)
     put(leader, b"aborted", base_sequence=0, **ids)
     marker = TxnMarker(1, 0, 0, False).batch(NOW)
-    leader.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    leader.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     put(leader, b"in between")
     put(leader, b"next", base_sequence=1, **ids)
     data = leader.read(1, 1000, limit=5).read_bytes()

@@ -30,12 +30,12 @@ def send(log: Log, producer: int, sequence: int = 0, size: int = 1) -> int:
         base_sequence=sequence,
         transactional=True,
     )
-    return log.append_as_leader(data, leader_epoch=0, now_ms=NOW).first_offset
+    return log.append(data, leader_epoch=0, now_ms=NOW).first_offset
 
 
 def mark(log: Log, producer: int, *, committed: bool = False) -> int:
     marker = TxnMarker(producer, 0, 0, committed).batch(NOW)
-    return log.append_as_leader(
+    return log.append(
         bytearray(marker), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR
     ).first_offset
 

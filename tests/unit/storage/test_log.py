@@ -39,7 +39,7 @@ def log() -> Log:
 def test_leader_writes_offsets_and_its_epoch_into_batches_in_place(log: Log) -> None:
     put(log, b"a", b"b")
     data = batch(b"c")
-    appended = log.append_as_leader(memoryview(data), leader_epoch=7, now_ms=NOW)
+    appended = log.append(memoryview(data), leader_epoch=7, now_ms=NOW)
     assert (appended.first_offset, appended.last_offset) == (2, 2)
     assert appended.log_append_time == -1
     ((_, header),) = iter_headers(data)
@@ -49,13 +49,13 @@ def test_leader_writes_offsets_and_its_epoch_into_batches_in_place(log: Log) -> 
 
 
 def test_read_only_bytes_are_copied(log: Log) -> None:
-    log.append_as_leader(bytes(batch(b"a")), leader_epoch=3, now_ms=NOW)
+    log.append(bytes(batch(b"a")), leader_epoch=3, now_ms=NOW)
     assert log.epochs.latest_epoch == 3
 
 
 def test_log_append_time_is_the_brokers_clock() -> None:
     log = load(disk(), SMALL.replace(message_timestamp_type="LogAppendTime"))
-    appended = log.append_as_leader(batch(b"a", timestamp=1), leader_epoch=0, now_ms=NOW + 5)
+    appended = log.append(batch(b"a", timestamp=1), leader_epoch=0, now_ms=NOW + 5)
     assert appended.log_append_time == NOW + 5
     found = at_once(log.offset_for_timestamp(NOW))
     assert found is not None
@@ -66,7 +66,7 @@ def test_a_repeated_batch_of_an_idempotent_producer_keeps_its_offsets(log: Log) 
     ids = {"producer_id": 5, "producer_epoch": 0}
     for sequence in range(5):
         put(log, b"x", base_sequence=sequence, **ids)
-    again = log.append_as_leader(batch(b"x", base_sequence=1, **ids), leader_epoch=0, now_ms=NOW)
+    again = log.append(batch(b"x", base_sequence=1, **ids), leader_epoch=0, now_ms=NOW)
     assert again.duplicate
     assert (again.first_offset, again.last_offset) == (1, 1)
     assert log.log_end_offset == 5
@@ -80,7 +80,7 @@ def test_a_refused_batch_changes_nothing(log: Log) -> None:
     damaged = batch(b"a")
     damaged[-1] ^= 1
     with pytest.raises(KafkaError) as refused:
-        log.append_as_leader(damaged, leader_epoch=0, now_ms=NOW)
+        log.append(damaged, leader_epoch=0, now_ms=NOW)
     assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
     assert (log.log_end_offset, log.size) == (0, 0)
 
@@ -184,7 +184,7 @@ def test_greatest_timestamp_of_a_batch_that_compaction_emptied_has_no_record(log
 
 
 def test_the_high_watermark_only_rises_and_stays_in_the_log(log: Log) -> None:
-    log.append_as_leader(batch(b"a", b"b"), leader_epoch=0, now_ms=NOW)
+    log.append(batch(b"a", b"b"), leader_epoch=0, now_ms=NOW)
     assert log.high_watermark == 0
     log.advance_high_watermark(9)
     log.advance_high_watermark(1)
@@ -198,7 +198,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(log: Log) -> None:
     put(log, b"after")
     assert (log.last_stable_offset, log.high_watermark) == (1, 3)
     marker = TxnMarker(**ids, coordinator_epoch=0, committed=False).batch(NOW)
-    log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     assert log.last_stable_offset == 1, "the marker is not replicated yet"
     log.advance_high_watermark(4)
     assert log.last_stable_offset == 4
@@ -408,7 +408,7 @@ def planted(*batches: bytes, config: TopicConfig = ROOMY) -> Log:
     """Return a log into which batches came that the leader had not looked into."""
     log = load(disk(), config)
     for data in batches:
-        log.append_as_leader(bytearray(data), leader_epoch=0, now_ms=NOW)
+        log.append(bytearray(data), leader_epoch=0, now_ms=NOW)
     log.advance_high_watermark(log.log_end_offset)
     return log
 

@@ -33,7 +33,7 @@ def filled(files: MemFiles) -> Log:
     producer = {"producer_id": 1, "producer_epoch": 0}
     put(log, b"void", base_sequence=0, transactional=True, **producer)
     marker = TxnMarker(1, 0, 0, False).batch(NOW)
-    log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     for number in range(40):
         put(log, b"%d" % number * 30, timestamp=NOW + number)
         if number % 3 == 0:

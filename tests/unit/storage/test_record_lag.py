@@ -39,13 +39,13 @@ def append(log: Log, *keys: str, compression: Compression = Compression.NONE, **
     """Append a batch of a record per key, in a segment of its own."""
     made = [Record(i, NOW, key.encode(), b"v" * 99) for i, key in enumerate(keys)]
     data = build_batch(made, compression=compression, **kind)
-    log.append_as_leader(data, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append(data, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     close_segment(log)
 
 
 def mark(log: Log, producer: int, *, committed: bool) -> None:
     marker = bytearray(TxnMarker(producer, 0, 0, committed).batch(NOW))
-    log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     close_segment(log)
 
 
@@ -161,7 +161,7 @@ def test_count_ends_at_the_high_watermark_of_its_beginning(files: MemFiles) -> N
 def test_uncommitted_records_are_not_counted(files: MemFiles) -> None:
     log = load(files)
     put(log, b"a")
-    log.append_as_leader(batch(b"b"), leader_epoch=0, now_ms=NOW)
+    log.append(batch(b"b"), leader_epoch=0, now_ms=NOW)
     assert records(log, 0) == (1, 0)
 
 
@@ -177,13 +177,9 @@ def test_steps_over_many_aborted_transactions_are_short(files: MemFiles) -> None
     log = load(files, TopicConfig())
     for number in range(1_000):
         producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": number}
-        log.append_as_leader(
-            batch(b"a", transactional=True, **producer), leader_epoch=0, now_ms=NOW
-        )
+        log.append(batch(b"a", transactional=True, **producer), leader_epoch=0, now_ms=NOW)
         marker = TxnMarker(1, 0, 0, committed=False).batch(NOW)
-        log.append_as_leader(
-            bytearray(marker), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR
-        )
+        log.append(bytearray(marker), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log.advance_high_watermark(log.log_end_offset)
     # Four pieces of the index, and chunks with the headers of about a hundred batches.
     assert sum(1 for _ in log.count_records(0, MANY)) >= 4 + 15

@@ -143,7 +143,7 @@ class TransactionalLogMachine(RuleBasedStateMachine):
     def produce(self, producer: int, count: int, lag: int) -> None:
         values = tuple(b"%d" % next(self.numbers) for _ in range(count))
         epoch = self.model.epoch(producer)
-        appended = self.log.append_as_leader(
+        appended = self.log.append(
             batch(
                 *values,
                 producer_id=producer,
@@ -164,7 +164,7 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         transaction."""
         epoch = self.model.epoch(producer) + (version == 2)
         marker = TxnMarker(producer, epoch, 0, committed).batch(NOW)
-        offset = self.log.append_as_leader(
+        offset = self.log.append(
             bytearray(marker),
             leader_epoch=0,
             now_ms=NOW,

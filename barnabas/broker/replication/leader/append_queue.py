@@ -36,7 +36,7 @@ class AppendQueue:
         header: BatchHeader | None = None,
         **options: Any,
     ) -> "asyncio.Future[LogAppendInfo]":
-        """Queue a copy of `data` to be appended; `options` as in `Partition.append_as_leader`.
+        """Queue a copy of `data` to be appended; `options` as in `Partition.append`.
 
         The future raises as that method does. Cancelling it takes the append out of the queue.
         """
@@ -98,7 +98,5 @@ def _is_wanted(partition: Partition, append: PendingAppend, rules: Rules) -> boo
 
 def _finish(partition: Partition, append: PendingAppend, validated: Validated) -> None:
     append.done.set_result(
-        partition.append_as_leader(
-            append.data, now_ms=append.now_ms, validated=validated, **append.options
-        )
+        partition.append(append.data, now_ms=append.now_ms, validated=validated, **append.options)
     )

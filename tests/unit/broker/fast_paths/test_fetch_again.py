@@ -144,7 +144,7 @@ async def consumer(version: int = 12) -> Consumer:
     made = Consumer(replicas, version)
     for number in range(BATCHES):
         batch = build_batch([Record(0, 1, b"k", bytes(100 * number), ())])
-        made.partition.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
+        made.partition.append(bytearray(batch), now_ms=1, guard=UNVERIFIED)
     return made
 
 
@@ -332,14 +332,14 @@ async def test_records_of_an_open_transaction_are_not_read_committed() -> None:
         base_sequence=0,
         transactional=True,
     )
-    reader.partition.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
+    reader.partition.append(bytearray(batch), now_ms=1, guard=UNVERIFIED)
     for level in (0, 1):
         for _ in range(COST):
             reader.slow(reader.request(0, isolation_level=level))
         reader.same(reader.request(1, isolation_level=level))
     assert reader.fast(reader.request(BATCHES, isolation_level=1)) is None
     marker = TxnMarker(1, 0, 0, False).batch(1)
-    reader.partition.append_as_leader(marker, now_ms=1, origin=Origin.COORDINATOR)
+    reader.partition.append(marker, now_ms=1, origin=Origin.COORDINATOR)
     # The answer names the aborted transaction.
     assert reader.fast(reader.request(BATCHES, isolation_level=1)) is None
 
@@ -361,7 +361,7 @@ async def test_session_goes_on_with_each_request() -> None:
     for offset in range(1, BATCHES):
         epoch += 1
         batch = build_batch([Record(0, 1, b"k", b"v", ())])
-        reader.partition.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
+        reader.partition.append(bytearray(batch), now_ms=1, guard=UNVERIFIED)
         asked = reader.request(offset, session_id=session.id, session_epoch=epoch)
         assert reader.fast(asked) is not None
         (fetched,) = session.partitions.values()
@@ -414,7 +414,7 @@ async def test_answer_for_partitions_that_the_request_does_not_name_is_not_remem
     await reader.replicas.lead(topic=topic, index=index, topic_id=topic_id)
     further = reader.replicas.manager.partition(topic, index)
     batch = build_batch([Record(0, 1, b"k", b"v", ())])
-    further.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
+    further.append(bytearray(batch), now_ms=1, guard=UNVERIFIED)
     wanted = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
     both = reader.request(0, session_epoch=0)
     if topic == "t":

@@ -116,9 +116,7 @@ class Side:
             base_sequence=0 if new else entry.batches[-1].last_sequence + 1,
             transactional=True,
         )
-        self.partition(place).append_as_leader(
-            records, now_ms=NOW_MS, guard=UNVERIFIED, required_acks=1
-        )
+        self.partition(place).append(records, now_ms=NOW_MS, guard=UNVERIFIED, required_acks=1)
 
     def exchange(self, data: bytes, context: RequestContext = CONTEXT) -> bytes:
         view, context = memoryview(data), replace(context, asker=self.rules)
@@ -276,7 +274,7 @@ def test_changed_leadership_is_noticed() -> None:
 def test_too_small_isr_is_noticed_before_another_marker_is_written() -> None:
     async def work() -> None:
         twins = await known(marker(), marker(at=SECOND))
-        twins.both(lambda side: setattr(side.partition(SECOND), "_min_isr", 2))
+        twins.both(lambda side: side.partition(SECOND).isr_changed((), 5))
         assert not twins.write(marker(at=SECOND))
         assert not twins.write(marker(), marker(2000, at=SECOND))
 

@@ -40,7 +40,7 @@ class Rig:
         partition = self.replicas.manager.partition("t", index)
         data = BATCH if not kind else build_batch([Record(0, 1, b"k", b"v", ())], **kind)
         for _ in range(times):
-            partition.append_as_leader(data, now_ms=1)
+            partition.append(data, now_ms=1)
 
     async def counted(self) -> dict[tuple[str, int], tuple[float, float]]:
         await self.lags.refresh()
@@ -121,7 +121,7 @@ async def test_records_behind_an_open_transaction_are_held_back() -> None:
     log = there.replicas.manager.partition("t", 0).log
     producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
     data = build_batch([Record(0, 1, b"k", b"v", ())], **producer)
-    log.append_as_leader(bytearray(data), leader_epoch=0, now_ms=1)
+    log.append(bytearray(data), leader_epoch=0, now_ms=1)
     there.append(3)
     there.groups.offsets = {("a", 0): 0, ("b", 0): 4, ("c", 0): 6}
     counted = await there.counted()

@@ -75,7 +75,7 @@ class Leader:
         return self.replicas.manager.partition(f"t{topic}", 0)
 
     def append(self, topic: int = 0) -> None:
-        self.partition(topic).append_as_leader(BATCH, now_ms=1)
+        self.partition(topic).append(BATCH, now_ms=1)
 
     def ask(self, *ends: dict[int, int], **options: Any) -> Any:
         """Do what `begin` does, and take all steps."""

@@ -24,7 +24,7 @@ BATCH = build_batch(
 
 async def test_follower_describes_producers_as_find_hanging_needs() -> None:
     replica = await leading()
-    replica.partition().append_as_leader(BATCH, now_ms=1)
+    replica.partition().append(BATCH, now_ms=1)
     await replica.lead(0, leader=1, epoch=1)
     context = RequestContext(API.key, 0, 1, "c", ANONYMOUS, "CLIENTS", "h", 1, 0)
 
@@ -50,7 +50,7 @@ async def test_many_producers_of_a_partition_are_described_in_steps() -> None:
         batch = build_batch(
             [Record(0, 1, None, b"v")], producer_id=number, producer_epoch=0, base_sequence=0
         )
-        replica.partition().append_as_leader(batch, now_ms=1)
+        replica.partition().append(batch, now_ms=1)
     context = RequestContext(API.key, 0, 1, "c", ANONYMOUS, "CLIENTS", "h", 1, 0)
     request = DescribeProducersRequest(topics=[TopicRequest(name="t0", partition_indexes=[0])])
     answer, steps = taken(handle(replica.replicas.manager, request, context))

@@ -55,7 +55,7 @@ class Reading:
 
     def append(self, **producer: Any) -> None:
         batch = build_batch([Record(0, 1, b"k", b"v", ())], **producer)
-        self.partition.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
+        self.partition.append(bytearray(batch), now_ms=1, guard=UNVERIFIED)
 
     def damage(self) -> None:
         """Change the format version of the second batch."""
@@ -70,7 +70,7 @@ class Reading:
         """Append a transaction of one record, and its abort marker."""
         self.append(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
         marker = TxnMarker(producer_id, 0, 0, False).batch(1)
-        self.partition.append_as_leader(marker, now_ms=1, origin=Origin.COORDINATOR)
+        self.partition.append(marker, now_ms=1, origin=Origin.COORDINATOR)
 
 
 async def reading() -> Reading:

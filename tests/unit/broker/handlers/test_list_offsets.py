@@ -43,7 +43,7 @@ class Asking:
         self.partition = replicas.manager.partition("t", 0)
 
     def append(self) -> None:
-        self.partition.append_as_leader(BATCH, now_ms=1)
+        self.partition.append(BATCH, now_ms=1)
 
     def ask(self, replica_id: int, timestamp: int = LATEST, version: int = 7) -> tuple[int, int]:
         """Return error and offset."""
@@ -160,7 +160,7 @@ async def test_one_request_counts_a_bounded_number_of_batches() -> None:
     for index in (0, 1):
         await replicas.lead(index=index)
         for _ in range(4):
-            replicas.manager.partition("t", index).append_as_leader(BATCH, now_ms=1)
+            replicas.manager.partition("t", index).append(BATCH, now_ms=1)
     there = Asking(replicas)
     there.counted_batches = 5
     rows = [
@@ -187,7 +187,7 @@ async def test_search_over_planted_batch_leaves_the_loop_to_others(
 ) -> None:
     """60 bytes that ask for a time held the event loop for 41 s."""
     there = await asking()
-    there.partition.append_as_leader(crowd(codec, COUNT), now_ms=NOW)
+    there.partition.append(crowd(codec, COUNT), now_ms=NOW)
     search = there.begin(CONSUMER, timestamp, 7, slow_slicer())
     turns = 0
     while not search.done():
@@ -202,7 +202,7 @@ async def test_search_over_planted_batch_leaves_the_loop_to_others(
 
 async def test_search_ends_with_the_leadership_in_which_it_began() -> None:
     there = await asking()
-    there.partition.append_as_leader(crowd(Compression.GZIP, COUNT), now_ms=NOW)
+    there.partition.append(crowd(Compression.GZIP, COUNT), now_ms=NOW)
     search = there.begin(CONSUMER, NOW + 1, 7, slow_slicer())
     assert not search.done()
     await there.replicas.lead(**PAIR, epoch=1)

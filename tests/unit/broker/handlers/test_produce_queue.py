@@ -82,7 +82,7 @@ async def test_topic_created_again_while_its_batch_is_queued_acknowledges_nothin
     await rig.replicas.lead(isr=(0,), replicas=(0,), topic_id=bytes(15) + b"n")
     again = rig.replicas.manager.partition("t", 0)
     assert again is not partition
-    again.append_as_leader(bytearray(large(2)), now_ms=1)
+    again.append(bytearray(large(2)), now_ms=1)
     assert await codes_of(rig, answer) == ["NOT_LEADER_OR_FOLLOWER", "NONE"]
 
 

@@ -186,7 +186,7 @@ async def test_configuration_changed_meanwhile_applies_to_queued_appends() -> No
 async def test_isr_below_min_isr_at_the_end_refuses_the_append() -> None:
     there = await rig()
     append = there.put(LARGE, required_acks=-1)
-    there.first.isr_state.isr = ()
+    there.first.isr_changed((), there.first.partition_epoch + 1)
     assert await refused(append) == ErrorCode.NOT_ENOUGH_REPLICAS
 
 

@@ -10,16 +10,15 @@ from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.protocol.records.record import Record, build_batch
 from tests.support.data_path import connected, running
-from tests.support.mutants import mutated
 
 NOW_MS = 1_700_000_000_000
 
 
-def batch(*values: bytes) -> bytes:
+def batch(*values: bytes) -> bytearray:
     records = [Record(at, NOW_MS, b"key", value) for at, value in enumerate(values)]
-    return build_batch(records)
+    return bytearray(build_batch(records))
 
 
 async def test_led_partition_reads_its_appends_and_reports_their_commit(tmp_path: Path) -> None:
@@ -48,41 +47,11 @@ async def test_append_in_another_leader_epoch_is_refused(tmp_path: Path) -> None
         partition.leader_epoch += 1
         with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
             lent.append(batch(b"a"), NOW_MS)
-        with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
-            lent.append_records([(b"k", b"v")], NOW_MS)
         assert lent.end_offset == 0
-        LedPartition(partition, InlineOffload()).append_records([(b"k", b"v")], NOW_MS)
+        LedPartition(partition, InlineOffload()).append(batch(b"v"), NOW_MS)
         with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
-            lent.append_records([(b"k", b"w")], NOW_MS)
+            lent.append(batch(b"w"), NOW_MS)
         assert lent.end_offset == 1
-
-
-async def test_missing_check_of_the_leader_epoch_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check = " and self._partition.leader_epoch == self._leader_epoch"
-    code = mutated(LedPartition.append_records, check, "")
-    monkeypatch.setattr(LedPartition.append_records, "__code__", code)
-    with pytest.raises(pytest.fail.Exception):
-        await test_append_in_another_leader_epoch_is_refused(tmp_path)
-
-
-@pytest.mark.parametrize("fast", [True, False])
-async def test_own_records_are_appended_and_committed(tmp_path: Path, fast: bool) -> None:
-    async with running(tmp_path) as broker, connected(broker) as client:
-        await client.create("t", cleanup_policy="compact")
-        partition = cast(Partition, broker._replication.replicas.partition("t", 0))
-        lent = LedPartition(partition, InlineOffload(), fast=fast)
-        assert lent.append_records([(b"k", b"a")], NOW_MS) == 1
-        assert lent.append_records([(b"k", None), (b"k", b"b")], NOW_MS) == 3
-        assert partition.high_watermark == 3
-        data = await lent.read(0, 1 << 20)
-        found = [
-            each.value
-            for at, header in iter_headers(data)
-            for each in iter_records(data, at, header)
-        ]
-        assert found == [b"a", None, b"b"]
 
 
 async def test_single_record_needs_enough_replicas_in_sync(tmp_path: Path) -> None:
@@ -90,8 +59,9 @@ async def test_single_record_needs_enough_replicas_in_sync(tmp_path: Path) -> No
         await client.create("t", cleanup_policy="compact")
         partition = cast(Partition, broker._replication.replicas.partition("t", 0))
         lent = LedPartition(partition, InlineOffload())
-        lent.append_records([(b"k", b"v")], NOW_MS)
+        lent.append(batch(b"v"), NOW_MS)
         partition._min_isr = 2
+        partition._stand()
         with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
-            lent.append_records([(b"k", b"v")], NOW_MS)
+            lent.append(batch(b"v"), NOW_MS)
         assert lent.end_offset == 1

@@ -36,7 +36,7 @@ class Broker:
 
 
 def put(partition: Partition) -> None:
-    partition.append_as_leader(bytearray(batch(b"v")), now_ms=NOW_MS)
+    partition.append(bytearray(batch(b"v")), now_ms=NOW_MS)
 
 
 def opened(partitions: list[Partition]) -> list[bool]:

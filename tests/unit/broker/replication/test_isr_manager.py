@@ -99,7 +99,7 @@ class Rig:
         self.manager.begin(self.controller, lambda: MY_EPOCH, self.replicas.manager)
 
     def append(self) -> None:
-        self.partition.append_as_leader(BATCH, now_ms=1)
+        self.partition.append(BATCH, now_ms=1)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
@@ -187,7 +187,7 @@ async def test_all_partitions_are_proposed_in_one_request(rig: Rig) -> None:
     await rig.lead(isr=(0, 1))
     await rig.replicas.lead(topic="u", topic_id=bytes(15) + b"u", isr=(0, 1), replicas=(0, 1))
     for topic in ("t", "u"):
-        rig.replicas.manager.partition(topic, 0).append_as_leader(BATCH, now_ms=1)
+        rig.replicas.manager.partition(topic, 0).append(BATCH, now_ms=1)
     rig.replicas.clock.seconds += 31
     await rig.manager.review()
     await rig.until(lambda: rig.partition.isr == (0,))

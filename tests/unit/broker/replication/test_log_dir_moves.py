@@ -7,7 +7,7 @@ import pytest
 
 from barnabas.broker.replication import log_dir_moves
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import set_base_offset_and_epoch
+from barnabas.protocol.records.batch import read_header, set_base_offset_and_epoch
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.files.mem_files import Fault
@@ -68,7 +68,7 @@ async def test_moved_replica_keeps_records_producers_epochs_and_offsets() -> Non
     assert log.producers.entry(7) == entry
     assert log.epochs.entries == old.epochs.entries
     assert log.flushed_offset == 30
-    assert moving.partition.append_as_leader(written(29), now_ms=NOW).duplicate
+    assert moving.partition.append(written(29), now_ms=NOW).duplicate
     moving.put(5)
     assert values(log) == expected(3, 35)
     assert names(moving, there) == ["t-0"]
@@ -109,7 +109,7 @@ async def test_verified_transaction_continues_after_the_move() -> None:
     await moving.move()
     await moving.moved()
     data = batch(b"x", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
-    moving.partition.append_as_leader(data, now_ms=NOW, guard=guard)
+    moving.partition.append(data, now_ms=NOW, guard=guard)
     assert moving.log.producers.open_count == 1
 
 
@@ -170,7 +170,7 @@ async def led_in_large_batches() -> TwoDirBroker:
     moving = await led(0)
     records = [Record(index, NOW, b"k", b"v" * 20) for index in range(10)]
     for _ in range(4):
-        moving.partition.append_as_leader(bytearray(build_batch(records)), now_ms=NOW)
+        moving.partition.append(bytearray(build_batch(records)), now_ms=NOW)
     await until(lambda: moving.log.high_watermark == 40)
     return moving
 
@@ -351,4 +351,4 @@ def limit(moving: TwoDirBroker, rate: int | None) -> None:
 
 
 def stamped(data: bytearray, offset: int, epoch: int) -> None:
-    set_base_offset_and_epoch(data, 0, offset, epoch)
+    set_base_offset_and_epoch(data, 0, offset, read_header(data).batch_length, epoch)

@@ -19,7 +19,7 @@ async def led(broker: Replicas, **state: Any) -> Partition:
 
 
 def append(partition: Partition, acks: int = ACKS_ALL) -> None:
-    partition.append_as_leader(BATCH, now_ms=1, required_acks=acks)
+    partition.append(BATCH, now_ms=1, required_acks=acks)
 
 
 def refused(partition: Partition, acks: int = ACKS_ALL) -> ErrorCode:

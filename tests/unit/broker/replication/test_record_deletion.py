@@ -21,7 +21,7 @@ async def led(replicas: Replicas) -> Partition:
     alive(replicas, 0, 1)
     partition = replicas.manager.partition("t", 0)
     for _ in range(2):
-        partition.append_as_leader(BATCH, now_ms=1)
+        partition.append(BATCH, now_ms=1)
     replicas.fetched(1, 2)
     return partition
 

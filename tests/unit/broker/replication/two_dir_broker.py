@@ -92,7 +92,7 @@ class TwoDirBroker(Replicas):
         """Append batches of one record each; the sequence is the offset."""
         for _ in range(count):
             data = written(self.log.log_end_offset)
-            self.partition.append_as_leader(data, now_ms=NOW)
+            self.partition.append(data, now_ms=NOW)
 
     async def move(self, path: str | None = None) -> None:
         await self.manager.alter_log_dir("t", 0, path or self.other_dir)

@@ -100,7 +100,7 @@ class Rig:
             base_sequence=0,
             transactional=True,
         )
-        self.partition.append_as_leader(data, now_ms=NOW_MS, guard=UNVERIFIED, required_acks=1)
+        self.partition.append(data, now_ms=NOW_MS, guard=UNVERIFIED, required_acks=1)
 
     @property
     def partition(self) -> Any:
@@ -147,9 +147,9 @@ async def test_markers_of_one_partition_are_one_append(
     rig.open()
     append, sizes = Segment.append, []
 
-    def counted(segment: Segment, data: Any, batches: Any, **options: Any) -> None:
+    def counted(segment: Segment, data: Any, batches: Any, *rest: Any) -> None:
         sizes.append(len(batches))
-        append(segment, data, batches, **options)
+        append(segment, data, batches, *rest)
 
     monkeypatch.setattr(Segment, "append", counted)
     markers = [ABORT._replace(producer_id=PID + each) for each in range(3)]
@@ -376,13 +376,13 @@ async def test_rest_of_request_is_not_written_after_a_later_connection_sent_mark
 async def test_append_takes_a_bounded_number_of_markers(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, appended = rig.partition.append_as_leader, []
+    append, appended = rig.partition.append, []
 
     def count(data: bytearray, **options: Any) -> Any:
         appended.append(len(list(iter_headers(data))))
         return append(data, **options)
 
-    monkeypatch.setattr(Partition, "append_as_leader", lambda _, data, **rest: count(data, **rest))
+    monkeypatch.setattr(Partition, "append", lambda _, data, **rest: count(data, **rest))
     parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
     answer = ask(handler, parts, request(("t", [0]), count=2 * MARKERS_PER_APPEND + 2), 1)
     assert codes(answer) == ["NONE"] * (2 * MARKERS_PER_APPEND + 2)

@@ -77,7 +77,7 @@ def test_bytes_equal_those_of_kafka_python(
         transactional=transactional,
     )  # fmt: skip
     theirs = bytearray(foreign.build())
-    set_base_offset_and_epoch(theirs, 0, 0, 0)
+    set_base_offset_and_epoch(theirs, 0, 0, read_header(theirs).batch_length, 0)
     assert ours == bytes(theirs)
 
 
@@ -158,7 +158,8 @@ def test_every_flipped_bit_under_the_crc_is_noticed() -> None:
 
 def test_offset_and_leader_epoch_are_stamped_outside_the_crc() -> None:
     batch = bytearray(build_batch([Record(0, 1, b"k", b"v"), Record(1, 1, b"k", b"v")]))
-    set_base_offset_and_epoch(memoryview(batch), 0, 500, 9)
+    length = read_header(batch).batch_length
+    set_base_offset_and_epoch(memoryview(batch), 0, 500, length, 9)
     header = read_header(batch)
     assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (500, 501, 9)
     assert crc_matches(batch, 0, header)

@@ -110,6 +110,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.protocol.messages.api_versions import ApiVersion
 from barnabas.protocol.schema import Api
 from barnabas.storage.opening.log_manager import LogManager
 
@@ -324,14 +325,6 @@ def _end_txn_fast_path(parts: BrokerParts) -> MakeFastPath:
     return partial(RepeatFastPath, end_txn.API, ended_again(parts.transactions.coordinator))
 
 
-def _metadata(parts: BrokerParts) -> metadata.Parts:
-    return metadata.Parts(
-        parts.cache,
-        auto_create=lambda: parts.config().auto_create_topics_enable,
-        create=parts.topic_creator.create,
-    )
-
-
 def _describe_configs(parts: BrokerParts) -> describe_configs.Parts:
     return describe_configs.Parts(
         parts.configs, parts.cache, parts.broker_id, parts.loggers, parts.slicer
@@ -347,31 +340,12 @@ def _find_coordinator(parts: BrokerParts) -> find_coordinator.Parts:
     )
 
 
-def _offset_fetch(parts: BrokerParts) -> offset_fetch.Parts:
-    return offset_fetch.Parts(
-        parts.groups, parts.cache, lambda: parts.config().group_unstable_offsets_block_old_clients
-    )
-
-
-def _init_producer_id(parts: BrokerParts) -> init_producer_id.Parts:
-    return init_producer_id.Parts(
-        parts.producer_ids.next_id,
-        parts.transactions.coordinator,
-        parts.producer_id_limit,
-        two_phase_commit=parts.config().transaction_two_phase_commit_enable,
-    )
-
-
 def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
     return add_partitions_to_txn.Parts(parts.transactions.coordinator, parts.groups, parts.cache)
 
 
 def _token_requests(parts: BrokerParts) -> TokenRequests:
     return TokenRequests(parts.tokens, parts.config, parts.clock.now_ms, parts.random.getrandbits)
-
-
-def _txn_offset_commit(parts: BrokerParts) -> txn_offset_commit.Parts:
-    return txn_offset_commit.Parts(parts.groups, parts.cache, parts.transactions.verifier)
 
 
 def _write_txn_markers(parts: BrokerParts) -> write_txn_markers.Parts:
@@ -386,27 +360,27 @@ def _write_txn_markers_fast_path(parts: BrokerParts) -> MakeFastPath:
     return partial(MarkersFastPath, parts.transactions.writer, parts.transactions.origins)
 
 
-def _envelope(parts: BrokerParts) -> envelope.Parts:
+def _controller_routes(parts: BrokerParts) -> dict[int, Route]:
+    """Return the routes of the requests that other brokers forward, as clients have them."""
     guard = None if parts.gate is None else parts.gate.guard
-    routes = {
+    return {
         row.api.key: row.route(parts, row.versions, guard) for row in API_TABLE if row.of_controller
     }
-    return envelope.Parts(parts.controller, routes, parts.client_quotas.quotas)
 
 
-def _api_versions(parts: BrokerParts) -> api_versions.Parts:
-    announced = api_versions.announce(
+def _announced(parts: BrokerParts) -> list[ApiVersion]:
+    return api_versions.announce(
         parts.served,
         two_phase_commit=parts.config().transaction_two_phase_commit_enable,
         patterns=list_transactions.takes_patterns(),
     )
-    return api_versions.Parts(parts.cache.cluster_id, parts.broker_id, parts.features, announced)
 
 
 BROKERS_ONLY: Final = range(0)
 # fmt: off
 API_TABLE: Final = (
-    _row(api_versions,                  range(6),     lambda p: (_api_versions(p),)),
+    _row(api_versions,                  range(6),
+         lambda p: (p.cache.cluster_id, p.broker_id, p.features, _announced(p))),
     _row(sasl_handshake,                range(2),     lambda p: (p,)),
     _row(sasl_authenticate,             range(3),     lambda p: (p,)),
     # data
@@ -421,7 +395,9 @@ API_TABLE: Final = (
     _row(describe_log_dirs,             range(1, 6),  lambda p: (p.logs, p.offload, p.slicer)),
     _row(alter_replica_log_dirs,        range(1, 3),  lambda p: (p.replicas,)),
     # topics and replicas
-    _row(metadata,                      range(14),    lambda p: (_metadata(p),)),
+    _row(metadata,                      range(14),
+         lambda p: (p.cache, lambda: p.config().auto_create_topics_enable,
+                    p.topic_creator.create)),
     _row(create_topics,                 range(2, 8),  lambda p: (p.controller, p.dynamic),
          of_controller=True),
     _row(delete_topics,                 range(1, 7),
@@ -465,17 +441,22 @@ API_TABLE: Final = (
     _row(heartbeat,                     range(5),     lambda p: (p.groups,)),
     _row(leave_group,                   range(6),     lambda p: (p.groups,)),
     _row(offset_commit,                 range(2, 11), lambda p: (p.groups, p.cache)),
-    _row(offset_fetch,                  range(1, 11), lambda p: (_offset_fetch(p),)),
+    _row(offset_fetch,                  range(1, 11),
+         lambda p: (p.groups, p.cache,
+                    lambda: p.config().group_unstable_offsets_block_old_clients)),
     _row(offset_delete,                 range(1),     lambda p: (p.groups, p.cache)),
     _row(describe_groups,               range(7),     lambda p: (p.groups,)),
     _row(list_groups,                   range(6),     lambda p: (p.groups,)),
     _row(delete_groups,                 range(4),     lambda p: (p.groups,)),
     # transactions
-    _row(init_producer_id,              range(7),     lambda p: (_init_producer_id(p),)),
+    _row(init_producer_id,              range(7),
+         lambda p: (p.producer_ids.next_id, p.transactions.coordinator, p.producer_id_limit,
+                    p.config().transaction_two_phase_commit_enable)),
     _row(add_partitions_to_txn,         range(6),     lambda p: (_add_partitions_to_txn(p),),
          clients=range(4), fast_path=_add_partitions_fast_path),
     _row(add_offsets_to_txn,            range(5), lambda p: (p.transactions.coordinator, p.groups)),
-    _row(txn_offset_commit,             range(7),     lambda p: (_txn_offset_commit(p),)),
+    _row(txn_offset_commit,             range(7),
+         lambda p: (p.groups, p.cache, p.transactions.verifier)),
     _row(end_txn,                       range(6),     lambda p: (p.transactions.coordinator,),
          fast_path=_end_txn_fast_path),
     _row(write_txn_markers,             range(1, 3),  lambda p: (_write_txn_markers(p),),
@@ -496,7 +477,8 @@ API_TABLE: Final = (
          clients=BROKERS_ONLY),
     _row(allocate_producer_ids,         range(1),     lambda p: (p.controller, p.producer_ids),
          clients=BROKERS_ONLY),
-    _row(envelope,                      range(1),     lambda p: (_envelope(p),),
+    _row(envelope,                      range(1),
+         lambda p: (p.controller, _controller_routes(p), p.client_quotas.quotas),
          clients=BROKERS_ONLY),
 )
 """Every API that a broker serves: handler, versions, and the function that names the handler's

@@ -146,19 +146,15 @@ class World:
         )
         clock, offload = VirtualClock(self.loop), InlineOffload()
         metrics = BrokerMetrics(Registry())
-        parts = handler.Parts(
-            cluster_id="cluster",
-            broker_id=1,
-            features=Features(None),  # type: ignore[arg-type]
-            announced=handler.announce({handler.API.key: handler.VERSIONS}),
-        )
+        announced = handler.announce({handler.API.key: handler.VERSIONS})
+        features = Features(None)  # type: ignore[arg-type]
         shared = SharedResources(
             dispatcher=Dispatcher(
                 [
                     Route(
                         handler.API,
                         handler.VERSIONS,
-                        partial(handler.handle, parts),
+                        partial(handler.handle, "cluster", 1, features, announced),
                         handler.error_response,
                     )
                 ],

@@ -11,7 +11,7 @@ version 0 on, although 0 to 2 are refused: otherwise old librdkafka sends its ba
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.broker.cluster.features import Features
 from barnabas.broker.security.rights import NOTHING
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-__all__ = ["API", "RIGHTS", "VERSIONS", "Parts", "announce", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "VERSIONS", "announce", "error_response", "handle"]
 
 RIGHTS = NOTHING
 VERSIONS: Final = range(6)
@@ -36,16 +36,6 @@ _CLIENT_SINCE = 3
 _MINIMUM_ZERO_SINCE = 4
 """Older Java clients fail over a feature whose lowest level is 0 (KAFKA-17011)."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-
-
-class Parts(NamedTuple):
-    """The parts of the broker that ApiVersions works with."""
-
-    cluster_id: str
-    broker_id: int
-    features: Features
-    announced: list[ApiVersion]
-    """The APIs that the listener serves."""
 
 
 def announce(
@@ -65,35 +55,40 @@ def announce(
 
 
 def handle(
-    parts: Parts, request: ApiVersionsRequest, context: RequestContext
+    cluster_id: str,
+    broker_id: int,
+    features: Features,
+    announced: list[ApiVersion],
+    request: ApiVersionsRequest,
+    context: RequestContext,
 ) -> ApiVersionsResponse:
-    """Answer with the APIs of the listener, and the features as they are now."""
+    """Answer with the `announced` APIs of the listener, and the features as they are now."""
     if context.api_version >= _CLIENT_SINCE and not (
         _NAME.fullmatch(request.client_software_name)
         and _NAME.fullmatch(request.client_software_version)
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    _check_address(parts, request)
+    _check_address((cluster_id, broker_id), request)
     return ApiVersionsResponse(
-        api_keys=parts.announced,
+        api_keys=announced,
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in parts.features.supported.items()
+            for name, (lowest, highest) in features.supported.items()
             if lowest > 0 or context.api_version >= _MINIMUM_ZERO_SINCE
         ],
-        finalized_features_epoch=parts.features.epoch,
+        finalized_features_epoch=features.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in parts.features.finalized.items()
+            for name, level in features.finalized.items()
         ],
     )
 
 
-def _check_address(parts: Parts, request: ApiVersionsRequest) -> None:
+def _check_address(own: tuple[str, int], request: ApiVersionsRequest) -> None:
     """Raise REBOOTSTRAP_REQUIRED if the client means another cluster or broker, and INVALID_REQUEST
     if it names one of the two alone."""
     meant = request.cluster_id, request.node_id
-    if meant in ((None, NO_NODE), (parts.cluster_id, parts.broker_id)):
+    if meant in ((None, NO_NODE), own):
         return
     one_alone = request.cluster_id is None or request.node_id == NO_NODE
     raise KafkaError(ErrorCode.INVALID_REQUEST if one_alone else ErrorCode.REBOOTSTRAP_REQUIRED)

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.security.rights import OF_BROKERS
@@ -30,19 +30,9 @@ from barnabas.protocol.messages.envelope import (
 from barnabas.protocol.steps import Steps
 from barnabas.security.principal import Principal, TokenPrincipal
 
-__all__ = ["API", "RIGHTS", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = OF_BROKERS
-
-
-class Parts(NamedTuple):
-    """The parts of the broker that Envelope works with."""
-
-    controller: Controller
-    routes: Mapping[int, Route]
-    """The routes of the requests that only the controller can answer, behind the gate of clients,
-    by API key."""
-    quotas: ClientQuotas
 
 
 @dataclass(slots=True)
@@ -59,12 +49,22 @@ class _Forwarded:
         return self.route.refuse(self.request, code, version)
 
 
-def handle(parts: Parts, request: EnvelopeRequest, context: RequestContext) -> Steps[Any]:
-    """Serve the request inside, and return its response with its header."""
-    if not parts.controller.active:
+def handle(
+    controller: Controller,
+    routes: Mapping[int, Route],
+    quotas: ClientQuotas,
+    request: EnvelopeRequest,
+    context: RequestContext,
+) -> Steps[Any]:
+    """Serve the request inside, and return its response with its header.
+
+    `routes` has the requests that only the controller can answer, by API key, behind the gate of
+    clients.
+    """
+    if not controller.active:
         # Nothing has been done: the sender may ask another controller.
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    forwarded = yield from _open(parts, request, context)
+    forwarded = yield from _open(routes, quotas, request, context)
     try:
         outcome = forwarded.route.handle(forwarded.request, forwarded.context)
         while type(outcome) is GeneratorType:
@@ -86,12 +86,17 @@ async def _later(forwarded: _Forwarded, outcome: Awaitable[Any]) -> Steps[Envelo
     return _close(forwarded, responses)
 
 
-def _open(parts: Parts, envelope: EnvelopeRequest, context: RequestContext) -> Steps[_Forwarded]:
+def _open(
+    routes: Mapping[int, Route],
+    quotas: ClientQuotas,
+    envelope: EnvelopeRequest,
+    context: RequestContext,
+) -> Steps[_Forwarded]:
     """Return the request of an envelope, with the context that its client would have here."""
     data = memoryview(envelope.request_data)
     try:
         (key, version, correlation_id, client_id), at = decode_request_header(data)
-        route = parts.routes.get(key)
+        route = routes.get(key)
         if route is None or version not in route.serves:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         decode_sliced = decoder(route.api.request, version, Form.SLICED)
@@ -110,7 +115,7 @@ def _open(parts: Parts, envelope: EnvelopeRequest, context: RequestContext) -> S
         host,
         context.connection_id,
         context.received_ms,
-        charge=_charge(parts.quotas, principal, client_id),
+        charge=_charge(quotas, principal, client_id),
     )
     return _Forwarded(route, request, inside)
 

@@ -11,7 +11,6 @@ too many new ids gets POLICY_VIOLATION (`barnabas/broker/transactions/producer_i
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
 
 from barnabas.broker.security.rights import (
     ANY_NAME,
@@ -38,7 +37,7 @@ from barnabas.protocol.messages.init_producer_id import (
 )
 from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 
 def _is_idempotent(request: InitProducerIdRequest) -> bool:
@@ -67,30 +66,26 @@ RIGHTS = Rights(
 )
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that InitProducerId works with."""
-
-    next_id: Callable[[], Awaitable[int]]
-    transactions: TransactionCoordinator
-    limit: ProducerIdLimit
-    two_phase_commit: bool
-
-
 def handle(
-    parts: Parts, request: InitProducerIdRequest, context: RequestContext
+    next_id: Callable[[], Awaitable[int]],
+    transactions: TransactionCoordinator,
+    limit: ProducerIdLimit,
+    two_phase_commit: bool,
+    request: InitProducerIdRequest,
+    context: RequestContext,
 ) -> Soon[InitProducerIdResponse]:
     """Return a producer id from this broker's block, or from the transaction coordinator."""
-    if request.transactional_id is not None and not parts.two_phase_commit:
+    if request.transactional_id is not None and not two_phase_commit:
         _refuse_two_phase_commit(request)
     has_id = request.producer_id != NO_PRODUCER_ID
     if request.transactional_id == "" or has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
-        return spawn(_idempotent(parts.next_id, parts.limit.admit(context)))
+        return spawn(_idempotent(next_id, limit.admit(context)))
     count = None
-    if parts.transactions.would_create(request.transactional_id):
-        count = parts.limit.admit(context)
-    answer = parts.transactions.init_producer_id(
+    if transactions.would_create(request.transactional_id):
+        count = limit.admit(context)
+    answer = transactions.init_producer_id(
         InitProducerId(
             request.transactional_id,
             request.transaction_timeout_ms,

@@ -11,7 +11,6 @@ is unknown, and its clients retry.
 
 from collections.abc import Awaitable, Callable, Container, Iterable
 from functools import partial
-from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import (
     NO_LEADER,
@@ -46,7 +45,7 @@ from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 _IDS_SINCE = 12
 _OPERATIONS = range(8, 11)
@@ -62,23 +61,20 @@ RIGHTS = Rights(
 )
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that Metadata works with."""
-
-    cache: MetadataCache
-    auto_create: Callable[[], bool]
-    create: Callable[[Iterable[str]], Awaitable[None]]
-    """`auto_create` returns `auto.create.topics.enable`. `create` creates topics with default
-    settings; a topic that it cannot create stays unknown."""
-
-
 def handle(
-    parts: Parts, request: MetadataRequest, context: RequestContext
+    cache: MetadataCache,
+    auto_create: Callable[[], bool],
+    create: Callable[[Iterable[str]], Awaitable[None]],
+    request: MetadataRequest,
+    context: RequestContext,
 ) -> Steps[MetadataResponse | Awaitable[Steps[MetadataResponse]]]:
-    """Answer from the metadata cache, once it has been filled."""
+    """Answer from the metadata cache, once it has been filled.
+
+    `auto_create` returns `auto.create.topics.enable`. `create` creates topics with default
+    settings; a topic that it cannot create stays unknown.
+    """
     version = context.api_version
     yield from _check(request, version)
-    cache = parts.cache
     if not cache.ready:
         # An error "unknown topic" would make producers forget their sequence numbers.
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -102,7 +98,7 @@ def handle(
     refused: set[str] = set()
     by_name = (_by_name(cache, name, context, refused) for name in names)
     answer = _answer(cache, request, context, by_name)
-    if request.allow_auto_topic_creation and parts.auto_create():
+    if request.allow_auto_topic_creation and auto_create():
         missing = []
         for name in names:
             if (
@@ -116,7 +112,7 @@ def handle(
                     refused.add(name)
             yield None
         if missing:
-            return _once_created(parts, missing, answer)
+            return _once_created(create, missing, answer)
     return (yield from answer)
 
 
@@ -127,9 +123,11 @@ def _may_create(name: str, context: RequestContext) -> bool:
 
 
 async def _once_created(
-    parts: Parts, missing: Iterable[str], answer: Steps[MetadataResponse]
+    create: Callable[[Iterable[str]], Awaitable[None]],
+    missing: Iterable[str],
+    answer: Steps[MetadataResponse],
 ) -> Steps[MetadataResponse]:
-    await parts.create(missing)
+    await create(missing)
     return answer
 
 

@@ -37,7 +37,7 @@ from barnabas.protocol.messages.offset_fetch import (
 from barnabas.protocol.steps import Steps, in_steps, unseen
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = Rights(
     inside=(Need(DESCRIBE, GROUP, "group_id"), Need(DESCRIBE, TOPIC, "name", "topic_id"))
@@ -57,26 +57,24 @@ class _Topic(NamedTuple):
     partitions: list[int]
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that OffsetFetch works with."""
-
-    groups: GroupCoordinator
-    cache: MetadataCache
-    blocks_old_clients: Callable[[], bool]
-    """Returns `group.unstable.offsets.block.old.clients`."""
-
-
 def handle(
-    parts: Parts, request: OffsetFetchRequest, context: RequestContext
+    groups: GroupCoordinator,
+    cache: MetadataCache,
+    blocks_old_clients: Callable[[], bool],
+    request: OffsetFetchRequest,
+    context: RequestContext,
 ) -> Steps[OffsetFetchResponse | Coroutine[Any, Any, Steps[OffsetFetchResponse]]]:
-    """Answer from committed offsets."""
+    """Answer from committed offsets.
+
+    `blocks_old_clients` returns `group.unstable.offsets.block.old.clients`.
+    """
     version = context.api_version
     # A client that cannot request stable offsets would resume before an open transaction, and
     # repeat its work although the transaction may be committed.
-    stable = request.require_stable if version >= _STABLE_SINCE else parts.blocks_old_clients()
+    stable = request.require_stable if version >= _STABLE_SINCE else blocks_old_clients()
     asked = yield from _once((yield from _asked_groups(request, version)))
-    tables = yield from in_steps(partial(_table, parts.groups, stable, context), asked)
-    answer = _answer(parts, asked, tables, context, stable)
+    tables = yield from in_steps(partial(_table, groups, stable, context), asked)
+    answer = _answer(groups, cache, asked, tables, context, stable)
     waiting = [each for each in tables if isinstance(each, asyncio.Future)]
     return _once_settled(waiting, answer) if waiting else (yield from answer)
 
@@ -140,27 +138,28 @@ async def _once_settled(
 
 
 def _answer(
-    parts: Parts,
+    groups: GroupCoordinator,
+    cache: MetadataCache,
     asked: list[OffsetFetchRequestGroup],
     tables: list[Soon[GroupTable] | ErrorCode],
     context: RequestContext,
     stable: bool,
 ) -> Steps[OffsetFetchResponse]:
-    groups = []
+    answers = []
     for group, found in zip(asked, tables, strict=True):
         yield None
         if isinstance(found, ErrorCode):
-            groups.append(_group_error(group, found))
+            answers.append(_group_error(group, found))
             continue
         try:
             table = found.result() if isinstance(found, asyncio.Future) else found
-            answer = yield from _look(parts.cache, group, context, stable, table)
-            if parts.groups.look(group.group_id, _itself) is not table:
+            answer = yield from _look(cache, group, context, stable, table)
+            if groups.look(group.group_id, _itself) is not table:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR)
         except KafkaError as error:
             answer = _group_error(group, error.code)
-        groups.append(answer)
-    return (yield from _response(groups, asked, context.api_version))
+        answers.append(answer)
+    return (yield from _response(answers, asked, context.api_version))
 
 
 def _look(

@@ -12,7 +12,6 @@ TRANSACTION_ABORTABLE, and those of coordinators.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
@@ -52,7 +51,7 @@ from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producers.verification import UNVERIFIED
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = Rights(
     whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"), Need(READ, GROUP, "group_id")),
@@ -68,23 +67,19 @@ _ADDS_SINCE = 5
 _TOPIC_IDS_SINCE = 6
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that TxnOffsetCommit works with."""
-
-    groups: GroupCoordinator
-    cache: MetadataCache
-    verifier: TransactionVerifier
-
-
 def handle(
-    parts: Parts, request: TxnOffsetCommitRequest, context: RequestContext
+    groups: GroupCoordinator,
+    cache: MetadataCache,
+    verifier: TransactionVerifier,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
 ) -> Steps[Soon[TxnOffsetCommitResponse]]:
     """Commit the offsets of partitions that exist; answer when the records are committed."""
     response = TxnOffsetCommitResponse(topics=[])
     known_offsets = KnownOffsets(API.key, context.api_version)
     by_id = context.api_version >= _TOPIC_IDS_SINCE
     for topic in request.topics:
-        known, unknown = find_topic(parts.cache, topic, by_id=by_id)
+        known, unknown = find_topic(cache, topic, by_id=by_id)
         answer = yield from _answer(topic, unknown)
         response.topics.append(answer)
         if known is not None:
@@ -100,25 +95,27 @@ def handle(
     )
     adds = context.api_version >= _ADDS_SINCE
     claim = Claim(request.transactional_id, *producer[:2], NO_SEQUENCE, adds, context.owner)
-    return known_offsets.commit(response, lambda: _commit(parts, claim, commit))
+    return known_offsets.commit(response, lambda: _commit(groups, verifier, claim, commit))
 
 
-def _commit(parts: Parts, claim: Claim, commit: CommitOffsets) -> Soon[list[ErrorCode]]:
+def _commit(
+    groups: GroupCoordinator, verifier: TransactionVerifier, claim: Claim, commit: CommitOffsets
+) -> Soon[list[ErrorCode]]:
     """Ask the transaction coordinator before the producer's first offsets of a transaction."""
     adds = claim.epoch_per_transaction
-    if not adds and not parts.verifier.verifies:
-        return parts.groups.commit_offsets(commit)
-    guard = parts.groups.begin_verification(commit.group_id, claim)
+    if not adds and not verifier.verifies:
+        return groups.commit_offsets(commit)
+    guard = groups.begin_verification(commit.group_id, claim)
     if guard is None:
-        return parts.groups.commit_offsets(_guarded(commit, claim, None))
-    partition = TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(commit.group_id))
+        return groups.commit_offsets(_guarded(commit, claim, None))
+    partition = TopicPartition(CONSUMER_OFFSETS, groups.partition_of(commit.group_id))
     producer = Producer(claim.producer_id, claim.producer_epoch)
-    answers = parts.verifier.ask(
+    answers = verifier.ask(
         claim.transactional_id, producer, [partition], adds=adds, principal=claim.principal
     )
     if isinstance(answers, asyncio.Future):
-        return asyncio.ensure_future(_commit_later(parts.groups, claim, commit, guard, answers))
-    return _commit_verified(parts.groups, _guarded(commit, claim, guard), answers[partition])
+        return asyncio.ensure_future(_commit_later(groups, claim, commit, guard, answers))
+    return _commit_verified(groups, _guarded(commit, claim, guard), answers[partition])
 
 
 def _guarded(commit: CommitOffsets, claim: Claim, guard: object | None) -> CommitOffsets:

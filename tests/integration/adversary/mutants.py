@@ -257,9 +257,9 @@ def hasty_metadata() -> None:
     handle = metadata.handle
     knows_from = 0.0
 
-    def hasty(parts: Any, request: Any, context: Any) -> Any:
+    def hasty(*arguments: Any) -> Any:
         nonlocal knows_from
-        answer = yield from handle(parts, request, context)
+        answer = yield from handle(*arguments)
         if isawaitable(answer):
             return answer
         now = asyncio.get_running_loop().time()

@@ -50,7 +50,7 @@ def test_listener_of_brokers_alone_forwards_nothing(shared: bool, forwards: bool
 @pytest.mark.parametrize("routes_of", [client_routes, inter_broker_routes])
 def test_a_listener_announces_the_versions_that_it_serves(routes_of) -> None:  # type: ignore[no-untyped-def]
     routes = {route.api.key: route for route in routes_of(parts(in_cluster=True))}
-    announced = routes[api_versions.API.key].handle.__self__.announced
+    announced = routes[api_versions.API.key].handle.args[-1]
     # Produce is announced from 0 on for old librdkafka (KAFKA-18659).
     lowest = {key: route.serves.start for key, route in routes.items()} | {0: 0}
     assert [(each.api_key, each.min_version, each.max_version) for each in announced] == [

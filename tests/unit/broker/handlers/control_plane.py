@@ -129,10 +129,7 @@ async def control_plane(
     plane.serve(incremental_alter_configs, admin)
     plane.serve(update_features, Features(broker.session))
     plane.serve(list_config_resources, configs, cache)
-    plane.serve(
-        metadata,
-        metadata.Parts(cache, auto_create=lambda: plane.creation_enabled, create=creator.create),
-    )
+    plane.serve(metadata, cache, lambda: plane.creation_enabled, creator.create)
     yield plane
     await cluster.close()
     assert not cluster.fatal

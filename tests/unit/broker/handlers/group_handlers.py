@@ -43,13 +43,13 @@ class Topics:
         )
 
 
-def ask(module: ModuleType, collaborator: Any, request: Any, version: int) -> Any:
+def ask(module: ModuleType, collaborators: tuple[Any, ...], request: Any, version: int) -> Any:
     """Send a request through the codec to its handler; return the answer or its future."""
     request = decode(type(request), version, encode(request, version))
     context = RequestContext(
         module.API.key, version, 0, "test", ANONYMOUS, "PLAINTEXT", "127.0.0.1", 1, 0
     )
-    answer = all_taken(module.handle(collaborator, request, context))
+    answer = all_taken(module.handle(*collaborators, request, context))
     if isawaitable(answer):
         return answer
     return decode(module.API.response, version, encode(answer, version))

@@ -118,11 +118,11 @@ async def collaborators(module: ModuleType) -> tuple[Any, ...]:
         join_group: lambda: willing,
         leave_group: lambda: willing,
         offset_for_leader_epoch: lambda: replicas,
-        metadata: lambda: metadata.Parts(cache, lambda: False, create=pytest.fail),
+        metadata: lambda: (cache, lambda: False, pytest.fail),
         offset_commit: lambda: (groups, cache),
-        offset_fetch: lambda: offset_fetch.Parts(groups, cache, lambda: True),
+        offset_fetch: lambda: (groups, cache, lambda: True),
         offset_delete: lambda: (willing, known),
-        txn_offset_commit: lambda: txn_offset_commit.Parts(groups, cache, pytest.fail),
+        txn_offset_commit: lambda: (groups, cache, pytest.fail),
         write_txn_markers: lambda: write_txn_markers.Parts(writer, origins, refuse_future=True),
     }
     made = parts[module]()

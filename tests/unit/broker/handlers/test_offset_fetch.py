@@ -29,11 +29,7 @@ class Rig:
         self.groups = groups
         self.blocks = True
         self.topics = Topics("t", "u")
-        self.parts = offset_fetch.Parts(
-            groups.coordinator,
-            self.topics,  # type: ignore[arg-type]
-            lambda: self.blocks,
-        )
+        self.parts = groups.coordinator, self.topics, lambda: self.blocks
 
     def fetch(self, version: int, *topics: str, stable: bool = False, groups: int = 1) -> Any:
         """Fetch partition 0 of each topic, or all offsets if no topic is named."""
@@ -185,7 +181,7 @@ async def test_partition_lost_between_two_slices_has_no_offsets(rig: Rig) -> Non
     asked = OffsetFetchRequestGroup(group_id=GROUP, topics=None)
     request = OffsetFetchRequest(groups=[asked])
     context = RequestContext(9, 9, 0, "test", ANONYMOUS, "PLAINTEXT", "127.0.0.1", 1, 0)
-    steps: Any = offset_fetch.handle(rig.parts, request, context)
+    steps: Any = offset_fetch.handle(*rig.parts, request, context)
     for _ in range(4):
         next(steps)
     rig.groups.runtime.resigned(0)

@@ -25,11 +25,7 @@ class Rig:
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
         self.verifier = FakeVerifier()
-        self.parts = txn_offset_commit.Parts(
-            groups.coordinator,
-            Topics("t", "u"),  # type: ignore[arg-type]
-            self.verifier,
-        )
+        self.parts = groups.coordinator, Topics("t", "u"), self.verifier
 
     def commit(
         self,

@@ -324,7 +324,7 @@ def codes(answer: Any) -> list[str]:
 @pytest.mark.parametrize("version", list(write_txn_markers.API.versions))
 async def test_every_marker_of_a_request_has_its_own_answer(rig: Rig, version: int) -> None:
     parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    answer = ask(handler, parts, request(("t", [0]), ("u", [3]), count=2), version)
+    answer = ask(handler, (parts,), request(("t", [0]), ("u", [3]), count=2), version)
     assert codes(answer) == ["NONE", "UNKNOWN_TOPIC_OR_PARTITION"] * 2
     assert [marker and marker.producer_id for marker in rig.markers] == [PID, PID + 1]
 
@@ -332,7 +332,7 @@ async def test_every_marker_of_a_request_has_its_own_answer(rig: Rig, version: i
 async def test_the_answer_waits_for_the_last_marker(rig: Rig) -> None:
     later = rig.groups.later()
     parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    answer = ask(handler, parts, request((OFFSETS, [0]), ("t", [0])), 1)
+    answer = ask(handler, (parts,), request((OFFSETS, [0]), ("t", [0])), 1)
     await asyncio.sleep(0)
     assert not answer.done()
     later.set_exception(KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH))
@@ -342,7 +342,7 @@ async def test_the_answer_waits_for_the_last_marker(rig: Rig) -> None:
 async def test_cancelled_request_is_not_answered(rig: Rig) -> None:
     later = rig.groups.later()
     parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    answer = ask(handler, parts, request((OFFSETS, [0])), 1)
+    answer = ask(handler, (parts,), request((OFFSETS, [0])), 1)
     answer.cancel()
     later.set_result(None)
     await asyncio.sleep(0)
@@ -351,7 +351,7 @@ async def test_cancelled_request_is_not_answered(rig: Rig) -> None:
 
 async def test_request_without_markers_is_answered_at_once(rig: Rig) -> None:
     parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    assert codes(ask(handler, parts, request(), 1)) == []
+    assert codes(ask(handler, (parts,), request(), 1)) == []
 
 
 async def test_rest_of_request_is_not_written_after_a_later_connection_sent_markers(
@@ -384,6 +384,6 @@ async def test_append_takes_a_bounded_number_of_markers(
 
     monkeypatch.setattr(Partition, "append", lambda _, data, **rest: count(data, **rest))
     parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    answer = ask(handler, parts, request(("t", [0]), count=2 * MARKERS_PER_APPEND + 2), 1)
+    answer = ask(handler, (parts,), request(("t", [0]), count=2 * MARKERS_PER_APPEND + 2), 1)
     assert codes(answer) == ["NONE"] * (2 * MARKERS_PER_APPEND + 2)
     assert appended == [MARKERS_PER_APPEND, MARKERS_PER_APPEND, 2]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
-from types import MethodType
+from types import GeneratorType, MethodType
 from typing import Any, Final, NamedTuple, Protocol, TypeVarTuple
 
 from barnabas.broker.clock import Clock
@@ -102,7 +102,7 @@ from barnabas.broker.security.gate import Gate
 from barnabas.broker.security.rights import Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Handle, MakeFastPath, Route
+from barnabas.broker.server.dispatch import Handle, MakeFastPath, Route, error_alone
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
@@ -110,8 +110,10 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.api_versions import ApiVersion
 from barnabas.protocol.schema import Api
+from barnabas.protocol.steps import Steps
 from barnabas.storage.opening.log_manager import LogManager
 
 Cs = TypeVarTuple("Cs")
@@ -167,8 +169,8 @@ class BrokerParts(NamedTuple):
 class HandlerModule(Protocol[*Cs]):
     """A module of barnabas/broker/handlers.
 
-    If its response has no top-level `error_code`, the module also has a function
-    `error_response(request, code, version)`, which answers a request that failed as a whole.
+    The answer to a request that fails as a whole is derived. Where Kafka's differs, the module also
+    has a function `error_response(request, code, version)`, which may be a generator function.
     """
 
     API: Api
@@ -197,6 +199,26 @@ class ApiRow(NamedTuple):
     def api(self) -> Api:
         return self.module.API
 
+    def refuse(self, request: Any, code: ErrorCode, version: int) -> Steps[Any]:
+        """Return the answer to a request that fails as a whole.
+
+        The error stands at its top, where there is a field for it, and in the answer of each
+        element that is answered by itself.
+        """
+        own = getattr(self.module, "error_response", None)
+        if own is not None:
+            answer = own(request, code, version)
+            return (yield from answer) if type(answer) is GeneratorType else answer
+        answer = error_alone(self.api.response, code, version)
+        each = self.module.RIGHTS.each
+        if each is not None:
+            refusals = []
+            for element in getattr(request, each.elements) or ():
+                yield None
+                refusals.append((yield from each.refusal(element, code, version)))
+            setattr(answer, each.answers, refusals)
+        return answer
+
     def route(self, parts: BrokerParts, versions: range, guard: Guard | None) -> Route:
         """Return the route with the handler bound to its collaborators, and behind a guard.
 
@@ -209,7 +231,6 @@ class ApiRow(NamedTuple):
                 "see barnabas/broker/security/rights.py"
             )
         handle = _bound(self.module.handle, self.collaborators(parts))
-        error_response = getattr(self.module, "error_response", None)
         fast_path = None
         if self.fast_path is not None and parts.config().fast_paths_enable:
             fast_path = self.fast_path(parts)
@@ -217,7 +238,7 @@ class ApiRow(NamedTuple):
             self.api,
             versions,
             handle,
-            error_response,
+            self.refuse,
             for_brokers=not self.clients,
             fast_path=fast_path,
         )

@@ -334,7 +334,7 @@ ASKING = (
     Fault(
         "refused elements are answered too",
         gate._Guarded._handle_partly,
-        "answers.append(answer)",
+        "answers.append((yield from each.refusal(element, code, context.api_version)))",
         "pass",
         ("ListOffsets",),
     ),

@@ -42,6 +42,7 @@ from barnabas.security.principal import ANONYMOUS
 from barnabas.security.tls import client_tls, server_tls
 from tests.support.certificates import Authority
 from tests.support.fuzz_sasl import SERVERS
+from tests.support.rows import row_of
 from tests.support.virtual_loop import MemoryNetwork, ReceivingEnd, VirtualClock, VirtualLoop
 
 SASL: Final = "SASL_PLAINTEXT"
@@ -155,7 +156,7 @@ class World:
                         handler.API,
                         handler.VERSIONS,
                         partial(handler.handle, "cluster", 1, features, announced),
-                        handler.error_response,
+                        row_of(handler).refuse,
                     )
                 ],
                 clock=clock,

@@ -40,7 +40,7 @@ from barnabas.coordinator.soon import Soon, ignore, map_answer
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
-from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
     API,
     AddPartitionsToTxnPartitionResult,
@@ -300,4 +300,4 @@ def error_response(
     """Return the error for every partition of a client, for the whole request of a broker."""
     if version >= BETWEEN_BROKERS_SINCE:
         return AddPartitionsToTxnResponse(error_code=code)
-    return _flat(request.v3_and_below_topics, downgrade(API.key, version, code))
+    return _flat(request.v3_and_below_topics, code)

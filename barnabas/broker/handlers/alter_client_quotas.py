@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from barnabas.broker.cluster.stored_quotas import StoredQuotas
-from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, Need, Rights
+from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.quotas import DEFAULT, Entity, Quota
 from barnabas.broker.server.slices import Slicer
@@ -25,12 +25,14 @@ from barnabas.protocol.messages.alter_client_quotas import (
     OpData,
 )
 from barnabas.protocol.messages.describe_client_quotas import CLIENT_ID, IP, USER, EntityData
-from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import host_key, is_address
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
-RIGHTS = Rights(whole=(Need(ALTER_CONFIGS, CLUSTER),))
+RIGHTS = Rights(
+    whole=(Need(ALTER_CONFIGS, CLUSTER),),
+    each=Each("entries", (), lambda each, code, _: _refused(each, code, code.text), "entries"),
+)
 _OF_CLIENTS: Final = {
     each.value: each for each in (Quota.PRODUCE, Quota.FETCH, Quota.REQUEST, Quota.MUTATION)
 }
@@ -140,11 +142,3 @@ def _invalid(text: str) -> KafkaError:
 
 def _refused(entry: AlterEntryData, code: ErrorCode, message: str | None) -> AlteredEntryData:
     return AlteredEntryData(error_code=code, error_message=message, entity=entry.entity)
-
-
-def error_response(
-    request: AlterClientQuotasRequest, code: ErrorCode, _version: int
-) -> Steps[AlterClientQuotasResponse]:
-    """Answer every entity with the error."""
-    entries = yield from in_steps(lambda each: _refused(each, code, code.text), request.entries)
-    return AlterClientQuotasResponse(entries=entries)

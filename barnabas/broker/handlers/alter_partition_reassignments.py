@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
-from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
+from barnabas.broker.security.rights import ALTER, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -17,14 +17,21 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
-RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
+
+def _refused(topic: ReassignableTopic, code: ErrorCode, _version: int) -> Steps[Any]:
+    error = KafkaError(code, code.text)
+    return _topic_answer(topic, lambda _: error)
+
+
+RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),), each=Each("topics", (), _refused, "responses"))
 
 
 def handle(
@@ -62,15 +69,21 @@ def _answer(
     topics = []
     for topic in request.topics:
         yield None
-        results = []
-        for each in topic.partitions:
-            error = outcome(TopicPartition(topic.name, each.partition_index))
-            results.append(_result(each.partition_index, error))
-            yield None
-        topics.append(ReassignableTopicResponse(name=topic.name, partitions=results))
+        topics.append((yield from _topic_answer(topic, outcome)))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, responses=topics
     )
+
+
+def _topic_answer(
+    topic: ReassignableTopic, outcome: Callable[[TopicPartition], KafkaError | None]
+) -> Steps[ReassignableTopicResponse]:
+    results = []
+    for each in topic.partitions:
+        error = outcome(TopicPartition(topic.name, each.partition_index))
+        results.append(_result(each.partition_index, error))
+        yield None
+    return ReassignableTopicResponse(name=topic.name, partitions=results)
 
 
 def _result(partition: int, error: KafkaError | None) -> ReassignablePartitionResponse:
@@ -81,15 +94,3 @@ def _result(partition: int, error: KafkaError | None) -> ReassignablePartitionRe
         error_code=error.code,
         error_message=error.message,
     )
-
-
-def error_response(
-    request: AlterPartitionReassignmentsRequest,
-    code: ErrorCode,
-    _version: int,
-) -> Steps[AlterPartitionReassignmentsResponse]:
-    """Answer the request, and each partition, with the error."""
-    error = KafkaError(code, code.text)
-    response = yield from _answer(request, lambda _: error)
-    response.error_code, response.error_message = code, code.text
-    return response

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from barnabas.broker.security.cluster_acls import AclError, ClusterAcls
-from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
+from barnabas.broker.security.rights import ALTER, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_acls import (
@@ -22,11 +22,22 @@ from barnabas.protocol.messages.create_acls import (
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import AclBinding, InvalidAcl, new_rule
 
-__all__ = ["API", "NO_AUTHORIZER", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "NO_AUTHORIZER", "RIGHTS", "handle", "text_of"]
 
-RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 NO_AUTHORIZER = "No Authorizer is configured."
 """The message of SECURITY_DISABLED."""
+
+
+def text_of(code: ErrorCode) -> str:
+    """Return the message of an error that concerns the whole request."""
+    return NO_AUTHORIZER if code is ErrorCode.SECURITY_DISABLED else code.text
+
+
+def _refused(_creation: AclCreation, code: ErrorCode, _version: int) -> AclCreationResult:
+    return AclCreationResult(error_code=code, error_message=text_of(code))
+
+
+RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),), each=Each("creations", (), _refused, "results"))
 
 
 def handle(
@@ -75,13 +86,3 @@ async def _create(
 
 def _response(result: Any, items: Sequence[Any]) -> Steps[CreateAclsResponse]:
     return CreateAclsResponse(results=(yield from in_steps(result, items)))
-
-
-def error_response(
-    request: CreateAclsRequest, code: ErrorCode, _version: int
-) -> Steps[CreateAclsResponse]:
-    """Answer every rule with the error."""
-    message = NO_AUTHORIZER if code is ErrorCode.SECURITY_DISABLED else code.text
-    return _response(
-        lambda _: AclCreationResult(error_code=code, error_message=message), request.creations
-    )

@@ -13,7 +13,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.topic_admin import NewPartitions
-from barnabas.broker.security.rights import ALTER, TOPIC, Need, Rights
+from barnabas.broker.security.rights import ALTER, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
@@ -25,11 +25,19 @@ from barnabas.protocol.messages.create_partitions import (
 )
 from barnabas.protocol.steps import Steps, counted, in_steps
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 _STRICT_SINCE = 3
 """The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
-RIGHTS = Rights(inside=(Need(ALTER, TOPIC, "name"),))
+RIGHTS = Rights(
+    inside=(Need(ALTER, TOPIC, "name"),),
+    each=Each(
+        "topics",
+        (),
+        lambda topic, code, _: _result((topic.name, KafkaError(code, code.text))),
+        "results",
+    ),
+)
 
 
 def handle(
@@ -94,14 +102,3 @@ def _result(answer: tuple[str, KafkaError | None]) -> CreatePartitionsTopicResul
     return CreatePartitionsTopicResult(
         name=name, error_code=error.code, error_message=error.message
     )
-
-
-def error_response(
-    request: CreatePartitionsRequest,
-    code: ErrorCode,
-    _version: int,
-) -> Steps[CreatePartitionsResponse]:
-    """Answer every topic with the error."""
-    error = KafkaError(code, code.text)
-    answers = ((topic.name, error) for topic in request.topics)
-    return CreatePartitionsResponse(results=(yield from in_steps(_result, answers)))

@@ -12,7 +12,15 @@ from typing import Any
 
 from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.security.rights import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, Need, Rights
+from barnabas.broker.security.rights import (
+    CLUSTER,
+    CREATE,
+    DESCRIBE_CONFIGS,
+    TOPIC,
+    Each,
+    Need,
+    Rights,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.config.describe import describe_topic
 from barnabas.config.dynamic import DynamicConfig
@@ -28,7 +36,7 @@ from barnabas.protocol.messages.create_topics import (
 from barnabas.protocol.steps import Steps, counted, in_steps
 from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 _STRICT_SINCE = 6
 """The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
@@ -41,7 +49,10 @@ RIGHTS = Rights(
             "name",
             without="the configuration of the created topic is withheld",
         ),
-    )
+    ),
+    each=Each(
+        "topics", (), lambda topic, code, _: _refusal(topic.name, KafkaError(code)), "topics"
+    ),
 )
 _TWICE = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _REFUSED = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
@@ -174,16 +185,4 @@ def _new_topic(topic: CreatableTopic, context: RequestContext) -> Steps[NewTopic
 def _refusal(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=name, error_code=error.code, error_message=error.message or error.code.text
-    )
-
-
-def error_response(
-    request: CreateTopicsRequest,
-    code: ErrorCode,
-    _version: int,
-) -> Steps[CreateTopicsResponse]:
-    """Answer every topic with the error."""
-    error = KafkaError(code)
-    return CreateTopicsResponse(
-        topics=(yield from in_steps(lambda topic: _refusal(topic.name, error), request.topics))
     )

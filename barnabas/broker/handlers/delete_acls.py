@@ -7,12 +7,11 @@ cannot be deleted.
 """
 
 from collections.abc import Coroutine, Sequence
-from functools import partial
 from typing import Any
 
-from barnabas.broker.handlers.create_acls import NO_AUTHORIZER
+from barnabas.broker.handlers.create_acls import NO_AUTHORIZER, text_of
 from barnabas.broker.security.cluster_acls import ClusterAcls, DeletedAcl
-from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
+from barnabas.broker.security.rights import ALTER, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_acls import (
@@ -32,9 +31,12 @@ from barnabas.security.acl.rules import (
     ResourceType,
 )
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
-RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
+RIGHTS = Rights(
+    whole=(Need(ALTER, CLUSTER),),
+    each=Each("filters", (), lambda _, code, __: _refused(code, text_of(code)), "filter_results"),
+)
 
 
 def handle(
@@ -78,7 +80,7 @@ def _response(
         yield None
         reason = each.refusal()
         if reason is not None:
-            results.append(_refused(each, ErrorCode.INVALID_REQUEST, reason))
+            results.append(_refused(ErrorCode.INVALID_REQUEST, reason))
             continue
         matching = yield from in_steps(_matching, next(by_filter))
         results.append(DeleteAclsFilterResult(matching_acls=matching))
@@ -101,14 +103,5 @@ def _matching(deleted: DeletedAcl) -> DeleteAclsMatchingAcl:
     )
 
 
-def _refused(_filter: Any, code: ErrorCode, message: str) -> DeleteAclsFilterResult:
+def _refused(code: ErrorCode, message: str) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[])
-
-
-def error_response(
-    request: DeleteAclsRequest, code: ErrorCode, _version: int
-) -> Steps[DeleteAclsResponse]:
-    """Answer every filter with the error."""
-    message = NO_AUTHORIZER if code is ErrorCode.SECURITY_DISABLED else code.text
-    refuse = partial(_refused, code=code, message=message)
-    return DeleteAclsResponse(filter_results=(yield from in_steps(refuse, request.filters)))

@@ -6,7 +6,6 @@ Errors by group: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and those of coordinators.
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from barnabas.broker.security.rights import DELETE, GROUP, Each, Need, Rights
@@ -19,9 +18,9 @@ from barnabas.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from barnabas.protocol.steps import Steps, in_steps
+from barnabas.protocol.steps import Steps
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(
     each=Each(
@@ -83,11 +82,3 @@ def _outcome(deleted: ErrorCode | asyncio.Future[None]) -> ErrorCode:
 
 def _result(group_id: str, code: ErrorCode) -> DeletableGroupResult:
     return DeletableGroupResult(group_id=group_id, error_code=code)
-
-
-def error_response(
-    request: DeleteGroupsRequest, code: ErrorCode, _version: int
-) -> Steps[DeleteGroupsResponse]:
-    """Answer every group with the error."""
-    refused = yield from in_steps(partial(_result, code=code), request.groups_names)
-    return DeleteGroupsResponse(results=refused)

@@ -32,7 +32,7 @@ from barnabas.protocol.messages.delete_records import (
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.storage.opening.log_dir import LogDir
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 
 def _refused(topic: DeleteRecordsTopic, code: ErrorCode, _version: int) -> Steps[Any]:
@@ -126,16 +126,3 @@ def _answer(
 
 def _fail(answer: DeleteRecordsPartitionResult, error: KafkaError) -> None:
     answer.error_code, answer.low_watermark = error.code, NO_OFFSET
-
-
-def error_response(
-    request: DeleteRecordsRequest,
-    code: ErrorCode,
-    version: int,
-) -> Steps[DeleteRecordsResponse]:
-    """Answer every partition with the error."""
-    response = DeleteRecordsResponse(topics=[])
-    for topic in request.topics:
-        yield None
-        response.topics.append((yield from _refused(topic, code, version)))
-    return response

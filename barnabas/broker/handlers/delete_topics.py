@@ -16,7 +16,7 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.state import Topic
 from barnabas.broker.security.rights import CLUSTER, DELETE, DESCRIBE, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_topics import (
     API,
     DeletableTopicResult,
@@ -151,9 +151,9 @@ def _invalid(message: str) -> KafkaError:
 
 
 def error_response(
-    request: DeleteTopicsRequest, code: ErrorCode, version: int
+    request: DeleteTopicsRequest, code: ErrorCode, _version: int
 ) -> Steps[DeleteTopicsResponse]:
     """Answer every topic with the error."""
-    error = KafkaError(downgrade(API.key, version, code))
+    error = KafkaError(code)
     states = yield from _states(request)
     return (yield from _answer((state, error) for state in states))

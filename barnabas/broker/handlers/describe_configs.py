@@ -6,7 +6,6 @@ synonyms, v3 types and documentation, v4 is flexible.
 
 from collections.abc import Coroutine, Hashable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.cluster.cache import MetadataCache
@@ -43,9 +42,9 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from barnabas.protocol.steps import Steps, in_steps
+from barnabas.protocol.steps import Steps
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "handle"]
 
 _TYPES = frozenset(ResourceType)
 _OF_CLUSTER = _TYPES - {ResourceType.TOPIC, ResourceType.GROUP}
@@ -249,13 +248,3 @@ def _refusal(
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
-
-
-def error_response(
-    request: DescribeConfigsRequest,
-    code: ErrorCode,
-    version: int,
-) -> Steps[DescribeConfigsResponse]:
-    """Answer every resource with the error."""
-    refuse = partial(_refused, code=code, _version=version)
-    return DescribeConfigsResponse(results=(yield from in_steps(refuse, request.resources)))

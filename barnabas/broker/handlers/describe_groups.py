@@ -5,8 +5,6 @@ versions describe a group that does not exist as Dead, without an error. Errors 
 coordinators.
 """
 
-from functools import partial
-
 from barnabas.broker.cluster.operations import GROUP_OPERATIONS
 from barnabas.broker.security.rights import DESCRIBE, GROUP, Each, Need, Operations, Rights
 from barnabas.broker.server.context import RequestContext
@@ -19,9 +17,9 @@ from barnabas.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from barnabas.protocol.steps import Steps, in_steps
+from barnabas.protocol.steps import Steps
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(
     each=Each(
@@ -73,11 +71,3 @@ def _error(group_id: str, code: ErrorCode) -> DescribedGroup:
         protocol_data="",
         members=[],
     )
-
-
-def error_response(
-    request: DescribeGroupsRequest, code: ErrorCode, _version: int
-) -> Steps[DescribeGroupsResponse]:
-    """Answer every group with the error."""
-    refused = yield from in_steps(partial(_error, code=code), request.groups)
-    return DescribeGroupsResponse(groups=refused)

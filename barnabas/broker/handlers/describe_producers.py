@@ -20,7 +20,7 @@ from barnabas.protocol.messages.describe_producers import (
 from barnabas.protocol.steps import Steps, in_steps, unseen
 from barnabas.storage.producers.entry import ProducerStateEntry
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 
 def _is_legal(topic: TopicRequest) -> bool:
@@ -88,14 +88,3 @@ def _refused(index: int, code: ErrorCode) -> PartitionResponse:
     return PartitionResponse(
         partition_index=index, error_code=code, error_message=code.text, active_producers=[]
     )
-
-
-def error_response(
-    request: DescribeProducersRequest, code: ErrorCode, version: int
-) -> Steps[DescribeProducersResponse]:
-    """Answer every partition with the error."""
-    response = DescribeProducersResponse(topics=[])
-    for topic in request.topics:
-        yield None
-        response.topics.append((yield from _refused_topic(topic, code, version)))
-    return response

@@ -11,7 +11,15 @@ from operator import attrgetter
 from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache, PartitionMetadata
 from barnabas.broker.cluster.operations import TOPIC_OPERATIONS
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, why_unknown
-from barnabas.broker.security.rights import DESCRIBE, HIDDEN_OF_ALL, TOPIC, Need, Operations, Rights
+from barnabas.broker.security.rights import (
+    DESCRIBE,
+    HIDDEN_OF_ALL,
+    TOPIC,
+    Each,
+    Need,
+    Operations,
+    Rights,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_topic_partitions import (
@@ -21,15 +29,15 @@ from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
-    TopicRequest,
 )
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(
     inside=(Need(DESCRIBE, TOPIC, "name", without=HIDDEN_OF_ALL),),
+    each=Each("topics", (), lambda topic, code, _: _refused(topic.name, code), "topics"),
     operations=(Operations("topic_authorized_operations", TOPIC, "topics", "name"),),
 )
 
@@ -140,19 +148,6 @@ def _partition(
         last_known_elr=[],
         offline_replicas=list(partition.offline_replicas),
     )
-
-
-def error_response(
-    request: DescribeTopicPartitionsRequest,
-    code: ErrorCode,
-    _version: int,
-) -> Steps[DescribeTopicPartitionsResponse]:
-    """Answer every topic of the request with the error."""
-
-    def refuse(topic: TopicRequest) -> DescribeTopicPartitionsResponseTopic:
-        return _refused(topic.name, code)
-
-    return DescribeTopicPartitionsResponse(topics=(yield from in_steps(refuse, request.topics)))
 
 
 def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:

@@ -1,7 +1,5 @@
 """DescribeTransactions (key 65): the state of transactional ids (KIP-664), and their events."""
 
-from functools import partial
-
 from barnabas.broker.security.rights import (
     CLUSTER,
     DESCRIBE,
@@ -26,7 +24,7 @@ from barnabas.protocol.messages.describe_transactions import (
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 
 def _wants_events(request: DescribeTransactionsRequest) -> bool:
@@ -121,11 +119,3 @@ def _unknown(transactional_id: str, code: ErrorCode) -> TransactionState:
         producer_epoch=0,
         topics=[],
     )
-
-
-def error_response(
-    request: DescribeTransactionsRequest, code: ErrorCode, _version: int
-) -> Steps[DescribeTransactionsResponse]:
-    """Return the error for every transactional id."""
-    refused = yield from in_steps(partial(_unknown, code=code), request.transactional_ids)
-    return DescribeTransactionsResponse(transaction_states=refused)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.controller.replica_admin import Outcomes, ReplicaAdmin
-from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
+from barnabas.broker.security.rights import ALTER, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.elect_leaders import (
@@ -22,13 +22,23 @@ from barnabas.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+    TopicPartitions,
 )
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
-RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
+
+def _refused(topic: TopicPartitions, code: ErrorCode, _version: int) -> Steps[Any]:
+    error = KafkaError(code)
+    return _topic_result(topic, lambda _: error)
+
+
+RIGHTS = Rights(
+    whole=(Need(ALTER, CLUSTER),),
+    each=Each("topic_partitions", (), _refused, "replica_election_results"),
+)
 
 
 def handle(
@@ -65,12 +75,18 @@ def _named_results(
     topics = []
     for topic in request.topic_partitions or ():
         yield None
-        results = []
-        for index in topic.partitions:
-            results.append(_result(index, outcome(TopicPartition(topic.topic, index))))
-            yield None
-        topics.append(ReplicaElectionResult(topic=topic.topic, partition_result=results))
+        topics.append((yield from _topic_result(topic, outcome)))
     return ElectLeadersResponse(replica_election_results=topics)
+
+
+def _topic_result(
+    topic: TopicPartitions, outcome: Callable[[TopicPartition], KafkaError | None]
+) -> Steps[ReplicaElectionResult]:
+    results = []
+    for index in topic.partitions:
+        results.append(_result(index, outcome(TopicPartition(topic.topic, index))))
+        yield None
+    return ReplicaElectionResult(topic=topic.topic, partition_result=results)
 
 
 def _all(outcomes: Outcomes) -> Steps[ElectLeadersResponse]:
@@ -97,14 +113,3 @@ def _result(partition: int, error: KafkaError | None) -> PartitionResult:
         error_code=error.code,
         error_message=error.message or error.code.text,
     )
-
-
-def error_response(
-    request: ElectLeadersRequest, code: ErrorCode, version: int
-) -> Steps[ElectLeadersResponse]:
-    """Answer every named partition and, from v1 on, the whole request with the error."""
-    error = KafkaError(code)
-    response = yield from _named_results(request, lambda _: error)
-    if version >= 1:
-        response.error_code = code
-    return response

@@ -19,7 +19,7 @@ from barnabas.protocol.codec import decode
 from barnabas.protocol.compile import Form
 from barnabas.protocol.compile_decode import decoder
 from barnabas.protocol.compile_encode import encoder
-from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages.envelope import (
     API,
@@ -44,9 +44,7 @@ class _Forwarded:
     context: RequestContext
 
     def refuse(self, code: ErrorCode) -> Any:
-        version = self.context.api_version
-        code = downgrade(self.route.api.key, version, code)
-        return self.route.refuse(self.request, code, version)
+        return self.route.refuse(self.request, code, self.context.api_version)
 
 
 def handle(

@@ -20,7 +20,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 )
 from barnabas.protocol.steps import Steps, in_steps
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 
 def _refused(
@@ -69,12 +69,3 @@ def _answer(outcome: Outcome) -> AlterConfigsResourceResponse:
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
-
-
-def error_response(
-    request: IncrementalAlterConfigsRequest,
-    code: ErrorCode,
-    _version: int,
-) -> Steps[IncrementalAlterConfigsResponse]:
-    """Answer every resource with the error."""
-    return _response((resource, code, code.text) for resource in request.resources)

@@ -34,7 +34,7 @@ from barnabas.protocol.records.record import RecordTooLargeError
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.storage.log.log import Log
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 
 def _refused(topic: ListOffsetsTopic, code: ErrorCode, _version: int) -> Steps[Any]:
@@ -228,16 +228,3 @@ def _require_settled(partition: Partition, request: ListOffsetsRequest) -> None:
 
 def _error(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
-
-
-def error_response(
-    request: ListOffsetsRequest,
-    code: ErrorCode,
-    version: int,
-) -> Steps[ListOffsetsResponse]:
-    """Answer every partition with the error."""
-    response = ListOffsetsResponse(topics=[])
-    for topic in request.topics:
-        yield None
-        response.topics.append((yield from _refused(topic, code, version)))
-    return response

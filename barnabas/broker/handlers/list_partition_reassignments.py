@@ -9,22 +9,32 @@ from typing import Any
 
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.controller.rules.reassignment import Assignment
-from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
+from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_partition_reassignments import (
     API,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from barnabas.protocol.steps import Steps
+from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
-RIGHTS = Rights(whole=(Need(DESCRIBE, CLUSTER),))
+
+def _refused(
+    topic: ListPartitionReassignmentsTopics, _code: ErrorCode, _version: int
+) -> Steps[Any]:
+    """Name the partitions without replicas, as Kafka does: the error stands above them."""
+    named = yield from in_steps(_nothing, topic.partition_indexes)
+    return OngoingTopicReassignment(name=topic.name, partitions=named)
+
+
+RIGHTS = Rights(whole=(Need(DESCRIBE, CLUSTER),), each=Each("topics", (), _refused, "topics"))
 
 
 def handle(
@@ -68,24 +78,6 @@ def _answer(
             for name, partitions in topics.items()
         ]
     )
-
-
-def error_response(
-    request: ListPartitionReassignmentsRequest, code: ErrorCode, _version: int
-) -> Steps[ListPartitionReassignmentsResponse]:
-    """Answer with the error. As in Kafka, the partitions of the request are named, without
-    replicas."""
-    response = ListPartitionReassignmentsResponse(
-        error_code=code, error_message=code.text, topics=[]
-    )
-    for topic in request.topics or ():
-        named = OngoingTopicReassignment(name=topic.name, partitions=[])
-        response.topics.append(named)
-        for index in topic.partition_indexes:
-            named.partitions.append(_nothing(index))
-            yield None
-        yield None
-    return response
 
 
 def _nothing(index: int) -> OngoingPartitionReassignment:

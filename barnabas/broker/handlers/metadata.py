@@ -26,6 +26,7 @@ from barnabas.broker.security.rights import (
     DESCRIBE,
     HIDDEN_OF_ALL,
     TOPIC,
+    Each,
     Need,
     Operations,
     Rights,
@@ -45,11 +46,20 @@ from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 _IDS_SINCE = 12
 _OPERATIONS = range(8, 11)
+
+
+def _refused(topic: MetadataRequestTopic, code: ErrorCode, version: int) -> MetadataResponseTopic:
+    # v10 and v11 have ids, but no answer without a name.
+    name = "" if topic.name is None and version < _IDS_SINCE else topic.name
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic.topic_id, partitions=[])
+
+
 RIGHTS = Rights(
+    each=Each("topics", (), _refused, "topics"),
     inside=(
         Need(DESCRIBE, TOPIC, "name", "topic_id", without=HIDDEN_OF_ALL),
         Need(CREATE, TOPIC, "name", unless=Need(CREATE, CLUSTER)),
@@ -263,22 +273,3 @@ def _check(request: MetadataRequest, version: int) -> Steps[None]:
             if topic.name is None or topic.topic_id != ZERO_UUID:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             yield None
-
-
-def error_response(
-    request: MetadataRequest,
-    code: ErrorCode,
-    version: int,
-) -> Steps[MetadataResponse]:
-    """Answer every topic of the request and, from v13 on, the whole request with the error."""
-    # v10 and v11 have ids, but no answer without a name.
-    unnamed = "" if version < _IDS_SINCE else None
-
-    def refuse(topic: MetadataRequestTopic) -> MetadataResponseTopic:
-        name = unnamed if topic.name is None else topic.name
-        return MetadataResponseTopic(
-            error_code=code, name=name, topic_id=topic.topic_id, partitions=[]
-        )
-
-    topics = yield from in_steps(refuse, request.topics or ())
-    return MetadataResponse(brokers=[], topics=topics, error_code=code)

@@ -29,7 +29,7 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from barnabas.protocol.steps import Steps, in_steps
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 _TOPIC_IDS_SINCE = 10
 
@@ -81,15 +81,3 @@ RIGHTS = Rights(
         "topics",
     ),
 )
-
-
-def error_response(
-    request: OffsetCommitRequest,
-    code: ErrorCode,
-    _version: int,
-) -> Steps[OffsetCommitResponse]:
-    """Return the error for every partition."""
-    response = OffsetCommitResponse(topics=[])
-    for topic in request.topics:
-        response.topics.append((yield from _answer(topic, code)))
-    return response

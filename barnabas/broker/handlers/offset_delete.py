@@ -24,7 +24,7 @@ from barnabas.protocol.messages.offset_delete import (
 )
 from barnabas.protocol.steps import Steps, in_steps
 
-__all__ = ["API", "RIGHTS", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 
 def _refused(topic: OffsetDeleteRequestTopic, code: ErrorCode, _version: int) -> Steps[Any]:
@@ -95,3 +95,10 @@ def _split(
             missing.append(answer)
     yield None
     return there, missing
+
+
+def error_response(
+    _request: OffsetDeleteRequest, code: ErrorCode, _version: int
+) -> OffsetDeleteResponse:
+    """Answer with the error alone: as in Kafka, no partition has it."""
+    return OffsetDeleteResponse(error_code=code, topics=[])

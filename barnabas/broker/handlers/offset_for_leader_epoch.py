@@ -30,7 +30,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 )
 from barnabas.protocol.steps import Steps, in_steps
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 
 def _refused(topic: OffsetForLeaderTopic, code: ErrorCode, _version: int) -> Steps[Any]:
@@ -71,16 +71,3 @@ def _end(replicas: ReplicaManager, topic: str, asked: OffsetForLeaderPartition) 
     except KafkaError as error:
         return EpochEndOffset(partition=asked.partition, error_code=error.code)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
-
-
-def error_response(
-    request: OffsetForLeaderEpochRequest,
-    code: ErrorCode,
-    version: int,
-) -> Steps[OffsetForLeaderEpochResponse]:
-    """Answer every partition with the error."""
-    response = OffsetForLeaderEpochResponse(topics=[])
-    for topic in request.topics:
-        yield None
-        response.topics.append((yield from _refused(topic, code, version)))
-    return response

@@ -35,7 +35,7 @@ from barnabas.coordinator.group.committing import CommitOffsets
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, wait
 from barnabas.coordinator.transaction.metadata import Producer
-from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
     API,
     TxnOffsetCommitRequest,
@@ -51,7 +51,7 @@ from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producers.verification import UNVERIFIED
 
-__all__ = ["API", "RIGHTS", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(
     whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"), Need(READ, GROUP, "group_id")),
@@ -159,14 +159,3 @@ def _answer(
     return TxnOffsetCommitResponseTopic(
         name=topic.name, topic_id=topic.topic_id, partitions=partitions
     )
-
-
-def error_response(
-    request: TxnOffsetCommitRequest, code: ErrorCode, version: int
-) -> Steps[TxnOffsetCommitResponse]:
-    """Return the error for every partition."""
-    told = downgrade(API.key, version, code)
-    response = TxnOffsetCommitResponse(topics=[])
-    for topic in request.topics:
-        response.topics.append((yield from _answer(topic, told)))
-    return response

@@ -27,7 +27,7 @@ from barnabas.broker.security.rights import (
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Route
 from barnabas.coordinator.soon import spawn
-from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.types import ZERO_UUID
@@ -191,7 +191,7 @@ class _Guarded:
         only = self._needs[0] if len(self._needs) == 1 else None
         self._only = only if only is not None and only.is_plain and only.when is None else None
         """The need of each element, if there is only one and its name is enough."""
-        self._elements = None if each is None else each.elements
+        self._elements = each.elements if each is not None and each.needs else None
         self._shown = None if shown is None else _Need(shown.need)
         self._finishes = bool(shown or rights.operations or rights.again)
 
@@ -327,10 +327,7 @@ class _Guarded:
                 if element in answered:
                     continue
                 answered.add(element)
-            answer = each.refused(element, code, context.api_version)
-            if type(answer) is GeneratorType:
-                answer = yield from answer
-            answers.append(answer)
+            answers.append((yield from each.refusal(element, code, context.api_version)))
         allowed = copy.copy(request)
         setattr(allowed, each.elements, kept)
         try:
@@ -353,9 +350,7 @@ class _Guarded:
 
     def _failed(self, request: Any, error: KafkaError, context: RequestContext) -> Any:
         """Return the answer to a request that its handler refuses as a whole."""
-        version = context.api_version
-        code = downgrade(context.api_key, version, error.code)
-        return self._route.refuse(request, code, version)
+        return self._route.refuse(request, error.code, context.api_version)
 
     # -- finishing --------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ A refusal has one of these forms:
 - `whole`: the request is refused with an error, as if the handler had raised KafkaError.
 - `each`: the refused elements of a list are taken out, the handler answers the others, and the
   answers of the refused ones are appended to its answer. Nothing reaches the handler if all are
-  refused.
+  refused. A request that fails as a whole is answered from it too (`ApiRow.refuse`).
 - `shown`: the handler answers everything, and what the client may not see is taken out silently.
 - `inside`: the handler asks by itself, with `context.allows`, because a list is not all that it
   answers from (a fetch session, all topics of a cluster).
@@ -23,9 +23,11 @@ were allowed.
 """
 
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any, Final, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.steps import Steps
 from barnabas.security.acl.rules import AclOperation, ResourceType
 
 READ: Final = AclOperation.READ
@@ -93,16 +95,27 @@ class Need(NamedTuple):
 
 
 class Each(NamedTuple):
-    """The elements of a list in the request, which are refused one by one."""
+    """The elements of a list in the request, which are answered one by one.
+
+    The gate refuses those whose rights are missing. If the request fails as a whole, the answer of
+    each has the error.
+    """
 
     elements: str
     """The field of the request with the list. Null is no elements."""
     needs: tuple[Need, ...]
+    """The rights that the gate asks for. Empty where the handler asks by itself, or where one right
+    is needed for the whole request."""
     refused: Callable[[Any, ErrorCode, int], Any]
     """Returns the answer of an element, from the element, the error and the version; it may be a
     generator function, as a handler may."""
     answers: str
     """The field of the response with the answers."""
+
+    def refusal(self, element: Any, code: ErrorCode, version: int) -> Steps[Any]:
+        """Return what `refused` does, in steps."""
+        answer = self.refused(element, code, version)
+        return (yield from answer) if type(answer) is GeneratorType else answer
 
 
 class Shown(NamedTuple):

@@ -48,7 +48,7 @@ from barnabas.storage.log.log_slice import LogSlice
 
 Part = bytes | memoryview | LogSlice
 Handle = Callable[[Any, RequestContext], Any]
-ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
+ErrorAnswer = Callable[[Any, ErrorCode, int], Steps[Any]]
 
 Arrival = tuple[int, float]
 """The arrival time of received bytes: wall time in ms, monotonic time in seconds."""
@@ -100,31 +100,34 @@ class Route(NamedTuple):
     serves: range
     handle: Handle
     error_response: ErrorAnswer | None = None
-    """Builds the answer to a request that failed as a whole; None is `error_alone`. It may be a
-    generator function, as a handler may."""
+    """Builds the answer to a request that failed as a whole; None is `error_alone`."""
     for_brokers: bool = False
     """Whether only brokers send the requests, which quotas do not limit."""
     fast_path: MakeFastPath | None = None
     """Makes a fast path for a version of the API. A route with another handler needs another one or
     none, because requests on the fast path do not reach the handler."""
 
-    def refuse(self, request: Any, code: ErrorCode, version: int) -> Any:
+    def refuse(self, request: Any, code: ErrorCode, version: int) -> Steps[Any]:
         """Return the answer to a request that failed as a whole."""
+        code = downgrade(self.api.key, version, code)
         if self.error_response is None:
-            return error_alone(self.api.response, code)
-        return self.error_response(request, code, version)
+            return error_alone(self.api.response, code, version)
+        return (yield from self.error_response(request, code, version))
 
 
-def error_alone(response: type[Message], code: ErrorCode) -> Message:
-    """Return a response with a top-level error; it has the code's text where it has a message.
+def error_alone(response: type[Message], code: ErrorCode, version: int) -> Message:
+    """Return a response that has a top-level error, and the code's text, where it has the fields.
 
     Its other fields are their defaults, or empty.
     """
     fields = fields_of(response)
     values = {field.name: _EMPTY[field.type.kind] for field in fields if _is_required(field)}
-    values["error_code"] = code
-    if any(field.name == "error_message" for field in fields):
-        values["error_message"] = code.text
+    told = {"error_code": code, "error_message": code.text}
+    values |= {
+        field.name: told[field.name]
+        for field in fields
+        if field.name in told and field.exists(version)
+    }
     return response(**values)
 
 
@@ -602,9 +605,7 @@ class Dispatcher:
         error.__traceback__ = None
         self._count_error(served, code)
         try:
-            response = route.refuse(request, code, context.api_version)
-            if type(response) is GeneratorType:
-                response = yield from response
+            response = yield from route.refuse(request, code, context.api_version)
             if context.charge is not None:
                 _settle(context.charge, response)
             return (yield from served.frame_in_slices(context.correlation_id, response))

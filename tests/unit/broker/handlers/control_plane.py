@@ -34,7 +34,6 @@ from barnabas.broker.handlers import (
 )
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import InlineOffload
-from barnabas.broker.routes import API_TABLE
 from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.slices import Slicer
@@ -43,6 +42,7 @@ from barnabas.config.dynamic import DynamicConfig
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import KafkaError
 from barnabas.security.principal import ANONYMOUS
+from tests.support.rows import row_of
 from tests.support.steps import all_taken
 from tests.unit.broker.controller.harness import FakeBroker, FakeCluster, open_cluster
 
@@ -85,8 +85,7 @@ class ControlPlane:
 
     def serve(self, module: ModuleType, *collaborators: Any) -> None:
         """Serve an API in the versions of the table."""
-        (row,) = (row for row in API_TABLE if row.module is module)
-        row = row._replace(collaborators=lambda _: collaborators)
+        row = row_of(module)._replace(collaborators=lambda _: collaborators)
         parts: Any = None
         self.routes[row.api.request] = row.route(parts, row.versions, None)
 

@@ -2,14 +2,28 @@
 
 import pytest
 
-from barnabas.broker.handlers import describe_cluster, end_txn, list_transactions
+from barnabas.broker.handlers import (
+    alter_partition_reassignments,
+    describe_cluster,
+    end_txn,
+    list_partition_reassignments,
+    list_transactions,
+)
 from barnabas.broker.routes import API_TABLE, ApiRow
-from barnabas.broker.server.dispatch import error_alone
 from barnabas.protocol.codec import decode, encode
-from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.errors import ErrorCode, errors_of
+from barnabas.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from barnabas.protocol.schema import APIS
+from tests.support.large_messages import arrays, large_message
+from tests.support.rows import row_of
+from tests.support.steps import all_taken
 
-ALONE = [row for row in API_TABLE if not hasattr(row.module, "error_response")]
+CODE = ErrorCode.NOT_CONTROLLER
+DERIVED = [row for row in API_TABLE if not hasattr(row.module, "error_response")]
+ALONE = [row for row in DERIVED if row.module.RIGHTS.each is None]
+OF_EACH = [row for row in DERIVED if row.module.RIGHTS.each is not None]
 
 
 def test_table_serves_every_api_of_the_protocol_once() -> None:
@@ -18,17 +32,55 @@ def test_table_serves_every_api_of_the_protocol_once() -> None:
 
 @pytest.mark.parametrize("row", ALONE, ids=lambda row: row.api.name)
 def test_derived_error_answer_has_the_error_in_every_version_with_the_field(row: ApiRow) -> None:
-    code = ErrorCode.NOT_CONTROLLER
     for version in row.versions:
-        answer = error_alone(row.api.response, code)
+        answer = all_taken(row.refuse(None, CODE, version))
         read = decode(row.api.response, version, encode(answer, version))
         since = 3 if row.api.name == "DescribeLogDirs" else 0
-        assert read.error_code == (code if version >= since else 0)
+        assert read.error_code == (CODE if version >= since else 0)
+
+
+@pytest.mark.parametrize("row", OF_EACH, ids=lambda row: row.api.name)
+def test_derived_error_answer_has_the_error_of_each_element_in_every_version(row: ApiRow) -> None:
+    each = row.module.RIGHTS.each
+    assert each is not None
+    for version in row.versions:
+        most = 0
+        for path in arrays(row.api.request, version):
+            if path[0].name == each.elements:
+                request = large_message(row.api.request, version, path, 3, distinct=True)
+                answer = all_taken(row.refuse(request, CODE, version))
+                read = decode(row.api.response, version, encode(answer, version))
+                assert len(getattr(read, each.answers)) == len(getattr(request, each.elements))
+                if hasattr(read, "error_code"):
+                    read.error_code = 0
+                codes = errors_of(row.api.response)(read)
+                assert set(codes) <= {CODE}
+                most = max(most, len(codes))
+        # As in Kafka, an ongoing reassignment has no error of its own.
+        assert most == (0 if row.module is list_partition_reassignments else 3)
+
+
+@pytest.mark.parametrize("row", OF_EACH, ids=lambda row: row.api.name)
+def test_derived_error_answer_has_the_error_at_its_top_too(row: ApiRow) -> None:
+    for version in row.versions:
+        answer = all_taken(row.refuse(large_message(row.api.request, version), CODE, version))
+        read = decode(row.api.response, version, encode(answer, version))
+        since = {"ElectLeaders": 1, "Metadata": 13}.get(row.api.name, 0)
+        assert getattr(read, "error_code", CODE) == (CODE if version >= since else 0)
 
 
 def test_derived_error_answer_has_defaults_empty_arrays_and_the_text_of_the_code() -> None:
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    cluster = error_alone(describe_cluster.API.response, code)
+    cluster = all_taken(row_of(describe_cluster).refuse(None, code, 1))
     assert (cluster.error_message, cluster.cluster_id, len(cluster.brokers)) == (code.text, "", 0)
-    assert error_alone(end_txn.API.response, code).producer_id == -1
-    assert len(error_alone(list_transactions.API.response, code).transaction_states) == 0
+    assert all_taken(row_of(end_txn).refuse(None, code, 5)).producer_id == -1
+    assert len(all_taken(row_of(list_transactions).refuse(None, code, 2)).transaction_states) == 0
+
+
+def test_refused_reassignment_does_not_repeat_what_was_asked_for() -> None:
+    """As in Kafka: the field of the response tells what was done."""
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=0, topics=[], allow_replication_factor_change=False
+    )
+    answer = all_taken(row_of(alter_partition_reassignments).refuse(request, CODE, 1))
+    assert (answer.error_code, answer.allow_replication_factor_change) == (CODE, True)

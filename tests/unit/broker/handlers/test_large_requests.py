@@ -44,7 +44,6 @@ from barnabas.broker.handlers import (
     update_features,
     write_txn_markers,
 )
-from barnabas.broker.routes import API_TABLE
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import MarkerWriter
@@ -60,6 +59,7 @@ from barnabas.protocol.messages.update_features import FeatureUpdateKey
 from barnabas.security.principal import ANONYMOUS
 from tests.support.coordinator.harness import GROUP, WALL_MS, Groups
 from tests.support.large_messages import arrays, large_message
+from tests.support.rows import row_of
 from tests.support.steps import CountingSlicer, counted_steps, taken
 from tests.unit.broker.handlers.control_plane import control_plane
 from tests.unit.broker.replication.replicas import Replicas
@@ -70,7 +70,7 @@ ELEMENTS = 10_000
 
 def request(module: ModuleType, array: str) -> tuple[Any, RequestContext]:
     """Return a request of many distinct elements, in the newest version that has the array."""
-    (row,) = (row for row in API_TABLE if row.module is module)
+    row = row_of(module)
     version, path = next(
         (version, path)
         for version in reversed(row.versions)
@@ -166,6 +166,8 @@ WITHOUT_REFUSAL = [
     (add_partitions_to_txn, "transactions.topics"),
     (add_partitions_to_txn, "transactions.topics.partitions"),
     (offset_fetch, "groups.topics"),
+    (offset_delete, "topics"),
+    (offset_delete, "topics.partitions"),
 ]
 """The answer of the whole request's error has none of these elements."""
 
@@ -311,8 +313,13 @@ async def test_partitions_are_created_and_elected_in_steps() -> None:
     assert steps[2] >= 2 * partitions
 
 
+def answers_each(module: Any) -> bool:
+    """Return whether an error of the whole request is answered for each element."""
+    return hasattr(module, "error_response") or module.RIGHTS.each is not None
+
+
 REFUSALS = [
-    *(case for case in CASES if hasattr(case[0], "error_response") and case not in WITHOUT_REFUSAL),
+    *(case for case in CASES if answers_each(case[0]) and case not in WITHOUT_REFUSAL),
     (create_partitions, "topics"),
     (create_topics, "topics"),
     (delete_topics, "topics"),
@@ -329,7 +336,7 @@ REFUSALS = [
 def test_refusal_takes_a_step_for_each_element(module: Any, array: str) -> None:
     message, context = request(module, array)
     code = ErrorCode.UNKNOWN_SERVER_ERROR
-    answer, steps = taken(module.error_response(message, code, context.api_version))
+    answer, steps = taken(row_of(module).refuse(message, code, context.api_version))
     assert type(answer) is module.API.response
     assert steps >= ELEMENTS
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import txn_offset_commit
+from barnabas.broker.server.dispatch import Route
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -13,6 +14,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.coordinator.harness import EPOCH, GROUP, PRODUCER, Groups
+from tests.support.rows import row_of
 from tests.support.steps import all_taken
 from tests.unit.broker.handlers.fake_verifier import FakeVerifier
 from tests.unit.broker.handlers.group_handlers import Topics, ask, topic_id_of
@@ -234,5 +236,7 @@ def test_request_error_is_repeated_for_every_partition() -> None:
         ],
     )
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    answer = all_taken(txn_offset_commit.error_response(request, code, 1))
+    row = row_of(txn_offset_commit)
+    route = Route(row.api, row.versions, pytest.fail, row.refuse)
+    answer = all_taken(route.refuse(request, code, 1))
     assert codes(answer) == ["COORDINATOR_NOT_AVAILABLE"] * 2

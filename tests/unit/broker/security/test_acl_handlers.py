@@ -15,6 +15,7 @@ from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsReques
 from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from barnabas.protocol.messages.describe_acls import DescribeAclsRequest
 from barnabas.security.principal import ANONYMOUS
+from tests.support.rows import row_of
 from tests.support.steps import all_taken
 
 READ, ALLOW, TOPIC, LITERAL, PREFIXED, ANY = 3, 3, 2, 3, 4, 1
@@ -140,7 +141,7 @@ def test_rules_that_are_not_loaded_are_no_empty_answer(store: EmbeddedStore) -> 
 def test_without_an_authorizer_each_element_has_the_reason(module: Any, request_: Any) -> None:
     with pytest.raises(KafkaError) as refused:
         all_taken(module.handle(None, request_, CONTEXT))
-    response = all_taken(module.error_response(request_, refused.value.code, 3))
+    response = all_taken(row_of(module).refuse(request_, refused.value.code, 3))
     (result,) = response.results if module is create_acls else response.filter_results
     assert (result.error_code, result.error_message) == (
         ErrorCode.SECURITY_DISABLED,

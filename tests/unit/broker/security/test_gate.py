@@ -58,6 +58,7 @@ from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.matcher import slot
 from barnabas.security.acl.rules import CLUSTER_NAME
 from barnabas.security.principal import ANONYMOUS, Principal
+from tests.support.rows import row_of
 from tests.support.steps import all_taken, taken
 
 PATH = cast(FastPath, SimpleNamespace())
@@ -98,8 +99,7 @@ def guarded(
     names: Mapping[bytes, str] = MappingProxyType({KNOWN_ID: "by-id"}),
 ) -> Route:
     cache = cast(MetadataCache, SimpleNamespace(topic_name=names.get))
-    error_response = getattr(module, "error_response", None)
-    route = Route(module.API, range(20), handle, error_response)
+    route = Route(module.API, range(20), handle, row_of(module).refuse)
     gate = Gate(cast(Authorizer, authority), cache)
     return gate.guard(route, rights or module.RIGHTS)
 
@@ -135,7 +135,7 @@ def produce_to(ids: Iterable[bytes]) -> ProduceRequest:
 
 
 def committed(request: OffsetCommitRequest, _context: RequestContext) -> Any:
-    return all_taken(offset_commit.error_response(request, ErrorCode.NONE, 3))
+    return all_taken(row_of(offset_commit).refuse(request, ErrorCode.NONE, 3))
 
 
 def codes(response: OffsetCommitResponse) -> dict[Any, int]:
@@ -276,7 +276,7 @@ def test_a_topic_that_becomes_known_behind_the_gate_is_not_open(
     def handle(request: Any, context: RequestContext) -> Any:
         topics = request.topic_data if module is produce else request.topics
         seen.extend(topic.topic_id for topic in topics)
-        return module.error_response(request, ErrorCode.NONE, context.api_version)
+        return row_of(module).refuse(request, ErrorCode.NONE, context.api_version)
 
     authority.allow(READ, GROUP, "g")
     ids = [*before, UNKNOWN_ID, *(number.to_bytes(16, "big") for number in range(1, after + 1))]

@@ -22,6 +22,7 @@ from barnabas.protocol.frame import SpareBuffers
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.messages import api_versions, heartbeat, produce
 from barnabas.protocol.schema import Api
+from barnabas.protocol.steps import Steps
 
 MAX_REQUEST = 4 << 20
 
@@ -199,7 +200,8 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-def _refuse(request: Any, code: int, _version: int) -> Any:
+def _refuse(request: Any, code: int, _version: int) -> Steps[Any]:
+    yield None
     if isinstance(request, produce.ProduceRequest):
         return produce.ProduceResponse(responses=[], throttle_time_ms=int(code))
     if isinstance(request, heartbeat.HeartbeatRequest):

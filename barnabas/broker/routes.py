@@ -346,21 +346,6 @@ def _end_txn_fast_path(parts: BrokerParts) -> MakeFastPath:
     return partial(RepeatFastPath, end_txn.API, ended_again(parts.transactions.coordinator))
 
 
-def _describe_configs(parts: BrokerParts) -> describe_configs.Parts:
-    return describe_configs.Parts(
-        parts.configs, parts.cache, parts.broker_id, parts.loggers, parts.slicer
-    )
-
-
-def _find_coordinator(parts: BrokerParts) -> find_coordinator.Parts:
-    return find_coordinator.Parts(
-        parts.groups,
-        parts.transactions.coordinator,
-        parts.cache,
-        parts.topic_creator.ensure_internal_topic,
-    )
-
-
 def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
     return add_partitions_to_txn.Parts(parts.transactions.coordinator, parts.groups, parts.cache)
 
@@ -413,7 +398,7 @@ API_TABLE: Final = (
          lambda p: (p.replicas, lambda: p.config().group_lag_counted_batches)),
     _row(delete_records,                range(3),     lambda p: (p.replicas,)),
     _row(offset_for_leader_epoch,       range(2, 5),  lambda p: (p.replicas,)),
-    _row(describe_log_dirs,             range(1, 6),  lambda p: (p.logs, p.offload, p.slicer)),
+    _row(describe_log_dirs,             range(1, 6),  lambda p: (p.logs, p.offload)),
     _row(alter_replica_log_dirs,        range(1, 3),  lambda p: (p.replicas,)),
     # topics and replicas
     _row(metadata,                      range(14),
@@ -436,7 +421,8 @@ API_TABLE: Final = (
     _row(list_partition_reassignments,  range(1),     lambda p: (p.replica_admin,),
          of_controller=True),
     # configurations and features
-    _row(describe_configs,              range(1, 5),  lambda p: (_describe_configs(p),)),
+    _row(describe_configs,              range(1, 5),
+         lambda p: (p.configs, p.cache, p.broker_id, p.loggers)),
     _row(alter_configs,                 range(3),     lambda p: (p.config_admin,)),
     _row(incremental_alter_configs,     range(2),     lambda p: (p.config_admin,)),
     _row(list_config_resources,         range(2),     lambda p: (p.configs, p.cache)),
@@ -456,7 +442,9 @@ API_TABLE: Final = (
     _row(create_acls,                   range(1, 4), lambda p: (p.acls,)),
     _row(delete_acls,                   range(1, 4), lambda p: (p.acls,)),
     # groups
-    _row(find_coordinator,              range(7),     lambda p: (_find_coordinator(p),)),
+    _row(find_coordinator,              range(7),
+         lambda p: (p.groups, p.transactions.coordinator, p.cache,
+                    p.topic_creator.ensure_internal_topic)),
     _row(join_group,                    range(10),    lambda p: (p.groups,)),
     _row(sync_group,                    range(6),     lambda p: (p.groups,)),
     _row(heartbeat,                     range(5),     lambda p: (p.groups,)),

@@ -1,4 +1,4 @@
-"""Answers that are available at once, or come as a future.
+"""Answers that are available at once, or come as a future, and work in steps that waits for them.
 
 A caller that cancels a future returned by one of these functions also cancels the work behind it.
 """
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from types import GeneratorType
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from barnabas.protocol.steps import Steps
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -64,9 +67,31 @@ def chain(answer: asyncio.Future[T], make: Callable[[T], Soon[R]]) -> asyncio.Fu
     return outer
 
 
+def settle(answer: Soon[T] | Steps[Soon[T]]) -> Steps[T]:
+    """Return the result of work in any form, after waiting for it."""
+    result: Any = answer
+    if isinstance(answer, GeneratorType):
+        result = yield from answer
+    if isinstance(result, asyncio.Future):
+        result = yield result
+    return cast(T, result)
+
+
 async def wait(answer: Soon[T]) -> T:
     """Return the answer, after waiting for it if it is a future."""
     return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+_tasks: Final[set[asyncio.Future[Any]]] = set()
+"""The tasks that run: the event loop itself holds them weakly."""
+
+
+def in_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run a coroutine as a task, for a request: it runs to its end if the connection is closed."""
+    task = asyncio.ensure_future(work)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+    return task
 
 
 def spawn(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:

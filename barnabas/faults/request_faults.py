@@ -4,18 +4,17 @@ Faults apply to every request of their API on all listeners, so also to requests
 """
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass, field
 from functools import partial
-from types import GeneratorType
 from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import FastPath, Handle, Part, Route
 from barnabas.broker.server.slices import Slicer
+from barnabas.coordinator.soon import in_task, settle
 from barnabas.faults.arguments import check_text
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import APIS, Message
@@ -191,7 +190,7 @@ class RequestFaults:
                 raise CloseConnection
             raise KafkaError(ErrorCode.of(fault.error))
         _keep(request)
-        return self._later(fault, handle, request, context)
+        return in_task(self._later(fault, handle, request, context))
 
     async def _later(
         self, fault: RequestFault, handle: Handle, request: Any, context: RequestContext
@@ -200,10 +199,7 @@ class RequestFaults:
             await fault.released.wait()
         else:
             await asyncio.sleep(fault.seconds)
-        response: Any = handle(request, context)
-        if isinstance(response, GeneratorType):
-            response = await self._slicer.run(response)
-        return await response if inspect.isawaitable(response) else response
+        return await self._slicer.run(settle(handle(request, context)))
 
 
 def _topics(request: Any, cache: MetadataCache) -> set[Any]:

@@ -459,7 +459,7 @@ ASKING = (
     ),
     Fault(
         "any coordinator",
-        find_coordinator._answer,
+        find_coordinator.handle,
         f"if not {_ALLOWS}need.operation, need.type, key)",
         "if False",
         ("FindCoordinator",),

@@ -80,7 +80,7 @@ class BrokerEpochs:
             self._watch.cancel()
             self._watch = None
 
-    def is_present(self, broker_id: int, epoch: int) -> "bool | Awaitable[bool]":
+    def is_present(self, broker_id: int, epoch: int) -> "bool | Coroutine[Any, Any, bool]":
         """Return whether `epoch` is that of the broker's present registration.
 
         The answer is there at once unless the epoch is newer than the known one: then the store is

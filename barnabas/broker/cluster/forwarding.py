@@ -5,7 +5,6 @@ none: the client is told NOT_CONTROLLER then, and asks the controller itself.
 """
 
 import ipaddress
-from collections.abc import Coroutine
 from typing import Any, Final
 
 from barnabas.broker.cluster.controller_client import ControllerClient
@@ -13,6 +12,7 @@ from barnabas.broker.cluster.peers import broker_id_of
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route
+from barnabas.coordinator.soon import in_task, settle
 from barnabas.protocol.codec import encode
 from barnabas.protocol.compile import Form
 from barnabas.protocol.compile_decode import decoder
@@ -58,9 +58,7 @@ class _Forwarding:
             return self._route.handle(request, context)
         return self._forward(request, context, host)
 
-    def _forward(
-        self, request: Any, context: RequestContext, host: bytes
-    ) -> Steps[Coroutine[Any, Any, Any]]:
+    def _forward(self, request: Any, context: RequestContext, host: bytes) -> Steps[Any]:
         key, version = context.api_key, context.api_version
         header = encode_request_header(key, version, context.correlation_id, context.client_id)
         body = yield from encoder(self._route.api.request, version, Form.SLICED)(request)
@@ -69,26 +67,19 @@ class _Forwarding:
             request_principal=write_principal(context.principal),
             client_host_address=host,
         )
-        return self._answered(envelope, request, context)
-
-    async def _answered(
-        self, envelope: EnvelopeRequest, request: Any, context: RequestContext
-    ) -> Any:
+        forwarded = self._controller.forward(
+            envelope, kind=key, timeout=max(request.timeout_ms, 0) / 1000
+        )
         try:
-            data = await self._controller.forward(
-                envelope, kind=context.api_key, timeout=max(request.timeout_ms, 0) / 1000
-            )
+            data = yield in_task(forwarded)
         except KafkaError as error:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
             # No controller has begun with it. This broker refuses it, or has become the controller.
             _log.info("request not forwarded", api=self._route.api.name, reason=error.message)
-            return self._route.handle(request, context)
-        return self._response(data, context)
-
-    def _response(self, data: bytes, context: RequestContext) -> Steps[Any]:
-        _, at = decode_response_header(context.api_key, context.api_version, data)
-        decode = decoder(self._route.api.response, context.api_version, Form.SLICED)
+            return (yield from settle(self._route.handle(request, context)))
+        _, at = decode_response_header(key, version, data)
+        decode = decoder(self._route.api.response, version, Form.SLICED)
         response = yield from decode(memoryview(data), at, False, _ANY_NUMBER)
         # The dispatcher knows a response by its class, and decoders make objects of a subclass.
         response.__class__ = self._route.api.response

@@ -1,12 +1,10 @@
 """Commits of offsets by clients: the part of a request that names partitions that exist."""
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
 from barnabas.coordinator.group.committing import NewOffset
-from barnabas.coordinator.soon import Soon
+from barnabas.coordinator.soon import Soon, settle
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
@@ -20,7 +18,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.steps import Steps
 
-R = TypeVar("R")
 Asked = Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition]
 Answered = Sequence[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition]
 
@@ -65,32 +62,14 @@ class KnownOffsets:
                     )
                 )
 
-    def commit(self, response: R, commit: Callable[[], Soon[list[ErrorCode]]]) -> Soon[R]:
-        """Return the response, with the codes of `commit` in the answers of known partitions."""
+    def commit(self, commit: Callable[[], Soon[list[ErrorCode]]]) -> Steps[None]:
+        """Put the codes of `commit` into the answers of known partitions."""
         if not self.offsets:
-            return response
+            return
         try:
-            codes = commit()
+            codes = yield from settle(commit())
         except KafkaError as error:
-            self._refuse(error)
-            return response
-        if isinstance(codes, asyncio.Future):
-            return asyncio.ensure_future(self._fill_later(response, codes))
-        self._fill(codes)
-        return response
-
-    async def _fill_later(self, response: R, codes: "asyncio.Future[list[ErrorCode]]") -> R:
-        try:
-            self._fill(await codes)
-        except KafkaError as error:
-            self._refuse(error)
-        return response
-
-    def _fill(self, codes: Sequence[ErrorCode]) -> None:
+            code = downgrade(self._api_key, self._version, error.code)
+            codes = [code] * len(self._answers)
         for answer, code in zip(self._answers, codes, strict=True):
-            answer.error_code = code
-
-    def _refuse(self, error: KafkaError) -> None:
-        code = downgrade(self._api_key, self._version, error.code)
-        for answer in self._answers:
             answer.error_code = code

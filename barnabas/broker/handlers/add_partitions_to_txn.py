@@ -15,10 +15,10 @@ COORDINATOR_NOT_AVAILABLE, and may be added all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import (
@@ -36,7 +36,7 @@ from barnabas.broker.security.rights import (
 )
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon, ignore, map_answer
+from barnabas.coordinator.soon import Soon, ignore, in_task, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
@@ -75,6 +75,8 @@ Topics = Sequence[AddPartitionsToTxnTopic]
 Partitions = dict[TopicPartition, None]
 """A set in the order of the request."""
 Answers = dict[TopicPartition, ErrorCode]
+Asked = Answers | ErrorCode | asyncio.Future[None]
+"""The answer about a transaction, or the future of its record."""
 
 
 class Parts(NamedTuple):
@@ -85,17 +87,17 @@ class Parts(NamedTuple):
     cache: MetadataCache
 
 
-def handle(parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
+def handle(
+    parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> Soon[AddPartitionsToTxnResponse] | Steps[AddPartitionsToTxnResponse]:
     """Ask the coordinator of each transactional id, which must be this broker."""
     if context.api_version >= BETWEEN_BROKERS_SINCE:
-        work = _for_brokers(parts, request)
-        transactions = request.transactions
-        return at_once(work) if len(transactions) <= FEW and _few(transactions) else work
+        return _for_brokers(parts, request)
     steps = _for_client(parts, request, context)
     topics = request.v3_and_below_topics
     if len(topics) <= FEW and sum([len(each.partitions) for each in topics]) <= FEW:
         return at_once(steps)
-    return steps
+    return settle(steps)
 
 
 def _few(transactions: Sequence[AddPartitionsToTxnTransaction]) -> bool:
@@ -182,19 +184,26 @@ def _refusal(
 
 def _for_brokers(
     parts: Parts, request: AddPartitionsToTxnRequest
-) -> Steps[AddPartitionsToTxnResponse | Coroutine[Any, Any, Any]]:
-    answers = []
-    for each in request.transactions:
-        yield None
-        answers.append((yield from _for_leader(parts, each)))
+) -> AddPartitionsToTxnResponse | Steps[AddPartitionsToTxnResponse]:
+    transactions = request.transactions
+    asking = _ask(parts, transactions)
+    if len(transactions) > FEW or not _few(transactions):
+        return _once_added(request, asking)
+    answers = at_once(asking)
     if any(isinstance(each, asyncio.Future) for each in answers):
         return _once_added(request, answers)
-    return (yield from _answer(request, answers))
+    return at_once(_answer(request, answers))
 
 
-def _for_leader(
-    parts: Parts, asked: AddPartitionsToTxnTransaction
-) -> Steps[Answers | ErrorCode | asyncio.Future[None]]:
+def _ask(parts: Parts, transactions: Sequence[AddPartitionsToTxnTransaction]) -> Steps[list[Asked]]:
+    answers = []
+    for each in transactions:
+        yield None
+        answers.append((yield from _for_leader(parts, each)))
+    return answers
+
+
+def _for_leader(parts: Parts, asked: AddPartitionsToTxnTransaction) -> Steps[Asked]:
     partitions = yield from _partitions(asked.topics)
     # Leaders of `__consumer_offsets` ask too.
     refused = yield from _refused(parts.cache, partitions, _NEVER_WRITTEN_TO.__contains__)
@@ -217,23 +226,27 @@ def _for_leader(
     return ErrorCode.NONE if added is None else added
 
 
-async def _once_added(
-    request: AddPartitionsToTxnRequest,
-    answers: list[Answers | ErrorCode | asyncio.Future[None]],
+def _once_added(
+    request: AddPartitionsToTxnRequest, asked: list[Asked] | Steps[list[Asked]]
 ) -> Steps[AddPartitionsToTxnResponse]:
+    answers = yield from settle(asked)
+    waiting = [each for each in answers if isinstance(each, asyncio.Future)]
+    if waiting:
+        yield in_task(_await_all(waiting))
+    return (yield from _answer(request, answers))
+
+
+async def _await_all(added: list[asyncio.Future[None]]) -> None:
     # Together: a transaction whose record is slow must not hold up the others.
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
-            for each in answers:
-                if isinstance(each, asyncio.Future):
-                    with suppress(KafkaError):
-                        await each
-    return _answer(request, answers)
+            for each in added:
+                with suppress(KafkaError):
+                    await each
 
 
 def _answer(
-    request: AddPartitionsToTxnRequest,
-    answers: list[Answers | ErrorCode | asyncio.Future[None]],
+    request: AddPartitionsToTxnRequest, answers: list[Asked]
 ) -> Steps[AddPartitionsToTxnResponse]:
     response = AddPartitionsToTxnResponse()
     for asked, found in zip(request.transactions, answers, strict=True):

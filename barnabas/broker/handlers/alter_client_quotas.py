@@ -15,6 +15,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.quotas import DEFAULT, Entity, Quota
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import SessionExpired, StoreUnavailable, TooLarge
+from barnabas.coordinator.soon import Soon, in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_client_quotas import (
     API,
@@ -46,13 +47,19 @@ _WHOLE: Final = {
 _PRECISION: Final = 1e-6
 
 
-async def handle(
+def handle(
     stored: StoredQuotas,
     slicer: Slicer,
     request: AlterClientQuotasRequest,
     _context: RequestContext,
-) -> AlterClientQuotasResponse:
+) -> Soon[AlterClientQuotasResponse]:
     """Make the changes one entity after another; each is stored when its result is there."""
+    return in_task(_altered(stored, slicer, request))
+
+
+async def _altered(
+    stored: StoredQuotas, slicer: Slicer, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
     times: Counter[tuple[tuple[str, str | None], ...]] = Counter()
     async for entry in slicer.each(request.entries):
         times[_key(entry)] += 1

@@ -4,12 +4,11 @@ Errors by resource: INVALID_REQUEST, INVALID_CONFIG, INVALID_TOPIC_EXCEPTION,
 UNKNOWN_TOPIC_OR_PARTITION. v1 has a throttle time, v2 is flexible.
 """
 
-from collections.abc import Iterable
-
 from barnabas.broker.cluster.config_admin import ConfigAdmin
 from barnabas.broker.handlers.describe_configs import is_of_cluster, is_of_group, is_of_topic
 from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.alter_configs import (
     API,
@@ -38,7 +37,7 @@ NEEDS = (
 RIGHTS = Rights(each=Each("resources", NEEDS, _refused, "responses"))
 
 
-async def handle(
+def handle(
     admin: ConfigAdmin,
     request: AlterConfigsRequest,
     _context: RequestContext,
@@ -53,18 +52,13 @@ async def handle(
             validate_only=request.validate_only,
         )
 
-    outcomes = await admin.one_by_one(request.resources, alter)
-    return _response(outcomes)
-
-
-Outcome = tuple[AlterConfigsResource, ErrorCode, str | None]
-
-
-def _response(outcomes: Iterable[Outcome]) -> Steps[AlterConfigsResponse]:
+    outcomes = yield in_task(admin.one_by_one(request.resources, alter))
     return AlterConfigsResponse(responses=(yield from in_steps(_answer, outcomes)))
 
 
-def _answer(outcome: Outcome) -> AlterConfigsResourceResponse:
+def _answer(
+    outcome: tuple[AlterConfigsResource, ErrorCode, str | None],
+) -> AlterConfigsResourceResponse:
     resource, code, message = outcome
     return AlterConfigsResourceResponse(
         error_code=code,

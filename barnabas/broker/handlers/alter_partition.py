@@ -3,6 +3,7 @@
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import Soon, in_task
 from barnabas.protocol.messages.alter_partition import (
     API,
     AlterPartitionRequest,
@@ -14,10 +15,10 @@ __all__ = ["API", "RIGHTS", "handle"]
 RIGHTS = OF_BROKERS
 
 
-async def handle(
+def handle(
     controller: Controller,
     request: AlterPartitionRequest,
     _context: RequestContext,
-) -> AlterPartitionResponse:
+) -> Soon[AlterPartitionResponse]:
     """Ask the controller, which must be this broker."""
-    return await controller.alter_partition(request)
+    return in_task(controller.alter_partition(request))

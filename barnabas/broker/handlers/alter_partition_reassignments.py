@@ -5,12 +5,13 @@ REQUEST_TIMED_OUT. By partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASS
 INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.security.rights import ALTER, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
     API,
@@ -38,7 +39,7 @@ def handle(
     admin: ReplicaAdmin,
     request: AlterPartitionReassignmentsRequest,
     _context: RequestContext,
-) -> Steps[Coroutine[Any, Any, Steps[AlterPartitionReassignmentsResponse]]]:
+) -> Steps[AlterPartitionReassignmentsResponse]:
     """Start or refuse the reassignment of each partition on its own."""
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
     for topic in request.topics:
@@ -46,30 +47,16 @@ def handle(
         for each in topic.partitions:
             wanted[TopicPartition(topic.name, each.partition_index)] = each.replicas
             yield None
-    return _altered(admin, request, wanted)
-
-
-async def _altered(
-    admin: ReplicaAdmin,
-    request: AlterPartitionReassignmentsRequest,
-    wanted: Mapping[TopicPartition, Sequence[int] | None],
-) -> Steps[AlterPartitionReassignmentsResponse]:
-    outcomes = await admin.alter_reassignments(
+    altered = admin.alter_reassignments(
         wanted,
         allow_factor_change=request.allow_replication_factor_change,
         timeout=request.timeout_ms / 1000,
     )
-    return _answer(request, outcomes.__getitem__)
-
-
-def _answer(
-    request: AlterPartitionReassignmentsRequest,
-    outcome: Callable[[TopicPartition], KafkaError | None],
-) -> Steps[AlterPartitionReassignmentsResponse]:
+    outcomes = yield in_task(altered)
     topics = []
     for topic in request.topics:
         yield None
-        topics.append((yield from _topic_answer(topic, outcome)))
+        topics.append((yield from _topic_answer(topic, outcomes.__getitem__)))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, responses=topics
     )

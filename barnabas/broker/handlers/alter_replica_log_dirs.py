@@ -4,12 +4,12 @@ The answer leaves when the moves have begun; DescribeLogDirs shows their progres
 a replica that does not exist yet is remembered, and the replica is created there.
 """
 
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     API,
@@ -27,18 +27,19 @@ RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 
 def handle(
     replicas: ReplicaManager, request: AlterReplicaLogDirsRequest, _context: RequestContext
-) -> Steps[Coroutine[Any, Any, Steps[AlterReplicaLogDirsResponse]]]:
+) -> Steps[AlterReplicaLogDirsResponse]:
     """Move each replica on its own; for a replica that is named twice the last directory counts."""
-    return _moved(replicas, (yield from _wanted(request)))
+    wanted = yield from _wanted(request)
+    return (yield from _response((yield in_task(_moved(replicas, wanted)))))
 
 
 async def _moved(
     replicas: ReplicaManager, wanted: Mapping[tuple[str, int], str]
-) -> Steps[AlterReplicaLogDirsResponse]:
+) -> dict[tuple[str, int], ErrorCode]:
     codes = {}
     async for place, path in replicas.slicer.each(wanted.items()):
         codes[place] = await _place(replicas, *place, path)
-    return _response(codes)
+    return codes
 
 
 async def _place(replicas: ReplicaManager, topic: str, index: int, path: str) -> ErrorCode:

@@ -11,6 +11,7 @@ from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import SessionExpired, StoreUnavailable, TooLarge
+from barnabas.coordinator.soon import Soon, in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_user_scram_credentials import (
     API,
@@ -35,13 +36,19 @@ Change = ScramCredentialDeletion | ScramCredentialUpsertion
 _MECHANISMS = {each.code: each for each in ScramMechanism}
 
 
-async def handle(
+def handle(
     users: ScramUsers,
     slicer: Slicer,
     request: AlterUserScramCredentialsRequest,
     _context: RequestContext,
-) -> AlterUserScramCredentialsResponse:
+) -> Soon[AlterUserScramCredentialsResponse]:
     """Make the changes one after another; each is stored when its result is there."""
+    return in_task(_altered(users, slicer, request))
+
+
+async def _altered(
+    users: ScramUsers, slicer: Slicer, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
     changes: dict[str, Change] = {}
     repeated: set[str] = set()
     async for each in slicer.each(_asked(request)):

@@ -5,12 +5,10 @@ INVALID_REQUEST, also for a name that the metadata store cannot hold, POLICY_VIO
 too many rules, and UNKNOWN_SERVER_ERROR if the stored rules of the resource cannot be read.
 """
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
-
 from barnabas.broker.security.cluster_acls import AclError, ClusterAcls
 from barnabas.broker.security.rights import ALTER, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_acls import (
     API,
@@ -42,7 +40,7 @@ RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),), each=Each("creations", (), _refus
 
 def handle(
     acls: ClusterAcls | None, request: CreateAclsRequest, _context: RequestContext
-) -> Steps[Coroutine[Any, Any, Steps[CreateAclsResponse]]]:
+) -> Steps[CreateAclsResponse]:
     """Add the valid rules; answer when they are in force on this broker."""
     if acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
@@ -52,7 +50,15 @@ def handle(
         if isinstance(each, AclBinding):
             rules.append(each)
         yield None
-    return _create(acls, made, rules)
+    created = iter((yield in_task(acls.create(rules))))
+
+    def result(each: AclBinding | AclError) -> AclCreationResult:
+        error = next(created) if isinstance(each, AclBinding) else each
+        if error is None:
+            return AclCreationResult()
+        return AclCreationResult(error_code=error.code, error_message=error.message)
+
+    return CreateAclsResponse(results=(yield from in_steps(result, made)))
 
 
 def _rule(creation: AclCreation) -> AclBinding | AclError:
@@ -68,21 +74,3 @@ def _rule(creation: AclCreation) -> AclBinding | AclError:
         )
     except InvalidAcl as error:
         return AclError(ErrorCode.INVALID_REQUEST, str(error))
-
-
-async def _create(
-    acls: ClusterAcls, made: Sequence[AclBinding | AclError], rules: Sequence[AclBinding]
-) -> Steps[CreateAclsResponse]:
-    created = iter(await acls.create(rules))
-
-    def result(each: AclBinding | AclError) -> AclCreationResult:
-        error = next(created) if isinstance(each, AclBinding) else each
-        if error is None:
-            return AclCreationResult()
-        return AclCreationResult(error_code=error.code, error_message=error.message)
-
-    return _response(result, made)
-
-
-def _response(result: Any, items: Sequence[Any]) -> Steps[CreateAclsResponse]:
-    return CreateAclsResponse(results=(yield from in_steps(result, items)))

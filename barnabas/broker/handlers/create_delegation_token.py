@@ -17,6 +17,7 @@ from barnabas.broker.security.delegation_tokens import (
 )
 from barnabas.broker.security.rights import CREATE_TOKENS, USER, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_delegation_token import (
     API,
@@ -24,6 +25,7 @@ from barnabas.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
+from barnabas.protocol.steps import Steps
 from barnabas.security.principal import ANONYMOUS, Principal
 from barnabas.security.principal import USER as USER_TYPE
 from barnabas.security.sasl.credentials import DelegationToken
@@ -42,16 +44,16 @@ def _is_for_another(request: CreateDelegationTokenRequest) -> bool:
 RIGHTS = Rights(inside=(Need(CREATE_TOKENS, USER, "owner_principal_name", when=_is_for_another),))
 
 
-async def handle(
+def handle(
     parts: TokenRequests, request: CreateDelegationTokenRequest, context: RequestContext
-) -> CreateDelegationTokenResponse:
+) -> Steps[CreateDelegationTokenResponse]:
     """Store a token, and answer with its HMAC; a refusal names owner and requester too."""
     requester = Principal(*context.principal)
     owner = requester
     if request.owner_principal_name:
         owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
     try:
-        token = await _created(parts, request, context, owner, requester)
+        token = yield from _created(parts, request, context, owner, requester)
     except KafkaError as error:
         return _refusal(error.code, context.api_version, owner, requester)
     return CreateDelegationTokenResponse(
@@ -64,13 +66,13 @@ async def handle(
     )
 
 
-async def _created(
+def _created(
     parts: TokenRequests,
     request: CreateDelegationTokenRequest,
     context: RequestContext,
     owner: Principal,
     requester: Principal,
-) -> DelegationToken:
+) -> Steps[DelegationToken]:
     parts.require_allowed(context)
     if owner != requester and not context.allows(CREATE_TOKENS, USER, str(owner)):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
@@ -94,7 +96,7 @@ async def _created(
         hmac=tokens.hmac(token_id),
     )
     with reached():
-        await tokens.create(token)
+        yield in_task(tokens.create(token))
     return token
 
 

@@ -5,9 +5,7 @@ INVALID_REPLICATION_FACTOR, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION (an interna
 POLICY_VIOLATION, NOT_CONTROLLER, REQUEST_TIMED_OUT.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
@@ -15,6 +13,7 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.topic_admin import NewPartitions
 from barnabas.broker.security.rights import ALTER, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     API,
@@ -45,7 +44,7 @@ def handle(
     cache: MetadataCache,
     request: CreatePartitionsRequest,
     context: RequestContext,
-) -> Steps[Coroutine[Any, Any, Steps[CreatePartitionsResponse]]]:
+) -> Steps[CreatePartitionsResponse]:
     """Add partitions to each topic on its own."""
     asked_for = yield from counted(topic.name for topic in request.topics)
     refused: dict[str, KafkaError | None] = {}
@@ -67,7 +66,11 @@ def handle(
         if topic.assignments is not None:
             assignments = yield from in_steps(attrgetter("broker_ids"), topic.assignments)
         wanted.append(NewPartitions(topic.name, topic.count, assignments))
-    return _created(controller, request, wanted, refused)
+    created = controller.create_partitions(
+        wanted, timeout=request.timeout_ms / 1000, validate_only=request.validate_only
+    )
+    answers = {**refused, **(yield in_task(created))}
+    return CreatePartitionsResponse(results=(yield from in_steps(_result, answers.items())))
 
 
 def _charge(cache: MetadataCache, topic: CreatePartitionsTopic, context: RequestContext) -> None:
@@ -77,22 +80,6 @@ def _charge(cache: MetadataCache, topic: CreatePartitionsTopic, context: Request
     error = context.exceeds_quota(new, strict=context.api_version >= _STRICT_SINCE)
     if error is not None:
         raise error
-
-
-async def _created(
-    controller: Controller,
-    request: CreatePartitionsRequest,
-    wanted: Sequence[NewPartitions],
-    refused: Mapping[str, KafkaError | None],
-) -> Steps[CreatePartitionsResponse]:
-    answers = await controller.create_partitions(
-        wanted, timeout=request.timeout_ms / 1000, validate_only=request.validate_only
-    )
-    return _answer({**refused, **answers})
-
-
-def _answer(answers: Mapping[str, KafkaError | None]) -> Steps[CreatePartitionsResponse]:
-    return CreatePartitionsResponse(results=(yield from in_steps(_result, answers.items())))
 
 
 def _result(answer: tuple[str, KafkaError | None]) -> CreatePartitionsTopicResult:

@@ -6,9 +6,7 @@ INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_
 POLICY_VIOLATION, NOT_CONTROLLER, REQUEST_TIMED_OUT.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
 
 from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.controller.controller import Controller
@@ -24,6 +22,7 @@ from barnabas.broker.security.rights import (
 from barnabas.broker.server.context import RequestContext
 from barnabas.config.describe import describe_topic
 from barnabas.config.dynamic import DynamicConfig
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_topics import (
     API,
@@ -63,7 +62,7 @@ def handle(
     config: DynamicConfig,
     request: CreateTopicsRequest,
     context: RequestContext,
-) -> Steps[Coroutine[Any, Any, Steps[CreateTopicsResponse]]]:
+) -> Steps[CreateTopicsResponse]:
     """Create or refuse each topic on its own."""
     asked_for = yield from counted(topic.name for topic in request.topics)
     refused: dict[str, KafkaError] = {}
@@ -81,7 +80,21 @@ def handle(
             wanted[topic.name] = topic
             new.append((yield from _new_topic(topic, context)))
         yield None
-    return _created(controller, config, request, context, wanted, new, refused)
+    created = yield in_task(
+        controller.create_topics(
+            new, timeout=request.timeout_ms / 1000, validate_only=request.validate_only
+        )
+    )
+
+    def result(topic: CreatableTopic) -> CreatableTopicResult:
+        shows_configs = context.allows(DESCRIBE_CONFIGS, TOPIC, topic.name, log_denied=False)
+        return _result(config, topic, created[topic.name], shows_configs=shows_configs)
+
+    results = yield from in_steps(result, wanted.values())
+    for name, error in refused.items():
+        results.append(_refusal(name, error))
+        yield None
+    return CreateTopicsResponse(topics=results)
 
 
 def _charge(
@@ -97,39 +110,6 @@ def _charge(
     if partitions < 0:
         partitions = config.current.num_partitions
     return context.exceeds_quota(partitions, strict=context.api_version >= _STRICT_SINCE)
-
-
-async def _created(
-    controller: Controller,
-    config: DynamicConfig,
-    request: CreateTopicsRequest,
-    context: RequestContext,
-    wanted: Mapping[str, CreatableTopic],
-    new: Sequence[NewTopic],
-    refused: Mapping[str, KafkaError],
-) -> Steps[CreateTopicsResponse]:
-    created = await controller.create_topics(
-        new, timeout=request.timeout_ms / 1000, validate_only=request.validate_only
-    )
-    return _answer(config, context, created, wanted, refused)
-
-
-def _answer(
-    config: DynamicConfig,
-    context: RequestContext,
-    created: Mapping[str, CreatedTopic | KafkaError],
-    wanted: Mapping[str, CreatableTopic],
-    refused: Mapping[str, KafkaError],
-) -> Steps[CreateTopicsResponse]:
-    def result(topic: CreatableTopic) -> CreatableTopicResult:
-        shows_configs = context.allows(DESCRIBE_CONFIGS, TOPIC, topic.name, log_denied=False)
-        return _result(config, topic, created[topic.name], shows_configs=shows_configs)
-
-    results = yield from in_steps(result, wanted.values())
-    for name, error in refused.items():
-        results.append(_refusal(name, error))
-        yield None
-    return CreateTopicsResponse(topics=results)
 
 
 def _result(

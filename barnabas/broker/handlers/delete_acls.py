@@ -6,13 +6,11 @@ more than 100,000 rules together; by rule UNKNOWN_SERVER_ERROR if it
 cannot be deleted.
 """
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
-
 from barnabas.broker.handlers.create_acls import NO_AUTHORIZER, text_of
 from barnabas.broker.security.cluster_acls import ClusterAcls, DeletedAcl
 from barnabas.broker.security.rights import ALTER, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_acls import (
     API,
@@ -41,7 +39,7 @@ RIGHTS = Rights(
 
 def handle(
     acls: ClusterAcls | None, request: DeleteAclsRequest, _context: RequestContext
-) -> Steps[Coroutine[Any, Any, Steps[DeleteAclsResponse]]]:
+) -> Steps[DeleteAclsResponse]:
     """Delete rules; answer when they are no longer in force on this broker."""
     if acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
@@ -51,7 +49,16 @@ def handle(
         if each.refusal() is None:
             valid.append(each)
         yield None
-    return _delete(acls, filters, valid)
+    by_filter, results = iter((yield in_task(acls.delete(valid)))), []
+    for each in filters:
+        yield None
+        reason = each.refusal()
+        if reason is not None:
+            results.append(_refused(ErrorCode.INVALID_REQUEST, reason))
+            continue
+        matching = yield from in_steps(_matching, next(by_filter))
+        results.append(DeleteAclsFilterResult(matching_acls=matching))
+    return DeleteAclsResponse(filter_results=results)
 
 
 def _filter(asked: DeleteAclsFilter) -> AclFilter:
@@ -64,27 +71,6 @@ def _filter(asked: DeleteAclsFilter) -> AclFilter:
         AclOperation(asked.operation),
         AclPermissionType(asked.permission_type),
     )
-
-
-async def _delete(
-    acls: ClusterAcls, filters: Sequence[AclFilter], valid: Sequence[AclFilter]
-) -> Steps[DeleteAclsResponse]:
-    return _response(filters, await acls.delete(valid))
-
-
-def _response(
-    filters: Sequence[AclFilter], deleted: Sequence[Sequence[DeletedAcl]]
-) -> Steps[DeleteAclsResponse]:
-    by_filter, results = iter(deleted), []
-    for each in filters:
-        yield None
-        reason = each.refusal()
-        if reason is not None:
-            results.append(_refused(ErrorCode.INVALID_REQUEST, reason))
-            continue
-        matching = yield from in_steps(_matching, next(by_filter))
-        results.append(DeleteAclsFilterResult(matching_acls=matching))
-    return DeleteAclsResponse(filter_results=results)
 
 
 def _matching(deleted: DeletedAcl) -> DeleteAclsMatchingAcl:

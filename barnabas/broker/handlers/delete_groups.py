@@ -4,9 +4,6 @@ Errors by group: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and those of coordinators.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Any
 
 from barnabas.broker.security.rights import DELETE, GROUP, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
@@ -32,52 +29,29 @@ RIGHTS = Rights(
 )
 
 
-Begun = dict[str, ErrorCode | asyncio.Future[None]]
-"""The deletions by group, or their outcome."""
-
-
 def handle(
     groups: GroupCoordinator,
     request: DeleteGroupsRequest,
     _context: RequestContext,
-) -> Steps[DeleteGroupsResponse | Coroutine[Any, Any, Steps[DeleteGroupsResponse]]]:
+) -> Steps[DeleteGroupsResponse]:
     """Delete or refuse each group on its own."""
-    begun: Begun = {}
+    begun: dict[str, ErrorCode | asyncio.Future[None]] = {}
     for group_id in dict.fromkeys(request.groups_names):
         yield None
         try:
             begun[group_id] = groups.delete(group_id) or ErrorCode.NONE
         except KafkaError as error:
             begun[group_id] = error.code
-    if any(isinstance(each, asyncio.Future) for each in begun.values()):
-        return _once_deleted(begun)
-    return (yield from _answer(begun))
-
-
-async def _once_deleted(begun: Begun) -> Steps[DeleteGroupsResponse]:
-    for each in begun.values():
-        if isinstance(each, asyncio.Future):
-            with suppress(KafkaError):
-                await each
-    return _answer(begun)
-
-
-def _answer(begun: Begun) -> Steps[DeleteGroupsResponse]:
     results = []
-    for group_id, code in begun.items():
+    for group_id, deletion in begun.items():
         yield None
-        results.append(_result(group_id, _outcome(code)))
+        code = ErrorCode.NONE
+        try:
+            code = deletion if isinstance(deletion, ErrorCode) else (yield deletion) or code
+        except KafkaError as error:
+            code = error.code
+        results.append(_result(group_id, code))
     return DeleteGroupsResponse(results=results)
-
-
-def _outcome(deleted: ErrorCode | asyncio.Future[None]) -> ErrorCode:
-    if isinstance(deleted, ErrorCode):
-        return deleted
-    try:
-        deleted.result()
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.NONE
 
 
 def _result(group_id: str, code: ErrorCode) -> DeletableGroupResult:

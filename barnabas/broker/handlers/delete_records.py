@@ -6,7 +6,6 @@ topics, and for topics that are only compacted (POLICY_VIOLATION), because their
 the last value of every key.
 """
 
-from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from barnabas.broker.replication.leader.record_deletion import (
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import DELETE, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_records import (
     API,
@@ -47,7 +47,7 @@ NO_OFFSET = -1
 
 def handle(
     replicas: ReplicaManager, request: DeleteRecordsRequest, _context: RequestContext
-) -> Steps[Coroutine[Any, Any, DeleteRecordsResponse]]:
+) -> Steps[DeleteRecordsResponse]:
     """Delete from the logs that this broker leads."""
     deletions: dict[Deletion, DeleteRecordsPartitionResult] = {}
     response = DeleteRecordsResponse(topics=[])
@@ -60,21 +60,20 @@ def handle(
         delete = partial(_delete, replicas, topic.name, deletions)
         answers = yield from in_steps(delete, wanted.values())
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
-    return _deleted(replicas, deletions, response, request.timeout_ms / 1000)
+    yield in_task(_end(replicas, deletions, request.timeout_ms / 1000))
+    return response
 
 
-async def _deleted(
+async def _end(
     replicas: ReplicaManager,
     deletions: dict[Deletion, DeleteRecordsPartitionResult],
-    response: DeleteRecordsResponse,
     timeout: float,
-) -> DeleteRecordsResponse:
-    """Return the response, once checkpoints are written and replicas have deleted."""
+) -> None:
+    """Return when checkpoints are written and replicas have deleted."""
     await _checkpoint(replicas, deletions)
     for deletion, error in (await await_deletions(deletions, timeout)).items():
         if not deletions[deletion].error_code:
             _fail(deletions[deletion], error)
-    return response
 
 
 async def _checkpoint(

@@ -6,9 +6,8 @@ REQUEST_TIMED_OUT, TOPIC_DELETION_DISABLED (INVALID_REQUEST before v3).
 """
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
@@ -16,6 +15,7 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.state import Topic
 from barnabas.broker.security.rights import CLUSTER, DELETE, DESCRIBE, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_topics import (
     API,
@@ -56,7 +56,7 @@ def handle(
     enabled: Callable[[], bool],
     request: DeleteTopicsRequest,
     context: RequestContext,
-) -> Steps[Coroutine[Any, Any, Steps[DeleteTopicsResponse]]]:
+) -> Steps[DeleteTopicsResponse]:
     """Delete or refuse each topic on its own; `enabled` returns `delete.topic.enable`."""
     if not enabled():
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
@@ -99,17 +99,10 @@ def handle(
         except KafkaError as error:
             refused[key] = (state, error.with_traceback(None))
         yield None
-    return _deleted(controller, wanted, refused.values(), request.timeout_ms / 1000)
-
-
-async def _deleted(
-    controller: Controller,
-    wanted: Mapping[str | bytes, DeleteTopicState],
-    refused: Iterable[Answered],
-    timeout: float,
-) -> Steps[DeleteTopicsResponse]:
-    answers = await controller.delete_topics(list(wanted), timeout=timeout)
-    return _answer(chain(zip(wanted.values(), answers, strict=True), refused))
+    asked = controller.delete_topics(list(wanted), timeout=request.timeout_ms / 1000)
+    answers = yield in_task(asked)
+    deleted = zip(wanted.values(), answers, strict=True)
+    return (yield from _answer(chain(deleted, refused.values())))
 
 
 def _answer(answers: Iterable[Answered]) -> Steps[DeleteTopicsResponse]:

@@ -4,9 +4,9 @@ Errors by resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID
 synonyms, v3 types and documentation, v4 is flexible.
 """
 
-from collections.abc import Coroutine, Hashable, Iterable
+from collections.abc import Hashable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.config_admin import parse_broker_id
@@ -23,7 +23,6 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Slicer
 from barnabas.config.describe import (
     Entry,
     Source,
@@ -31,6 +30,7 @@ from barnabas.config.describe import (
     describe_cluster_defaults,
     describe_topic,
 )
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_configs import (
@@ -44,7 +44,7 @@ from barnabas.protocol.messages.describe_configs import (
 )
 from barnabas.protocol.steps import Steps
 
-__all__ = ["API", "RIGHTS", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
 _TYPES = frozenset(ResourceType)
 _OF_CLUSTER = _TYPES - {ResourceType.TOPIC, ResourceType.GROUP}
@@ -99,28 +99,43 @@ RIGHTS = Rights(
 )
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that DescribeConfigs works with."""
-
-    configs: Configs
-    cache: MetadataCache
-    broker_id: int
-    loggers: LoggerLevels
-    slicer: Slicer
-
-
 def handle(
-    parts: Parts,
+    configs: Configs,
+    cache: MetadataCache,
+    broker_id: int,
+    loggers: LoggerLevels,
     request: DescribeConfigsRequest,
     _context: RequestContext,
-) -> Steps[Coroutine[Any, Any, DescribeConfigsResponse]]:
+) -> Steps[DescribeConfigsResponse]:
     """Describe or refuse each resource on its own, once."""
     resources: dict[Hashable, DescribeConfigsResource] = {}
     for resource in request.resources:
         _is_known(resource)
         resources.setdefault(_identity(resource), resource)
         yield None
-    return _described(parts, request, resources.values())
+    results = []
+    for resource in resources.values():
+        name = resource.resource_name
+        yield None
+        try:
+            if resource.resource_type == ResourceType.BROKER_LOGGER:
+                found = _describe_loggers(broker_id, loggers, name)
+            else:
+                kind = ResourceType(resource.resource_type)
+                entries = yield from _entries(configs, cache, broker_id, kind, name)
+                found = [_result(entry, request) for entry in entries]
+        except KafkaError as error:
+            results.append(_refusal(resource, error.code, error.message))
+            continue
+        if resource.configuration_keys:
+            wanted = set(resource.configuration_keys)
+            found = [config for config in found if config.name in wanted]
+        results.append(
+            DescribeConfigsResult(
+                resource_type=resource.resource_type, resource_name=name, configs=found
+            )
+        )
+    return DescribeConfigsResponse(results=results)
 
 
 def _identity(resource: DescribeConfigsResource) -> Hashable:
@@ -132,53 +147,20 @@ def _identity(resource: DescribeConfigsResource) -> Hashable:
     return resource.resource_type, name, frozenset(resource.configuration_keys or ())
 
 
-async def _described(
-    parts: Parts, request: DescribeConfigsRequest, resources: Iterable[DescribeConfigsResource]
-) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[
-            await _describe(parts, each, request) async for each in parts.slicer.each(resources)
-        ]
-    )
-
-
-async def _describe(
-    parts: Parts, resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> DescribeConfigsResult:
-    try:
-        if resource.resource_type == ResourceType.BROKER_LOGGER:
-            configs = _describe_loggers(parts, resource.resource_name)
-        else:
-            configs = [
-                _result(entry, request)
-                for entry in await _entries(
-                    parts, ResourceType(resource.resource_type), resource.resource_name
-                )
-            ]
-    except KafkaError as error:
-        return _refusal(resource, error.code, error.message)
-    if resource.configuration_keys:
-        wanted = set(resource.configuration_keys)
-        configs = [config for config in configs if config.name in wanted]
-    return DescribeConfigsResult(
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=configs,
-    )
-
-
-async def _entries(parts: Parts, kind: ResourceType, name: str) -> list[Entry]:
-    dynamic = parts.configs.broker
+def _entries(
+    configs: Configs, cache: MetadataCache, broker_id: int, kind: ResourceType, name: str
+) -> Steps[list[Entry]]:
+    dynamic = configs.broker
     match kind:
         case ResourceType.TOPIC:
             check_name(name)
-            if parts.cache.topic(name) is None:
+            if cache.topic(name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return describe_topic(await parts.configs.overrides(name), dynamic)
+            return describe_topic((yield in_task(configs.overrides(name))), dynamic)
         case ResourceType.BROKER if not name:
             return describe_cluster_defaults(dynamic)
         case ResourceType.BROKER:
-            _require_this_broker(parts.broker_id, name, f"{parts.broker_id} or empty string,")
+            _require_this_broker(broker_id, name, f"{broker_id} or empty string,")
             return describe_broker(dynamic)
         case _ if not name:
             raise _invalid(f"The name of a {kind.name} resource must not be empty")
@@ -187,10 +169,12 @@ async def _entries(parts: Parts, kind: ResourceType, name: str) -> list[Entry]:
             return []
 
 
-def _describe_loggers(parts: Parts, name: str) -> list[DescribeConfigsResourceResult]:
+def _describe_loggers(
+    broker_id: int, loggers: LoggerLevels, name: str
+) -> list[DescribeConfigsResourceResult]:
     if not name:
         raise _invalid("Broker id must not be empty")
-    _require_this_broker(parts.broker_id, name, str(parts.broker_id))
+    _require_this_broker(broker_id, name, str(broker_id))
     return [
         DescribeConfigsResourceResult(
             name=logger,
@@ -200,7 +184,7 @@ def _describe_loggers(parts: Parts, name: str) -> list[DescribeConfigsResourceRe
             is_sensitive=False,
             synonyms=[],
         )
-        for logger, level in parts.loggers.levels().items()
+        for logger, level in loggers.levels().items()
     ]
 
 

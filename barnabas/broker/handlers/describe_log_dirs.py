@@ -3,13 +3,11 @@
 v3 an error of the whole request, v4 sizes of the volume, v5 cordoned directories (none here).
 """
 
-from collections.abc import Container, Coroutine
-from typing import Any
+from collections.abc import Container
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.describe_log_dirs import (
     API,
@@ -31,44 +29,38 @@ RIGHTS = Rights(whole=(Need(DESCRIBE, CLUSTER),))
 _UNKNOWN_LAG = -1
 
 
-Wanted = Container[tuple[str, int]] | None
-
-
 def handle(
     logs: LogManager,
     offload: Offload,
-    slicer: Slicer,
     request: DescribeLogDirsRequest,
     _context: RequestContext,
-) -> Steps[Coroutine[Any, Any, DescribeLogDirsResponse]]:
+) -> Steps[DescribeLogDirsResponse]:
     """Answer from the logs; only the sizes of the volumes are asked of the disk."""
-    if request.topics is None:
-        return _described(logs, offload, slicer, None)
-    wanted = set()
-    for topic in request.topics:
-        yield None
-        for index in topic.partitions:
-            wanted.add((topic.topic, index))
+    wanted: set[tuple[str, int]] | None = None
+    if request.topics is not None:
+        wanted = set()
+        for topic in request.topics:
             yield None
-    return _described(logs, offload, slicer, wanted)
-
-
-async def _described(
-    logs: LogManager, offload: Offload, slicer: Slicer, wanted: Wanted
-) -> DescribeLogDirsResponse:
-    results = [await _describe(logs, offload, slicer, log_dir, wanted) for log_dir in logs.dirs]
+            for index in topic.partitions:
+                wanted.add((topic.topic, index))
+                yield None
+    results = []
+    for log_dir in logs.dirs:
+        results.append((yield from _describe(logs, offload, log_dir, wanted)))
+        yield None
     return DescribeLogDirsResponse(results=results)
 
 
-async def _describe(
-    logs: LogManager, offload: Offload, slicer: Slicer, log_dir: LogDir, wanted: Wanted
-) -> DescribeLogDirsResult:
+def _describe(
+    logs: LogManager, offload: Offload, log_dir: LogDir, wanted: Container[tuple[str, int]] | None
+) -> Steps[DescribeLogDirsResult]:
     try:
-        total, free = await offload.submit("logs", lambda: logs.space(log_dir))
+        total, free = yield offload.submit("logs", lambda: logs.space(log_dir))
     except KafkaError as error:
         return DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.path, topics=[])
     topics: dict[str, DescribeLogDirsTopic] = {}
-    async for log in slicer.each(logs.logs_in(log_dir)):
+    for log in logs.logs_in(log_dir):
+        yield None
         if wanted is not None and (log.topic, log.partition) not in wanted:
             continue
         if log.topic not in topics:

@@ -6,13 +6,14 @@ ELIGIBLE_LEADERS_NOT_AVAILABLE.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from barnabas.broker.controller.replica_admin import Outcomes, ReplicaAdmin
 from barnabas.broker.security.rights import ALTER, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.elect_leaders import (
     API,
@@ -45,37 +46,26 @@ def handle(
     admin: ReplicaAdmin,
     request: ElectLeadersRequest,
     _context: RequestContext,
-) -> Steps[Coroutine[Any, Any, Steps[ElectLeadersResponse]]]:
+) -> Steps[ElectLeadersResponse]:
     """Hold each election on its own; each succeeds or fails alone."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if request.topic_partitions is None:
-        return _elected(admin, request, None)
-    named = []
-    for topic in request.topic_partitions:
-        yield None
-        named += yield from in_steps(partial(TopicPartition, topic.topic), topic.partitions)
-    return _elected(admin, request, named)
-
-
-async def _elected(
-    admin: ReplicaAdmin, request: ElectLeadersRequest, named: Sequence[TopicPartition] | None
-) -> Steps[ElectLeadersResponse]:
-    outcomes = await admin.elect_leaders(
-        named,
-        unclean=request.election_type == UNCLEAN,
-        timeout=request.timeout_ms / 1000,
+    named: list[TopicPartition] | None = None
+    if request.topic_partitions is not None:
+        named = []
+        for topic in request.topic_partitions:
+            yield None
+            named += yield from in_steps(partial(TopicPartition, topic.topic), topic.partitions)
+    elected = admin.elect_leaders(
+        named, unclean=request.election_type == UNCLEAN, timeout=request.timeout_ms / 1000
     )
-    return _all(outcomes) if named is None else _named_results(request, outcomes.get)
-
-
-def _named_results(
-    request: ElectLeadersRequest, outcome: Callable[[TopicPartition], KafkaError | None]
-) -> Steps[ElectLeadersResponse]:
+    outcomes: Outcomes = yield in_task(elected)
+    if named is None:
+        return (yield from _all(outcomes))
     topics = []
     for topic in request.topic_partitions or ():
         yield None
-        topics.append((yield from _topic_result(topic, outcome)))
+        topics.append((yield from _topic_result(topic, outcomes.get)))
     return ElectLeadersResponse(replica_election_results=topics)
 
 

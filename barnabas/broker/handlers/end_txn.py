@@ -9,7 +9,7 @@ partitions that were only registered need no marker (KIP-609).
 
 from barnabas.broker.security.rights import TRANSACTIONAL_ID, WRITE, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.soon import Soon, map_answer
+from barnabas.coordinator.soon import Soon, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
@@ -26,7 +26,7 @@ _EPOCH_PER_TRANSACTION_SINCE = 5
 
 def handle(
     transactions: TransactionCoordinator, request: EndTxnRequest, context: RequestContext
-) -> Soon[EndTxnResponse] | Steps[Soon[EndTxnResponse]]:
+) -> Soon[EndTxnResponse] | Steps[EndTxnResponse]:
     """Ask the coordinator of the transactional id, which must be this broker."""
     if request.written is None:
         return _end(transactions, request, None, context)
@@ -78,14 +78,14 @@ def _handle_written(
     request: EndTxnRequest,
     topics: list[WrittenTopic],
     context: RequestContext,
-) -> Steps[Soon[EndTxnResponse]]:
+) -> Steps[EndTxnResponse]:
     written: set[TopicPartition] = set()
     for topic in topics:
         for each in topic.partitions:
             written.add(TopicPartition(topic.name, each))
             yield None
         yield None
-    return _end(transactions, request, frozenset(written), context)
+    return (yield from settle(_end(transactions, request, frozenset(written), context)))
 
 
 def _response(producer: Producer) -> EndTxnResponse:

@@ -5,9 +5,7 @@ client had sent it here: with its principal, its address, its rights and its quo
 """
 
 import ipaddress
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
-from types import GeneratorType
+from collections.abc import Mapping
 from typing import Any
 
 from barnabas.broker.controller.controller import Controller
@@ -15,6 +13,7 @@ from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route, freed
 from barnabas.broker.server.quotas import Charge, ClientQuotas
+from barnabas.coordinator.soon import settle
 from barnabas.protocol.codec import decode
 from barnabas.protocol.compile import Form
 from barnabas.protocol.compile_decode import decoder
@@ -35,25 +34,13 @@ __all__ = ["API", "RIGHTS", "handle"]
 RIGHTS = OF_BROKERS
 
 
-@dataclass(slots=True)
-class _Forwarded:
-    """A client's request, with its route."""
-
-    route: Route
-    request: Any
-    context: RequestContext
-
-    def refuse(self, code: ErrorCode) -> Any:
-        return self.route.refuse(self.request, code, self.context.api_version)
-
-
 def handle(
     controller: Controller,
     routes: Mapping[int, Route],
     quotas: ClientQuotas,
     request: EnvelopeRequest,
     context: RequestContext,
-) -> Steps[Any]:
+) -> Steps[EnvelopeResponse]:
     """Serve the request inside, and return its response with its header.
 
     `routes` has the requests that only the controller can answer, by API key, behind the gate of
@@ -62,26 +49,23 @@ def handle(
     if not controller.active:
         # Nothing has been done: the sender may ask another controller.
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    forwarded = yield from _open(routes, quotas, request, context)
+    route, inside, wanted = yield from _open(routes, quotas, request, context)
+    version = inside.api_version
     try:
-        outcome = forwarded.route.handle(forwarded.request, forwarded.context)
-        while type(outcome) is GeneratorType:
-            outcome = yield from outcome
+        response = yield from settle(route.handle(wanted, inside))
     except KafkaError as error:
-        outcome = forwarded.refuse(error.code)
-    if isinstance(outcome, Awaitable):
-        return _later(forwarded, outcome)
-    responses = [outcome]
-    del outcome
-    return (yield from _close(forwarded, responses))
-
-
-async def _later(forwarded: _Forwarded, outcome: Awaitable[Any]) -> Steps[EnvelopeResponse]:
-    try:
-        responses = [await outcome]
-    except KafkaError as error:
-        responses = [forwarded.refuse(error.code)]
-    return _close(forwarded, responses)
+        response = yield from route.refuse(wanted, error.code, version)
+    if inside.charge is not None:
+        # The broker that the client asked charges the time, and keeps the client waiting.
+        inside.charge.resume()
+        response.throttle_time_ms = inside.charge.settle()
+    header = encode_response_header(route.api.key, version, inside.correlation_id)
+    encode = encoder(route.api.response, version, Form.SLICED)
+    data = b"".join([header, *(yield from encode(response))])
+    messages = [response, wanted]
+    del response, wanted
+    yield from freed(messages)
+    return EnvelopeResponse(response_data=data)
 
 
 def _open(
@@ -89,8 +73,9 @@ def _open(
     quotas: ClientQuotas,
     envelope: EnvelopeRequest,
     context: RequestContext,
-) -> Steps[_Forwarded]:
-    """Return the request of an envelope, with the context that its client would have here."""
+) -> Steps[tuple[Route, RequestContext, Any]]:
+    """Return the request of an envelope, its route, and the context that its client would have
+    here."""
     data = memoryview(envelope.request_data)
     try:
         (key, version, correlation_id, client_id), at = decode_request_header(data)
@@ -115,37 +100,7 @@ def _open(
         context.received_ms,
         charge=_charge(quotas, principal, client_id),
     )
-    return _Forwarded(route, request, inside)
-
-
-def _close(forwarded: _Forwarded, responses: list[Any]) -> Steps[EnvelopeResponse]:
-    """Return the only response in its envelope; the list is empty then."""
-    route, context = forwarded.route, forwarded.context
-    response = yield from _built(forwarded, responses.pop())
-    if context.charge is not None:
-        # The broker that the client asked charges the time, and keeps the client waiting.
-        context.charge.resume()
-        response.throttle_time_ms = context.charge.settle()
-    header = encode_response_header(route.api.key, context.api_version, context.correlation_id)
-    encode = encoder(route.api.response, context.api_version, Form.SLICED)
-    data = b"".join([header, *(yield from encode(response))])
-    messages = [response, forwarded.request]
-    del response
-    forwarded.request = None
-    yield from freed(messages)
-    return EnvelopeResponse(response_data=data)
-
-
-def _built(forwarded: _Forwarded, outcome: Any) -> Steps[Any]:
-    """Return a response, which may be built in steps."""
-    try:
-        while type(outcome) is GeneratorType:
-            outcome = yield from outcome
-    except KafkaError as error:
-        outcome = forwarded.refuse(error.code)
-        while type(outcome) is GeneratorType:
-            outcome = yield from outcome
-    return outcome
+    return route, inside, request
 
 
 def read_principal(data: bytes | None) -> Principal:

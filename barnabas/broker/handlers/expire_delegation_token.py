@@ -8,27 +8,29 @@ DELEGATION_TOKEN_OWNER_MISMATCH.
 from barnabas.broker.security.delegation_tokens import TokenRequests
 from barnabas.broker.security.rights import NOTHING
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.expire_delegation_token import (
     API,
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
 )
+from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = NOTHING
 
 
-async def handle(
+def handle(
     parts: TokenRequests, request: ExpireDelegationTokenRequest, context: RequestContext
-) -> ExpireDelegationTokenResponse:
+) -> Steps[ExpireDelegationTokenResponse]:
     """End the token after the period; at once, and delete it, if the period is negative."""
 
     def ended(now_ms: int) -> int:
         return now_ms + request.expiry_time_period_ms
 
-    expires_ms = await parts.change(request.hmac, context, ended)
+    expires_ms = yield in_task(parts.change(request.hmac, context, ended))
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
 
 

@@ -9,7 +9,7 @@ the high watermark, not by polling. The records are found by `consumer_read.py` 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ from barnabas.broker.replication.leader.leader_hints import endpoints
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.security.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.soon import spawn
+from barnabas.coordinator.soon import Soon, in_task, settle
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     API,
@@ -90,8 +90,7 @@ every answer then has records."""
 
 Read = ConsumerRead | FollowerRead
 _partitions_of = attrgetter("partitions")
-FetchOutcome = Any
-"""A FetchResponse, or a future of one; the future of a read in slices may have their generator."""
+FetchOutcome = Soon[FetchResponse] | Steps[FetchResponse]
 
 
 class Parts(NamedTuple):
@@ -105,13 +104,11 @@ class Parts(NamedTuple):
     followers: FollowerServices
     max_bytes: Callable[[], int]
     """Returns `fetch.max.bytes`."""
-    is_present: Callable[[int, int], bool | Awaitable[bool]]
+    is_present: Callable[[int, int], bool | Coroutine[Any, Any, bool]]
     """Returns whether a broker, by its id, is registered with this broker epoch."""
 
 
-def handle(
-    parts: Parts, request: FetchRequest, context: RequestContext
-) -> FetchOutcome | Steps[FetchOutcome]:
+def handle(parts: Parts, request: FetchRequest, context: RequestContext) -> FetchOutcome:
     """Serve consumers, and followers on the inter-broker listener."""
     replica_id = _replica_id(request)
     if replica_id >= 0:
@@ -123,7 +120,7 @@ def handle(
 
 def _serve_follower(
     parts: Parts, request: FetchRequest, context: RequestContext, replica_id: int
-) -> FetchOutcome | Steps[FetchOutcome]:
+) -> FetchOutcome:
     broker_epoch = request.replica_state.replica_epoch
     if not context.allows(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
         return _refused(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NONE)
@@ -134,22 +131,21 @@ def _serve_follower(
 
     context.charge = None
 
-    def answer(*, present: bool) -> FetchOutcome | Steps[FetchOutcome]:
+    def answer(*, present: bool) -> FetchOutcome:
         if present:
             return _serve(parts, request, context, FollowerSession(replica_id))
         return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, responses=[])
 
-    async def answer_later(asked: Awaitable[bool]) -> FetchOutcome:
-        outcome = answer(present=await asked)
-        return await outcome if isinstance(outcome, asyncio.Future) else outcome
+    def answer_later(asked: asyncio.Future[bool]) -> Steps[FetchResponse]:
+        return (yield from settle(answer(present=(yield asked))))
 
     present = parts.is_present(replica_id, broker_epoch)
-    return answer(present=present) if isinstance(present, bool) else spawn(answer_later(present))
+    return answer(present=present) if isinstance(present, bool) else answer_later(in_task(present))
 
 
 def _serve(
     parts: Parts, request: FetchRequest, context: RequestContext, owner: SessionOwner
-) -> FetchOutcome | Steps[FetchOutcome]:
+) -> FetchOutcome:
     version, now_ms = context.api_version, context.received_ms
     if _is_large(request):
         opening = parts.sessions.opening(request, version, now_ms, owner)
@@ -175,34 +171,31 @@ def _is_large(request: FetchRequest) -> bool:
 
 def _open_many(
     parts: Parts, request: FetchRequest, context: RequestContext, opening: Steps[FetchContext]
-) -> Steps[FetchOutcome]:
+) -> Steps[FetchResponse]:
     """Serve a request that names many partitions, in slices."""
     session = yield from opening
     return (yield from _read_many(parts.cache, _read(parts, request, context, session)))
 
 
-def _read_many(
-    cache: MetadataCache, read: Read, deadline: float | None = None
-) -> Steps[FetchOutcome]:
-    """Read many partitions, in slices; wait for more, at most until `deadline` on the loop's clock.
-
-    Without a deadline the time of the request begins now.
-    """
-    try:
-        yield from read.collecting()
-        now = asyncio.get_running_loop().time()
-        if deadline is None:
-            deadline = now + read.request.max_wait_ms / 1000
-        if read.is_complete() or now >= deadline:
-            return (yield from _answer_many(cache, read))
-    except GeneratorExit:
-        read.session.abandon()
-        raise
-    delayed = _DelayedFetch(cache, read, deadline)
-    if read.has_changed():
-        # A change between two slices woke no delayed Fetch.
-        delayed.wake()
-    return delayed.future
+def _read_many(cache: MetadataCache, read: Read) -> Steps[FetchResponse]:
+    """Read many partitions, in slices; wait for more, at most for the time of the request."""
+    deadline = None
+    while True:
+        try:
+            yield from read.collecting()
+            now = asyncio.get_running_loop().time()
+            if deadline is None:
+                deadline = now + read.request.max_wait_ms / 1000
+            if read.is_complete() or now >= deadline:
+                return (yield from _answer_many(cache, read))
+        except GeneratorExit:
+            read.session.abandon()
+            raise
+        delayed = _DelayedFetch(cache, read, deadline)
+        if read.has_changed():
+            # A change between two slices woke no delayed Fetch.
+            delayed.wake()
+        deadline = yield delayed.future
 
 
 def _read(
@@ -267,10 +260,10 @@ class _DelayedFetch:
     """A delayed Fetch: it waits for min_bytes, at most max_wait, and is woken by its partitions."""
 
     def __init__(self, cache: MetadataCache, read: Read, deadline: float | None = None) -> None:
-        """`deadline` is given for a read of many partitions, which goes on in slices."""
+        """`deadline` is given for a read of many partitions; the future then has the next."""
         self._loop = asyncio.get_running_loop()
         self._deadline = deadline
-        self.future: asyncio.Future[FetchResponse | Steps[FetchOutcome]]
+        self.future: asyncio.Future[Any]
         self.future = self._loop.create_future()
         self._cache = cache
         self._read = read
@@ -301,7 +294,7 @@ class _DelayedFetch:
         if self.future.done():
             return
         if self._deadline is not None:
-            self.future.set_result(_read_many(self._cache, self._read, self._deadline))
+            self.future.set_result(self._deadline)
             return
         self._read.collect()
         if self._read.is_complete():
@@ -312,7 +305,7 @@ class _DelayedFetch:
             return
         if self._deadline is not None:
             # Now or soon after the high watermark has moved: the answer does not wait.
-            self.future.set_result(_read_many(self._cache, self._read, self._loop.time()))
+            self.future.set_result(self._loop.time())
             return
         if not fresh:
             self._read.collect()

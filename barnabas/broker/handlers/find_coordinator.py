@@ -6,16 +6,17 @@ topics. Errors by key: COORDINATOR_NOT_AVAILABLE (no leader yet), INVALID_REQUES
 type of key).
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from enum import IntEnum
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.broker.security.rights import DESCRIBE, GROUP, TRANSACTIONAL_ID, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import in_task
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import (
@@ -26,7 +27,7 @@ from barnabas.protocol.messages.find_coordinator import (
 )
 from barnabas.protocol.steps import Steps, in_steps
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 _BATCHED_SINCE = 4
 _NO_NODE = -1
@@ -54,29 +55,36 @@ _NEEDS: Final[dict[int, Need]] = {
 RIGHTS = Rights(inside=tuple(_NEEDS.values()))
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that FindCoordinator works with."""
-
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
-    cache: MetadataCache
-    ensure_topic: Callable[[str], Awaitable[None]]
-    """Creates an internal topic unless it exists; raises COORDINATOR_NOT_AVAILABLE."""
-
-
-Answer = Steps[FindCoordinatorResponse]
-
-
 def handle(
-    parts: Parts, request: FindCoordinatorRequest, context: RequestContext
-) -> Steps[FindCoordinatorResponse | Answer | Coroutine[Any, Any, Answer]]:
-    """Find the coordinator of each key; any broker can answer."""
+    groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
+    cache: MetadataCache,
+    ensure_topic: Callable[[str], Coroutine[Any, Any, None]],
+    request: FindCoordinatorRequest,
+    context: RequestContext,
+) -> Steps[FindCoordinatorResponse]:
+    """Find the coordinator of each key; any broker can answer.
+
+    `ensure_topic` creates an internal topic unless it exists; it raises COORDINATOR_NOT_AVAILABLE.
+    """
     topic = _TOPICS.get(request.key_type)
     if topic is None:
-        return error_response(request, ErrorCode.INVALID_REQUEST, context.api_version)
-    if parts.cache.topic(topic) is None and (yield from _may_ask(request, context)):
-        return _once_created(parts, topic, request, context)
-    return (yield from _answer(parts, topic, request, context))
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if cache.topic(topic) is None and (yield from _may_ask(request, context)):
+        yield in_task(ensure_topic(topic))
+    coordinator = groups if topic == CONSUMER_OFFSETS else transactions
+    need = _NEEDS[request.key_type]
+
+    def find(key: str) -> Coordinator:
+        if not context.allows(need.operation, need.type, key):
+            return _failed(key, need.error)
+        known = cache.partition(topic, coordinator.partition_of(key))
+        endpoint = None if known is None else cache.endpoint(known.leader, context.listener)
+        if known is None or endpoint is None:
+            return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Coordinator(key=key, node_id=known.leader, host=endpoint.host, port=endpoint.port)
+
+    return (yield from _each(find, request, context.api_version))
 
 
 def _may_ask(request: FindCoordinatorRequest, context: RequestContext) -> Steps[bool]:
@@ -92,37 +100,9 @@ def _may_ask(request: FindCoordinatorRequest, context: RequestContext) -> Steps[
     return False
 
 
-async def _once_created(
-    parts: Parts, topic: str, request: FindCoordinatorRequest, context: RequestContext
-) -> Answer:
-    try:
-        await parts.ensure_topic(topic)
-    except KafkaError as error:
-        return error_response(request, error.code, context.api_version)
-    return _answer(parts, topic, request, context)
-
-
-def _answer(
-    parts: Parts, topic: str, request: FindCoordinatorRequest, context: RequestContext
-) -> Answer:
-    coordinator = parts.groups if topic == CONSUMER_OFFSETS else parts.transactions
-    need = _NEEDS[request.key_type]
-
-    def find(key: str) -> Coordinator:
-        if not context.allows(need.operation, need.type, key):
-            return _failed(key, need.error)
-        known = parts.cache.partition(topic, coordinator.partition_of(key))
-        endpoint = None if known is None else parts.cache.endpoint(known.leader, context.listener)
-        if known is None or endpoint is None:
-            return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return Coordinator(key=key, node_id=known.leader, host=endpoint.host, port=endpoint.port)
-
-    return _each(find, request, context.api_version)
-
-
 def _each(
     find: Callable[[str], Coordinator], request: FindCoordinatorRequest, version: int
-) -> Answer:
+) -> Steps[FindCoordinatorResponse]:
     if version < _BATCHED_SINCE:
         return _single(find(request.key))
     # A key that is named twice is looked for once.
@@ -148,7 +128,9 @@ def _single(found: Coordinator) -> FindCoordinatorResponse:
     )
 
 
-def error_response(request: FindCoordinatorRequest, code: ErrorCode, version: int) -> Answer:
+def error_response(
+    request: FindCoordinatorRequest, code: ErrorCode, version: int
+) -> Steps[FindCoordinatorResponse]:
     """Answer every key with the error."""
 
     def refuse(key: str) -> Coordinator:

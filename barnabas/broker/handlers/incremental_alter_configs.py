@@ -4,12 +4,11 @@ Errors by resource: INVALID_REQUEST, INVALID_CONFIG, INVALID_TOPIC_EXCEPTION,
 UNKNOWN_TOPIC_OR_PARTITION. v1 is flexible. Resources of type BROKER_LOGGER change log levels.
 """
 
-from collections.abc import Iterable
-
 from barnabas.broker.cluster.config_admin import Alteration, ConfigAdmin
 from barnabas.broker.handlers.alter_configs import NEEDS
 from barnabas.broker.security.rights import Each, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.incremental_alter_configs import (
     API,
@@ -32,7 +31,7 @@ def _refused(
 RIGHTS = Rights(each=Each("resources", NEEDS, _refused, "responses"))
 
 
-async def handle(
+def handle(
     admin: ConfigAdmin,
     request: IncrementalAlterConfigsRequest,
     _context: RequestContext,
@@ -50,18 +49,13 @@ async def handle(
             validate_only=request.validate_only,
         )
 
-    outcomes = await admin.one_by_one(request.resources, alter)
-    return _response(outcomes)
-
-
-Outcome = tuple[AlterConfigsResource, ErrorCode, str | None]
-
-
-def _response(outcomes: Iterable[Outcome]) -> Steps[IncrementalAlterConfigsResponse]:
+    outcomes = yield in_task(admin.one_by_one(request.resources, alter))
     return IncrementalAlterConfigsResponse(responses=(yield from in_steps(_answer, outcomes)))
 
 
-def _answer(outcome: Outcome) -> AlterConfigsResourceResponse:
+def _answer(
+    outcome: tuple[AlterConfigsResource, ErrorCode, str | None],
+) -> AlterConfigsResourceResponse:
     resource, code, message = outcome
     return AlterConfigsResourceResponse(
         error_code=code,

@@ -10,7 +10,7 @@ from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.joining import Client
-from barnabas.coordinator.soon import Soon
+from barnabas.coordinator.soon import settle
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.join_group import API, JoinGroupRequest, JoinGroupResponse
 from barnabas.protocol.steps import Steps, in_steps
@@ -24,13 +24,13 @@ _WITHOUT_MEMBER_ID = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_AUTHORIZ
 
 def handle(
     groups: GroupCoordinator, request: JoinGroupRequest, context: RequestContext
-) -> Steps[Soon[JoinGroupResponse]]:
+) -> Steps[JoinGroupResponse]:
     """Let a member join the group; the answer waits until all members have joined."""
     # The form of Java's addresses, as in Kafka: tools show it.
     host = f"/{context.client_host}"
     protocols = yield from in_steps(lambda each: (each.name, each.metadata), request.protocols)
     client = Client(context.api_version, context.client_id or "", host, tuple(protocols))
-    return groups.join(request, client)
+    return (yield from settle(groups.join(request, client)))
 
 
 def error_response(request: JoinGroupRequest, code: ErrorCode, version: int) -> JoinGroupResponse:

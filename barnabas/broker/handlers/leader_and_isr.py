@@ -6,6 +6,7 @@ Versions before 5 are not served: they have no topic ids.
 from barnabas.broker.cluster.control_receiver import ControlReceiver
 from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import Soon, in_task
 from barnabas.protocol.messages.leader_and_isr import API, LeaderAndIsrRequest, LeaderAndIsrResponse
 
 __all__ = ["API", "RIGHTS", "handle"]
@@ -13,10 +14,10 @@ __all__ = ["API", "RIGHTS", "handle"]
 RIGHTS = OF_BROKERS
 
 
-async def handle(
+def handle(
     receiver: ControlReceiver,
     request: LeaderAndIsrRequest,
     _context: RequestContext,
-) -> LeaderAndIsrResponse:
+) -> Soon[LeaderAndIsrResponse]:
     """Apply the message of the active controller."""
-    return await receiver.leader_and_isr(request)
+    return in_task(receiver.leader_and_isr(request))

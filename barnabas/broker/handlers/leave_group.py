@@ -5,14 +5,10 @@ answer has the error of the one member. Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER
 FENCED_INSTANCE_ID, and those of coordinators.
 """
 
-from collections.abc import Sequence
-from functools import partial
-
 from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon, map_answer
-from barnabas.protocol.errors import ErrorCode
+from barnabas.coordinator.soon import settle
 from barnabas.protocol.messages.leave_group import (
     API,
     LeaveGroupRequest,
@@ -30,21 +26,18 @@ _MEMBERS_SINCE = 3
 
 def handle(
     groups: GroupCoordinator, request: LeaveGroupRequest, context: RequestContext
-) -> Steps[Soon[LeaveGroupResponse]]:
+) -> Steps[LeaveGroupResponse]:
     """Remove members; where the last one leaves, answer when that is committed."""
     response = LeaveGroupResponse(members=(yield from in_steps(_result, request.members)))
     if context.api_version >= _MEMBERS_SINCE:
-        left = groups.leave(request.group_id, request.members)
-        return map_answer(left, partial(_fill, response))
-    left = groups.leave(request.group_id, [MemberIdentity(member_id=request.member_id)])
-    return map_answer(left, lambda codes: LeaveGroupResponse(error_code=codes[0]))
+        codes = yield from settle(groups.leave(request.group_id, request.members))
+        for result, code in zip(response.members, codes, strict=True):
+            result.error_code = code
+        return response
+    member = MemberIdentity(member_id=request.member_id)
+    (code,) = yield from settle(groups.leave(request.group_id, [member]))
+    return LeaveGroupResponse(error_code=code)
 
 
 def _result(leaving: MemberIdentity) -> MemberResponse:
     return MemberResponse(member_id=leaving.member_id, group_instance_id=leaving.group_instance_id)
-
-
-def _fill(response: LeaveGroupResponse, codes: Sequence[ErrorCode]) -> LeaveGroupResponse:
-    for result, code in zip(response.members, codes, strict=True):
-        result.error_code = code
-    return response

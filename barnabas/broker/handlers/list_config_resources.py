@@ -8,6 +8,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE_CONFIGS, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_config_resources import (
@@ -16,18 +17,19 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "handle"]
 
 RIGHTS = Rights(whole=(Need(DESCRIBE_CONFIGS, CLUSTER),))
 
 
-async def handle(
+def handle(
     configs: Configs,
     cache: MetadataCache,
     request: ListConfigResourcesRequest,
     context: RequestContext,
-) -> ListConfigResourcesResponse:
+) -> Steps[ListConfigResourcesResponse]:
     """List the known topics and brokers, and the groups that have a stored configuration."""
     if context.api_version == 0:
         wanted = {int(ResourceType.CLIENT_METRICS)}
@@ -35,22 +37,22 @@ async def handle(
         wanted = set(request.resource_types) or set(ResourceType)
     if not wanted <= set(ResourceType):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in sorted(wanted)
-            for name in await _names(configs, cache, kind)
-        ]
-    )
+    found = []
+    for kind in sorted(wanted):
+        for name in (yield from _names(configs, cache, kind)):
+            found.append(ConfigResource(resource_name=name, resource_type=kind))
+            yield None
+    return ListConfigResourcesResponse(config_resources=found)
 
 
-async def _names(configs: Configs, cache: MetadataCache, kind: int) -> list[str]:
+def _names(configs: Configs, cache: MetadataCache, kind: int) -> Steps[list[str]]:
     match kind:
         case ResourceType.TOPIC:
             return list(cache.topics)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in cache.brokers]
         case ResourceType.GROUP:
-            return await configs.names("groups")
+            names: list[str] = yield in_task(configs.names("groups"))
+            return names
         case _:
             return []

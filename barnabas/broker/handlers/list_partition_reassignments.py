@@ -4,13 +4,14 @@ Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.controller.rules.reassignment import Assignment
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_partition_reassignments import (
     API,
@@ -41,7 +42,7 @@ def handle(
     admin: ReplicaAdmin,
     request: ListPartitionReassignmentsRequest,
     _context: RequestContext,
-) -> Steps[Coroutine[Any, Any, Steps[ListPartitionReassignmentsResponse]]]:
+) -> Steps[ListPartitionReassignmentsResponse]:
     """List ongoing reassignments; a partition without one, or that does not exist, is left out."""
     named = None
     if request.topics is not None:
@@ -49,18 +50,8 @@ def handle(
         for topic in request.topics:
             named[topic.name] = frozenset(topic.partition_indexes)
             yield None
-    return _found(admin, named, request.timeout_ms / 1000)
-
-
-async def _found(
-    admin: ReplicaAdmin, named: Mapping[str, Container[int]] | None, timeout: float
-) -> Steps[ListPartitionReassignmentsResponse]:
-    return _answer(await admin.list_reassignments(named, timeout=timeout))
-
-
-def _answer(
-    found: Mapping[TopicPartition, Assignment],
-) -> Steps[ListPartitionReassignmentsResponse]:
+    listed = admin.list_reassignments(named, timeout=request.timeout_ms / 1000)
+    found: Mapping[TopicPartition, Assignment] = yield in_task(listed)
     topics: dict[str, list[OngoingPartitionReassignment]] = defaultdict(list)
     for at, assignment in found.items():
         topics[at.topic].append(

@@ -9,8 +9,9 @@ A topic that the request creates exists when the answer leaves. Kafka answers at
 is unknown, and its clients retry.
 """
 
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Callable, Container, Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 from barnabas.broker.cluster.cache import (
     NO_LEADER,
@@ -32,6 +33,7 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.metadata import (
     API,
@@ -74,10 +76,10 @@ RIGHTS = Rights(
 def handle(
     cache: MetadataCache,
     auto_create: Callable[[], bool],
-    create: Callable[[Iterable[str]], Awaitable[None]],
+    create: Callable[[Iterable[str]], Coroutine[Any, Any, None]],
     request: MetadataRequest,
     context: RequestContext,
-) -> Steps[MetadataResponse | Awaitable[Steps[MetadataResponse]]]:
+) -> Steps[MetadataResponse]:
     """Answer from the metadata cache, once it has been filled.
 
     `auto_create` returns `auto.create.topics.enable`. `create` creates topics with default
@@ -122,7 +124,7 @@ def handle(
                     refused.add(name)
             yield None
         if missing:
-            return _once_created(create, missing, answer)
+            yield in_task(create(missing))
     return (yield from answer)
 
 
@@ -130,15 +132,6 @@ def _may_create(name: str, context: RequestContext) -> bool:
     return context.allows(CREATE, CLUSTER, CLUSTER_NAME, log_denied=False) or context.allows(
         CREATE, TOPIC, name
     )
-
-
-async def _once_created(
-    create: Callable[[Iterable[str]], Awaitable[None]],
-    missing: Iterable[str],
-    answer: Steps[MetadataResponse],
-) -> Steps[MetadataResponse]:
-    await create(missing)
-    return answer
 
 
 def _answer(

@@ -16,7 +16,6 @@ from barnabas.broker.security.rights import GROUP, READ, TOPIC, Each, Need, Righ
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.committing import CommitOffsets
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_commit import (
     API,
@@ -39,7 +38,7 @@ def handle(
     cache: MetadataCache,
     request: OffsetCommitRequest,
     context: RequestContext,
-) -> Steps[Soon[OffsetCommitResponse]]:
+) -> Steps[OffsetCommitResponse]:
     """Commit the offsets of partitions that exist; answer when they are committed."""
     version = context.api_version
     response = OffsetCommitResponse(topics=[])
@@ -58,7 +57,8 @@ def handle(
         known_offsets.offsets,
         request.retention_time_ms,
     )
-    return known_offsets.commit(response, lambda: groups.commit_offsets(commit))
+    yield from known_offsets.commit(lambda: groups.commit_offsets(commit))
+    return response
 
 
 def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> Steps[OffsetCommitResponseTopic]:

@@ -4,14 +4,13 @@ Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and those of coordinators; by parti
 GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.security.rights import DELETE, GROUP, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon, map_answer
+from barnabas.coordinator.soon import settle
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_delete import (
     API,
@@ -46,7 +45,7 @@ def handle(
     cache: MetadataCache,
     request: OffsetDeleteRequest,
     _context: RequestContext,
-) -> Steps[Soon[OffsetDeleteResponse]]:
+) -> Steps[OffsetDeleteResponse]:
     """Delete offsets of topics that exist and that no member subscribes to."""
     response = OffsetDeleteResponse(topics=[])
     known: dict[str, list[OffsetDeleteResponsePartition]] = {}
@@ -70,14 +69,10 @@ def handle(
         yield None
         # A partition that is named twice is deleted once.
         deleted[name] = dict.fromkeys(each.partition_index for each in answers)
-
-    def fill(subscribed: Iterable[str]) -> OffsetDeleteResponse:
-        for name in subscribed:
-            for answer in known[name]:
-                answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        return response
-
-    return map_answer(groups.delete_offsets(request.group_id, deleted), fill)
+    for name in (yield from settle(groups.delete_offsets(request.group_id, deleted))):
+        for answer in known[name]:
+            answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    return response
 
 
 def _split(

@@ -7,10 +7,10 @@ Before v7 an open transaction makes the group COORDINATOR_LOAD_IN_PROGRESS (swit
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.security.rights import DESCRIBE, GROUP, TOPIC, Need, Rights
@@ -63,7 +63,7 @@ def handle(
     blocks_old_clients: Callable[[], bool],
     request: OffsetFetchRequest,
     context: RequestContext,
-) -> Steps[OffsetFetchResponse | Coroutine[Any, Any, Steps[OffsetFetchResponse]]]:
+) -> Steps[OffsetFetchResponse]:
     """Answer from committed offsets.
 
     `blocks_old_clients` returns `group.unstable.offsets.block.old.clients`.
@@ -74,9 +74,11 @@ def handle(
     stable = request.require_stable if version >= _STABLE_SINCE else blocks_old_clients()
     asked = yield from _once((yield from _asked_groups(request, version)))
     tables = yield from in_steps(partial(_table, groups, stable, context), asked)
-    answer = _answer(groups, cache, asked, tables, context, stable)
-    waiting = [each for each in tables if isinstance(each, asyncio.Future)]
-    return _once_settled(waiting, answer) if waiting else (yield from answer)
+    for each in tables:
+        if isinstance(each, asyncio.Future):
+            with suppress(KafkaError):
+                yield each
+    return (yield from _answer(groups, cache, asked, tables, context, stable))
 
 
 def _once(asked: list[OffsetFetchRequestGroup]) -> Steps[list[OffsetFetchRequestGroup]]:
@@ -126,15 +128,6 @@ def _table(
 
 def _itself(table: GroupTable) -> GroupTable:
     return table
-
-
-async def _once_settled(
-    waiting: list[asyncio.Future[GroupTable]], answer: Steps[OffsetFetchResponse]
-) -> Steps[OffsetFetchResponse]:
-    for each in waiting:
-        with suppress(KafkaError):
-            await each
-    return answer
 
 
 def _answer(

@@ -37,7 +37,7 @@ from barnabas.broker.transactions.produce_verification import (
     VerificationError,
 )
 from barnabas.broker.transactions.producer_id_limit import ProducerIdCount, ProducerIdLimit
-from barnabas.coordinator.soon import Soon, chain, spawn, wait
+from barnabas.coordinator.soon import Soon, chain, settle, spawn, wait
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
@@ -180,13 +180,13 @@ class _Work(NamedTuple):
 
 def handle(
     parts: Parts, request: ProduceRequest, context: RequestContext
-) -> Soon[ProduceResponse | None] | Steps[Soon[ProduceResponse | None]]:
+) -> Soon[ProduceResponse | None] | Steps[ProduceResponse | None]:
     """Append one batch per partition; internal topics are refused, whatever the client id is."""
     if request.acks not in (ACKS_ALL, 0, 1):
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
     topics = request.topic_data
     if len(topics) > MANY or sum(map(len, map(_data_of, topics))) > MANY:
-        return _append_many(parts, request, context)
+        return settle(_append_many(parts, request, context))
     slots: list[_Slot] = []
     response = ProduceResponse(responses=[])
     for topic in topics:

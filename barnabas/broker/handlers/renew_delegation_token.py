@@ -8,21 +8,23 @@ DELEGATION_TOKEN_OWNER_MISMATCH.
 from barnabas.broker.security.delegation_tokens import TokenRequests
 from barnabas.broker.security.rights import NOTHING
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.renew_delegation_token import (
     API,
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = NOTHING
 
 
-async def handle(
+def handle(
     parts: TokenRequests, request: RenewDelegationTokenRequest, context: RequestContext
-) -> RenewDelegationTokenResponse:
+) -> Steps[RenewDelegationTokenResponse]:
     """Answer with the new end: at most the one that the broker's keys allow."""
 
     def renewed(now_ms: int) -> int:
@@ -31,7 +33,7 @@ async def handle(
             period_ms = min(period_ms, request.renew_period_ms)
         return now_ms + period_ms
 
-    expires_ms = await parts.change(request.hmac, context, renewed)
+    expires_ms = yield in_task(parts.change(request.hmac, context, renewed))
     return RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
 
 

@@ -6,6 +6,7 @@ Versions before 3 are not served: without leader epochs a late message cannot be
 from barnabas.broker.cluster.control_receiver import ControlReceiver
 from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import Soon, in_task
 from barnabas.protocol.messages.stop_replica import API, StopReplicaRequest, StopReplicaResponse
 
 __all__ = ["API", "RIGHTS", "handle"]
@@ -13,10 +14,10 @@ __all__ = ["API", "RIGHTS", "handle"]
 RIGHTS = OF_BROKERS
 
 
-async def handle(
+def handle(
     receiver: ControlReceiver,
     request: StopReplicaRequest,
     _context: RequestContext,
-) -> StopReplicaResponse:
+) -> Soon[StopReplicaResponse]:
     """Apply the message of the active controller."""
-    return await receiver.stop_replica(request)
+    return in_task(receiver.stop_replica(request))

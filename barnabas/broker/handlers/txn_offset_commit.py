@@ -33,7 +33,7 @@ from barnabas.coordinator.client_errors import coordinator_error
 from barnabas.coordinator.decision import TransactionalProducer
 from barnabas.coordinator.group.committing import CommitOffsets
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon, wait
+from barnabas.coordinator.soon import Soon, in_task, wait
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
@@ -73,7 +73,7 @@ def handle(
     verifier: TransactionVerifier,
     request: TxnOffsetCommitRequest,
     context: RequestContext,
-) -> Steps[Soon[TxnOffsetCommitResponse]]:
+) -> Steps[TxnOffsetCommitResponse]:
     """Commit the offsets of partitions that exist; answer when the records are committed."""
     response = TxnOffsetCommitResponse(topics=[])
     known_offsets = KnownOffsets(API.key, context.api_version)
@@ -95,7 +95,8 @@ def handle(
     )
     adds = context.api_version >= _ADDS_SINCE
     claim = Claim(request.transactional_id, *producer[:2], NO_SEQUENCE, adds, context.owner)
-    return known_offsets.commit(response, lambda: _commit(groups, verifier, claim, commit))
+    yield from known_offsets.commit(lambda: _commit(groups, verifier, claim, commit))
+    return response
 
 
 def _commit(
@@ -114,7 +115,7 @@ def _commit(
         claim.transactional_id, producer, [partition], adds=adds, principal=claim.principal
     )
     if isinstance(answers, asyncio.Future):
-        return asyncio.ensure_future(_commit_later(groups, claim, commit, guard, answers))
+        return in_task(_commit_later(groups, claim, commit, guard, answers))
     return _commit_verified(groups, _guarded(commit, claim, guard), answers[partition])
 
 

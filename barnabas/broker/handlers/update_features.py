@@ -7,13 +7,13 @@ made or none, so the error always concerns the whole request. As in Kafka 4.4, v
 Errors: INVALID_UPDATE_VERSION; FEATURE_UPDATE_FAILED while the metadata store is out of reach.
 """
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from barnabas.broker.cluster.features import FeatureChange, Features
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.store.metadata_store import StoreError
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.update_features import (
     API,
@@ -33,23 +33,17 @@ def handle(
     features: Features,
     request: UpdateFeaturesRequest,
     _context: RequestContext,
-) -> Steps[Coroutine[Any, Any, UpdateFeaturesResponse | Steps[UpdateFeaturesResponse]]]:
+) -> Steps[UpdateFeaturesResponse]:
     """Change the features; answer when this broker announces the new levels to its clients."""
     changes = yield from in_steps(_change, request.feature_updates)
-    return _changed(features, changes, validate_only=request.validate_only)
-
-
-async def _changed(
-    features: Features, changes: Sequence[FeatureChange], *, validate_only: bool
-) -> UpdateFeaturesResponse | Steps[UpdateFeaturesResponse]:
     try:
-        await features.update(changes, validate_only=validate_only)
+        yield in_task(features.update(changes, validate_only=request.validate_only))
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     except StoreError:
         failed = ErrorCode.FEATURE_UPDATE_FAILED
         return UpdateFeaturesResponse(error_code=failed, error_message=failed.text)
-    return _success(changes)
+    return (yield from _success(changes))
 
 
 def _change(update: FeatureUpdateKey) -> FeatureChange:

@@ -6,6 +6,7 @@ Versions before 7 are not served: they have no topic ids.
 from barnabas.broker.cluster.control_receiver import ControlReceiver
 from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import Soon, in_task
 from barnabas.protocol.messages.update_metadata import (
     API,
     UpdateMetadataRequest,
@@ -17,10 +18,10 @@ __all__ = ["API", "RIGHTS", "handle"]
 RIGHTS = OF_BROKERS
 
 
-async def handle(
+def handle(
     receiver: ControlReceiver,
     request: UpdateMetadataRequest,
     _context: RequestContext,
-) -> UpdateMetadataResponse:
+) -> Soon[UpdateMetadataResponse]:
     """Apply the message of the active controller."""
-    return await receiver.update_metadata(request)
+    return in_task(receiver.update_metadata(request))

@@ -19,7 +19,7 @@ from barnabas.broker.security.rights import ALTER, CLUSTER, CLUSTER_ACTION, Need
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import NOTHING_OPEN, MarkerWrite, MarkerWriter
-from barnabas.coordinator.soon import Soon
+from barnabas.coordinator.soon import Soon, settle
 from barnabas.protocol.errors import ErrorCode, downgrade
 from barnabas.protocol.messages.write_txn_markers import (
     API,
@@ -54,10 +54,10 @@ class Parts(NamedTuple):
 
 def handle(
     parts: Parts, request: WriteTxnMarkersRequest, context: RequestContext
-) -> Soon[WriteTxnMarkersResponse] | Steps[Soon[WriteTxnMarkersResponse]]:
+) -> Soon[WriteTxnMarkersResponse] | Steps[WriteTxnMarkersResponse]:
     """Answer when the last marker is committed or refused; answer a coordinator in time."""
     steps = _write(parts, request, context)
-    return at_once(steps) if _is_short(request) else steps
+    return at_once(steps) if _is_short(request) else settle(steps)
 
 
 def _is_short(request: WriteTxnMarkersRequest) -> bool:

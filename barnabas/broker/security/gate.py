@@ -3,11 +3,9 @@
 Without an authorizer there is no gate, and a route has the bare handler.
 """
 
-import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
-from types import GeneratorType
 from typing import Any, Final
 
 from barnabas.broker.cluster.cache import MetadataCache
@@ -26,7 +24,7 @@ from barnabas.broker.security.rights import (
 )
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Route
-from barnabas.coordinator.soon import spawn
+from barnabas.coordinator.soon import settle
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 from barnabas.protocol.steps import Steps
@@ -292,7 +290,7 @@ class _Guarded:
                 if refused:
                     return self._handle_partly(request, elements, refused, context)
         if self._finishes:
-            return self._finished(request, self._inner(request, context), context)
+            return self._finish(request, context)
         return self._inner(request, context)
 
     def _handle_many(self, request: Any, elements: Any, context: RequestContext) -> Steps[Any]:
@@ -306,7 +304,7 @@ class _Guarded:
             yield None
         if refused:
             return (yield from self._handle_partly(request, elements, refused, context))
-        return self._finished(request, self._inner(request, context), context)
+        return (yield from self._finish(request, context))
 
     def _handle_partly(
         self, request: Any, elements: Any, refused: Mapping[int, ErrorCode], context: RequestContext
@@ -334,85 +332,30 @@ class _Guarded:
             if not kept:
                 # As in Kafka, a request of which nothing is left has no effect.
                 raise KafkaError(ErrorCode.NONE)
-            outcome = self._inner(allowed, context)
+            response = yield from settle(self._inner(allowed, context))
         except KafkaError as error:
-            outcome = self._failed(allowed, error, context)
-
-        def merge(response: Any) -> Any:
-            if response is None:
-                # The protocol has no answer (Produce with acks=0), so that a refusal closes.
-                raise CloseConnection
-            merged = [*getattr(response, each.answers), *answers]
-            setattr(response, each.answers, merged)
-            return response
-
-        return self._finished(allowed, outcome, context, merge)
-
-    def _failed(self, request: Any, error: KafkaError, context: RequestContext) -> Any:
-        """Return the answer to a request that its handler refuses as a whole."""
-        return self._route.refuse(request, error.code, context.api_version)
+            # A failure of the others is no failure of the whole request.
+            response = yield from self._route.refuse(allowed, error.code, context.api_version)
+        if response is None:
+            # The protocol has no answer (Produce with acks=0), so that a refusal closes.
+            raise CloseConnection
+        setattr(response, each.answers, [*getattr(response, each.answers), *answers])
+        yield from self._hide(response, context)
+        yield from self._fill_in(response, context)
+        return response
 
     # -- finishing --------------------------------------------------------------------------------
 
-    def _finished(
-        self,
-        request: Any,
-        outcome: Any,
-        context: RequestContext,
-        merge: Callable[[Any], Any] | None = None,
-    ) -> Any:
-        """Return an outcome of the handler with the changes of the gate.
-
-        `merge` is given for a request of which elements were refused: a failure of the others is no
-        failure of the whole request.
-        """
-        if isinstance(outcome, Awaitable):
-            later = self._later(request, outcome, context, merge)
-            # A future is cancelled with its connection; a coroutine runs to its end.
-            return spawn(later) if isinstance(outcome, asyncio.Future) else later
-        return self._finishing(request, outcome, context, merge)
-
-    def _finishing(
-        self,
-        request: Any,
-        outcome: Any,
-        context: RequestContext,
-        merge: Callable[[Any], Any] | None,
-    ) -> Steps[Any]:
-        try:
-            while type(outcome) is GeneratorType:
-                outcome = yield from outcome
-        except KafkaError as error:
-            if merge is None:
-                raise
-            refusal = self._failed(request, error, context)
-            return self._finished(request, refusal, context, merge)
-        if isinstance(outcome, Awaitable):
-            return self._finished(request, outcome, context, merge)
-        if merge is not None:
-            outcome = merge(outcome)
-        if outcome is not None:
-            yield from self._hide(outcome, context)
-            yield from self._fill_in(outcome, context)
-        return outcome
-
-    async def _later(
-        self,
-        request: Any,
-        outcome: Awaitable[Any],
-        context: RequestContext,
-        merge: Callable[[Any], Any] | None,
-    ) -> Any:
-        try:
-            found = await outcome
-            if self._rights.again:
-                decided = self._authorizer.decided(context.principal, context.client_host)
-                self._require(request, context, decided)
-        except KafkaError as error:
-            if merge is None:
-                raise
-            found = self._failed(request, error, context)
-        return self._finishing(request, found, context, merge)
+    def _finish(self, request: Any, context: RequestContext) -> Steps[Any]:
+        """Let the handler answer; take out of its answer what the client may not see."""
+        response = yield from settle(self._inner(request, context))
+        if self._rights.again:
+            decided = self._authorizer.decided(context.principal, context.client_host)
+            self._require(request, context, decided)
+        if response is not None:
+            yield from self._hide(response, context)
+            yield from self._fill_in(response, context)
+        return response
 
     def _hide(self, response: Any, context: RequestContext) -> Steps[None]:
         """Take out what the client may not see."""

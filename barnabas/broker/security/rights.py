@@ -146,7 +146,7 @@ class Rights(NamedTuple):
     operations: tuple[Operations, ...] = ()
     inside: tuple[Need, ...] = ()
     again: bool = False
-    """Whether `whole` is asked again when the answer of a request that had to wait is there."""
+    """Whether `whole` is asked again when the answer is there: the request may have waited long."""
 
 
 HIDDEN_OF_ALL: Final = "TOPIC_AUTHORIZATION_FAILED; left out of all topics"

@@ -1,9 +1,9 @@
 """The dispatcher: it decodes a frame, calls the handler, and encodes the answer.
 
-A handler returns a response, None if the protocol has no answer, or an awaitable of either if the
-request has to wait: only then does a future exist. A handler whose work may be long is a generator
-function, which the slicer runs (`slices.py`); it returns what any other handler returns, and an
-awaitable may return the generator that builds a long response. A
+A handler has one of two shapes. It returns a response, None if the protocol has no answer, or a
+future of either if the request has to wait: only then does a future exist. If its work may be long,
+or waits in between, it is a generator function, which the slicer runs (`slices.py`): it yields
+None or a future, and returns the response. A
 KafkaError becomes the API's error answer; any other exception of a handler is UNKNOWN_SERVER_ERROR,
 with a traceback in the log.
 
@@ -26,6 +26,7 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.broker.server.quotas import Charge, ClientQuotas, timed
 from barnabas.broker.server.slices import Slicer
+from barnabas.coordinator.soon import settle
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.compile import STRIDE, Form
 from barnabas.protocol.compile_decode import decoder, has_records
@@ -42,7 +43,7 @@ from barnabas.protocol.errors import (
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages import api_versions, produce
 from barnabas.protocol.schema import MISSING, Api, Field, Message, fields_of
-from barnabas.protocol.steps import Steps
+from barnabas.protocol.steps import Future, Steps
 from barnabas.security.principal import Principal
 from barnabas.storage.log.log_slice import LogSlice
 
@@ -170,7 +171,7 @@ class Peer(Protocol):
         ...
 
     def handled(self, exchange: Exchange, /) -> None:
-        """Begin the next requests, as far as `exchange` allows: its handler has returned."""
+        """Begin the next requests, as far as `exchange` allows: its handler waits."""
         ...
 
     def throttle(self, seconds: float, /) -> None:
@@ -277,14 +278,14 @@ class Exchange:
         self.overlaps = isinstance(waiting, Acknowledgement)
         """Whether the next request of the same kind may begin before the answer."""
         self.reads_frame = waiting is None
-        """Whether the handler has not returned: the receive buffer must not change."""
+        """Whether the handler is at work for the first time: the receive buffer must not change."""
 
     def wait_for(self, work: asyncio.Future[Any]) -> None:
         """Set the future of the work that ends with the answer."""
         self._waiting = work
 
-    def leave_frame(self, waiting: asyncio.Future[Any]) -> None:
-        """Record that the handler has returned a future."""
+    def leave_frame(self, waiting: Future) -> None:
+        """Record that the handler waits for a future, and reads no records from the frame."""
         self.reads_frame = False
         self.overlaps = isinstance(waiting, Acknowledgement)
 
@@ -292,11 +293,16 @@ class Exchange:
         self.answer = answer
         self.done = True
         self.reads_frame = False
+        # The work refers to this object: only the collector would free them.
+        self._waiting = None
 
     def abandon(self) -> None:
-        """Stop the work, and cancel the wait, because the connection is closed."""
-        if self._waiting is not None:
-            _abandon(self._waiting)
+        """Stop the work, and cancel the wait, because the connection is closed.
+
+        A task runs to its end.
+        """
+        if self._waiting is not None and not isinstance(self._waiting, asyncio.Task):
+            self._waiting.cancel()
 
 
 def _too_many(*_: object) -> NoReturn:
@@ -309,12 +315,6 @@ def _settle(charge: Charge, response: Any) -> None:
     throttle_ms = charge.settle()
     if throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = throttle_ms
-
-
-def _abandon(waiting: asyncio.Future[Any]) -> None:
-    """Cancel a wait; a running task finishes."""
-    if not isinstance(waiting, asyncio.Task):
-        waiting.cancel()
 
 
 class Dispatcher:
@@ -440,10 +440,9 @@ class Dispatcher:
         request: Any,
         context: RequestContext,
         started: float,
-        response: Any,
+        waiting: asyncio.Future[Any],
         peer: Peer,
     ) -> Exchange:
-        waiting = asyncio.ensure_future(response)
         exchange = Exchange(waiting)
         charge = context.charge
         if charge is not None:
@@ -457,11 +456,9 @@ class Dispatcher:
                 outcome: Any = None
                 try:
                     outcome = done.result()
-                    if type(outcome) is GeneratorType:
-                        raise TooManyElements
                     answer = self._answer(served, context, started, outcome)
                 except Exception as error:
-                    # An answer of many elements is built or encoded in slices.
+                    # An answer of many elements is encoded in slices.
                     outcome = outcome if isinstance(error, TooManyElements) else error
                     call = _Call(served, context, started, peer, exchange)
                     begun = self._run(call, self._conclude(call, request, outcome))
@@ -477,6 +474,12 @@ class Dispatcher:
     def _run(self, call: _Call, steps: Steps[Answer]) -> Answer | Exchange:
         """Run the rest of a request in slices; return the exchange if that is not done at once."""
         exchange, peer = call.exchange, call.peer
+
+        def waits(waiting: Future) -> None:
+            if exchange.reads_frame:
+                exchange.leave_frame(waiting)
+                asyncio.get_running_loop().call_soon(peer.handled, exchange)
+
         if call.context.charge is not None:
             steps = timed(call.context.charge, steps)
 
@@ -484,7 +487,7 @@ class Dispatcher:
             exchange.finish(None if done.cancelled() else done.result())
             peer.answered(exchange)
 
-        work = self.slicer.run(steps)
+        work = self.slicer.run(steps, waits)
         if work.done():
             return None if work.cancelled() else work.result()
         exchange.wait_for(work)
@@ -509,29 +512,18 @@ class Dispatcher:
 
     def _conclude(self, call: _Call, request: Any, outcome: Any) -> Steps[Answer]:
         """Answer a request whose handler has returned or raised `outcome`."""
-        served, context, started, peer, exchange = call
+        served, context, started, *_ = call
         try:
-            while not (outcome is None or type(outcome) is served.response):
-                if type(outcome) is GeneratorType:
-                    outcome = yield from outcome
-                elif isinstance(outcome, Exception):
-                    return (yield from self._refusal(call, request, outcome))
-                else:
-                    waiting = asyncio.ensure_future(outcome)
-                    exchange.leave_frame(waiting)
-                    asyncio.get_running_loop().call_soon(peer.handled, exchange)
-                    try:
-                        outcome = yield waiting
-                    except GeneratorExit:
-                        _abandon(waiting)
-                        raise
-                    del waiting
-            try:
-                return self._answer(served, context, started, outcome)
-            except TooManyElements:
-                parts = yield from self._long_answer(call, outcome)
-            responses = [outcome]
+            if isinstance(outcome, Exception):
+                raise outcome
+            response = yield from settle(outcome)
             del outcome
+            try:
+                return self._answer(served, context, started, response)
+            except TooManyElements:
+                parts = yield from self._long_answer(call, response)
+            responses = [response]
+            del response
             yield from freed(responses)
             return parts
         except Exception as error:

@@ -22,6 +22,7 @@ from barnabas.broker.server.failure_log import FailureLog
 from barnabas.broker.server.login_queue import LoginQueue
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.sasl_keys import SaslKeys
+from barnabas.coordinator.soon import in_task
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -234,33 +235,28 @@ class Authentication:
         """Answer SaslHandshake: the client chooses a mechanism."""
         mechanisms, chosen = self._sasl.mechanisms, request.mechanism
         if self._mechanism:
-            return self._end(
-                SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]),
-                "a second choice of a mechanism",
-            )
+            response = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+            return in_task(self._end(response, "a second choice of a mechanism"))
         if chosen not in mechanisms:
-            return self._end(
-                SaslHandshakeResponse(
-                    error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[*mechanisms]
-                ),
-                f"mechanism {chosen[:_LOGGED_CHARACTERS]!r} is not enabled",
+            response = SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[*mechanisms]
             )
+            reason = f"mechanism {chosen[:_LOGGED_CHARACTERS]!r} is not enabled"
+            return in_task(self._end(response, reason))
         self._mechanism, self._chosen = chosen, mechanisms[chosen]
         self._without_header = context.api_version == 0
         return SaslHandshakeResponse(mechanisms=[*mechanisms])
 
-    def authenticate(self, request: SaslAuthenticateRequest) -> Coroutine[Any, Any, Any]:
+    def authenticate(self, request: SaslAuthenticateRequest) -> asyncio.Future[Any]:
         """Answer SaslAuthenticate: a message of the mechanism."""
         if not self._mechanism:
-            return self._end(
-                SaslAuthenticateResponse(
-                    error_code=ErrorCode.ILLEGAL_SASL_STATE,
-                    error_message="SaslAuthenticate request received before SaslHandshake",
-                ),
-                "a message before the choice of a mechanism",
+            response = SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+                error_message="SaslAuthenticate request received before SaslHandshake",
             )
+            return in_task(self._end(response, "a message before the choice of a mechanism"))
         self._at_work = True
-        return self._answer(bytes(request.auth_bytes))
+        return in_task(self._answer(bytes(request.auth_bytes)))
 
     async def _answer(self, message: bytes) -> SaslAuthenticateResponse:
         try:
@@ -365,7 +361,7 @@ class Authentication:
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Exchange:
         """Answer bytes that the dispatcher does not decode."""
         self._at_work = True
-        task = asyncio.ensure_future(work)
+        task = in_task(work)
         exchange = Exchange(task)
 
         def finished(done: "asyncio.Future[Answer]") -> None:

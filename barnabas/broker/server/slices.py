@@ -45,11 +45,18 @@ class Paced(Generic[T]):
 
 
 class Work(asyncio.Future[T]):
-    """The result of a generator that the slicer runs. Cancelling it closes the generator."""
+    """The result of a generator that the slicer runs.
 
-    def __init__(self, steps: Steps[T]) -> None:
+    Cancelling it closes the generator, and cancels the future for which that waits. A task is not
+    cancelled: it runs to its end.
+    """
+
+    def __init__(self, steps: Steps[T], waits: Callable[[Future], None] | None = None) -> None:
         super().__init__()
         self.steps = steps
+        self.waits = waits
+        """Called with each future for which the generator waits."""
+        self.awaited: Future | None = None
         self.resume: Callable[[Steps[T]], Future | None] = next
         """Continues the generator: `next`, or a function that passes an awaited result to it."""
 
@@ -57,6 +64,8 @@ class Work(asyncio.Future[T]):
         cancelled = super().cancel(msg)
         if cancelled:
             self.close()
+            if self.awaited is not None and not isinstance(self.awaited, asyncio.Task):
+                self.awaited.cancel()
         return cancelled
 
     def close(self) -> None:
@@ -80,12 +89,13 @@ class Slicer:
         self._worked_at = monotonic()
         """The time of the last turn of queued work."""
 
-    def run(self, steps: Steps[T]) -> Work[T]:
+    def run(self, steps: Steps[T], waits: Callable[[Future], None] | None = None) -> Work[T]:
         """Run work, at once as far as the time for new work allows; short work is done on return.
 
-        Await the result, which is the generator's result or error.
+        Await the result, which is the generator's result or error. `waits` is called with each
+        future for which the generator waits.
         """
-        work = Work(steps)
+        work = Work(steps, waits)
         self._begin(work)
         return work
 
@@ -160,6 +170,9 @@ class Slicer:
             while not work.done():
                 awaited = resume(steps)
                 if awaited is not None:
+                    work.awaited = awaited
+                    if work.waits is not None:
+                        work.waits(awaited)
                     awaited.add_done_callback(partial(self._continue, work))
                     return False
                 if now() >= end:
@@ -178,6 +191,7 @@ class Slicer:
 
     def _continue(self, work: Work[Any], awaited: Future) -> None:
         """Continue work that has waited for a future."""
+        work.awaited = None
         if not work.done():
             work.resume = partial(_pass_result, awaited)
             self._begin(work)

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from inspect import isawaitable
 from typing import Any, Final
 
 from barnabas.broker.handlers import metadata, produce
@@ -260,8 +259,6 @@ def hasty_metadata() -> None:
     def hasty(*arguments: Any) -> Any:
         nonlocal knows_from
         answer = yield from handle(*arguments)
-        if isawaitable(answer):
-            return answer
         now = asyncio.get_running_loop().time()
         if any(topic.error_code == 0 for topic in answer.topics):
             knows_from = knows_from or now + 0.3

@@ -121,9 +121,7 @@ async def control_plane(
     plane.serve(create_topics, controller, dynamic)
     plane.serve(delete_topics, controller, cache, lambda: plane.deletion_enabled)
     plane.serve(describe_cluster, cache)
-    plane.serve(
-        describe_configs, describe_configs.Parts(configs, cache, BROKER_ID, loggers, slicer)
-    )
+    plane.serve(describe_configs, configs, cache, BROKER_ID, loggers)
     plane.serve(describe_topic_partitions, cache, lambda: 2000)
     plane.serve(incremental_alter_configs, admin)
     plane.serve(update_features, Features(broker.session))

@@ -114,7 +114,7 @@ async def collaborators(module: ModuleType) -> tuple[Any, ...]:
         describe_producers: lambda: replicas,
         describe_transactions: lambda: transactions,
         end_txn: lambda: willing,
-        find_coordinator: lambda: find_coordinator.Parts(groups, transactions, known, pytest.fail),
+        find_coordinator: lambda: (groups, transactions, known, pytest.fail),
         join_group: lambda: willing,
         leave_group: lambda: willing,
         offset_for_leader_epoch: lambda: replicas,
@@ -277,7 +277,7 @@ async def test_replicas_are_moved_and_described_in_steps() -> None:
     assert len(answer.results[0].partitions) == ELEMENTS
     assert steps >= 3 * ELEMENTS
     message, context = request(describe_log_dirs, "topics.partitions")
-    described = describe_log_dirs.handle(rig.logs, rig.offload, slicer, message, context)
+    described = describe_log_dirs.handle(rig.logs, rig.offload, message, context)
     answer, steps = await counted_steps(described, slicer)
     assert len(answer.results) == 1
     assert steps >= ELEMENTS
@@ -367,11 +367,11 @@ async def test_list_takes_a_step_for_each_group() -> None:
 
 
 async def test_key_that_is_named_twice_is_looked_for_once() -> None:
-    (parts,) = await collaborators(find_coordinator)
+    parts = await collaborators(find_coordinator)
     asked = []
-    parts.groups.partition_of = lambda key: asked.append(key) or 0
+    parts[0].partition_of = lambda key: asked.append(key) or 0
     message, context = request(find_coordinator, "coordinator_keys")
     message.coordinator_keys = ["a", "b", "a"]
-    answer, _ = taken(find_coordinator.handle(parts, message, context))
+    answer, _ = taken(find_coordinator.handle(*parts, message, context))
     assert [each.key for each in answer.coordinators] == ["a", "b", "a"]
     assert asked == ["a", "b"]

@@ -1,6 +1,7 @@
 """The gate: refusals of whole requests, of elements and of what an answer shows."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
@@ -36,6 +37,8 @@ from barnabas.broker.security.rights import (
 )
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import FastPath, Route
+from barnabas.broker.server.slices import Slicer
+from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterResponse
@@ -306,7 +309,7 @@ async def test_a_failure_of_the_others_does_not_replace_a_refusal(authority: Aut
 
     authority.allow(READ, GROUP, "g")
     authority.allow(READ, TOPIC, "mine")
-    for handle in (lambda *_: fails_later(), fails_at_once, fails_in_a_step):
+    for handle in (lambda *_: in_task(fails_later()), fails_at_once, fails_in_a_step):
         route = guarded(authority, offset_commit, handle)
         answer = all_taken(route.handle(commit_of("mine", "theirs"), context(offset_commit)))
         response = await answer if asyncio.isfuture(answer) else answer
@@ -356,7 +359,7 @@ async def test_a_member_that_loses_its_right_while_it_waits_gets_no_assignment(
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="", protocol_type="c", protocols=[]
     )
-    answer = route.handle(request, context(join_group))
+    answer = Slicer(time.monotonic).run(route.handle(request, context(join_group)))
     await asyncio.sleep(0)
     authority.allowed.clear()
     waiting.set_result(join_group.error_response(request, ErrorCode.NONE, 3))
@@ -374,7 +377,7 @@ async def test_a_closed_connection_cancels_what_the_handler_waits_for(
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="", protocol_type="c", protocols=[]
     )
-    answer = route.handle(request, context(join_group))
+    answer = Slicer(time.monotonic).run(route.handle(request, context(join_group)))
     await asyncio.sleep(0)
     answer.cancel()
     await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import struct
+import time
 import weakref
 from itertools import count
 from typing import Any
@@ -14,6 +15,7 @@ from barnabas.broker.server.connection import FRAMES_PER_TURN, MAX_OVERLAPPING
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import freed
 from barnabas.broker.server.slices import Slicer
+from barnabas.coordinator.soon import in_task, settle
 from barnabas.protocol.codec import decode
 from barnabas.protocol.compile import STRIDE
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -245,11 +247,11 @@ async def test_kafka_error_is_answered_and_connection_stays_open() -> None:
     assert not peer.transport.closed
 
 
-async def test_exception_in_coroutine_is_unknown_server_error() -> None:
-    async def handle(_request: Any, _context: RequestContext) -> Any:
+async def test_exception_in_a_task_is_unknown_server_error() -> None:
+    async def work() -> Any:
         raise AssertionError("a bug")
 
-    peer = Peer(handle)
+    peer = Peer(lambda _request, _context: in_task(work()))
     send_heartbeat(peer)
     await turn()
     answer = decode(heartbeat.HeartbeatResponse, 4, bytes(peer.transport.written)[9:])
@@ -436,7 +438,7 @@ class SlicedHandler:
         self.records.append(bytes(request.topic_data[0].partition_data[0].records))
         if isinstance(self._result, Exception):
             raise self._result
-        return self._result() if self._result else produce.ProduceResponse(responses=[])
+        return (yield self._result()) if self._result else produce.ProduceResponse(responses=[])
 
     def peer(self) -> Peer:
         return Peer(self, slicer=Slicer(lambda: self.time))
@@ -503,6 +505,20 @@ async def test_lost_connection_cancels_the_future_of_a_generator_handler() -> No
     send_produce(peer)
     peer.lose()
     assert parked[0].cancelled()
+
+
+async def test_lost_connection_does_not_cancel_the_task_of_a_generator_handler() -> None:
+    stored = asyncio.Event()
+
+    async def store() -> None:
+        await asyncio.sleep(0)
+        stored.set()
+
+    peer = SlicedHandler(1, lambda: in_task(store())).peer()
+    send_produce(peer)
+    peer.lose()
+    async with asyncio.timeout(5):
+        await stored.wait()
 
 
 @pytest.mark.parametrize("steps", [0, 100])
@@ -635,7 +651,8 @@ class Elements:
     """The elements of a request."""
 
 
-async def test_refused_request_is_freed_without_the_collector() -> None:
+@pytest.mark.parametrize("in_steps", [False, True])
+async def test_refused_request_is_freed_without_the_collector(in_steps: bool) -> None:
     """The collector would walk over all elements, in one go."""
     left: list[weakref.ref[Elements]] = []
 
@@ -644,7 +661,11 @@ async def test_refused_request_is_freed_without_the_collector() -> None:
         await asyncio.sleep(0)
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
-    peer = Peer(lambda _request, _context: refuse(Elements()))
+    def handle(_request: Any, _context: RequestContext) -> Any:
+        refused = in_task(refuse(Elements()))
+        return settle(refused) if in_steps else refused
+
+    peer = Peer(handle)
     gc.disable()
     try:
         send_produce(peer)
@@ -689,6 +710,31 @@ def test_elements_that_are_used_elsewhere_are_not_taken_away() -> None:
         pass
     assert len(request.protocols) == len(used) == 1_000
     assert not requests
+
+
+async def test_work_that_has_waited_is_freed_without_the_collector() -> None:
+    left: list[weakref.ref[Any]] = []
+
+    def wait(_request: Any, _context: RequestContext) -> Any:
+        waiting = in_task(asyncio.sleep(0))
+        yield waiting
+        return produce.ProduceResponse(responses=[])
+
+    class Watching(Slicer):
+        def run(self, *arguments: Any) -> Any:
+            work = super().run(*arguments)
+            left.append(weakref.ref(work))
+            return work
+
+    peer = Peer(wait, slicer=Watching(time.monotonic))
+    gc.disable()
+    try:
+        send_produce(peer)
+        await eventually(lambda: peer.answered() == [1])
+        await turn()
+        assert [each() for each in left] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_closed_connection_is_freed_without_the_collector() -> None:

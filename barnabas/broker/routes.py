@@ -22,8 +22,6 @@ from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.fast_paths.fetch import FetchFastPath
 from barnabas.broker.fast_paths.markers import MarkersFastPath
 from barnabas.broker.fast_paths.produce import ProduceFastPath
-from barnabas.broker.fast_paths.repeats import RepeatFastPath, added_again, ended_again
-from barnabas.broker.fast_paths.verifications import VerificationsFastPath
 from barnabas.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -102,7 +100,8 @@ from barnabas.broker.security.gate import Gate
 from barnabas.broker.security.rights import Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Handle, MakeFastPath, Route, error_alone
+from barnabas.broker.server.dispatch import MakeFastPath, Route, error_alone
+from barnabas.broker.server.repeats import Repeats
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
@@ -231,8 +230,14 @@ class ApiRow(NamedTuple):
                 "see barnabas/broker/security/rights.py"
             )
         handle = _bound(self.module.handle, self.collaborators(parts))
-        fast_path = None
-        if self.fast_path is not None and parts.config().fast_paths_enable:
+        again = getattr(self.module, "again", None)
+        fast_path: MakeFastPath | None = None
+        if not parts.config().fast_paths_enable:
+            pass
+        elif again is not None:
+            again = _bound(again, self.collaborators(parts))
+            fast_path = partial(Repeats, self.api, again=again)
+        elif self.fast_path is not None:
             fast_path = self.fast_path(parts)
         route = Route(
             self.api,
@@ -245,7 +250,7 @@ class ApiRow(NamedTuple):
         return route if guard is None else guard(route, rights)
 
 
-def _bound(handle: Callable[..., Any], collaborators: tuple[Any, ...]) -> Handle:
+def _bound(handle: Callable[..., Any], collaborators: tuple[Any, ...]) -> Callable[..., Any]:
     if len(collaborators) == 1 and collaborators[0] is not None:
         # A bound method costs less per call than a partial, but takes no None.
         return MethodType(handle, *collaborators)
@@ -331,19 +336,6 @@ def _fetch(parts: BrokerParts) -> fetch.Parts:
 
 def _fetch_fast_path(parts: BrokerParts) -> MakeFastPath:
     return partial(FetchFastPath, _fetch(parts), parts.replicas, parts.cache)
-
-
-def _add_partitions_fast_path(parts: BrokerParts) -> MakeFastPath:
-    module = add_partitions_to_txn
-    remember = added_again(_add_partitions_to_txn(parts))
-    for_clients = partial(RepeatFastPath, module.API, remember)
-    for_brokers = partial(VerificationsFastPath, _add_partitions_to_txn(parts))
-    since = module.BETWEEN_BROKERS_SINCE
-    return lambda version: for_brokers(version) if version >= since else for_clients(version)
-
-
-def _end_txn_fast_path(parts: BrokerParts) -> MakeFastPath:
-    return partial(RepeatFastPath, end_txn.API, ended_again(parts.transactions.coordinator))
 
 
 def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
@@ -462,12 +454,11 @@ API_TABLE: Final = (
          lambda p: (p.producer_ids.next_id, p.transactions.coordinator, p.producer_id_limit,
                     p.config().transaction_two_phase_commit_enable)),
     _row(add_partitions_to_txn,         range(6),     lambda p: (_add_partitions_to_txn(p),),
-         clients=range(4), fast_path=_add_partitions_fast_path),
+         clients=range(4)),
     _row(add_offsets_to_txn,            range(5), lambda p: (p.transactions.coordinator, p.groups)),
     _row(txn_offset_commit,             range(7),
          lambda p: (p.groups, p.cache, p.transactions.verifier)),
-    _row(end_txn,                       range(6),     lambda p: (p.transactions.coordinator,),
-         fast_path=_end_txn_fast_path),
+    _row(end_txn,                       range(6),     lambda p: (p.transactions.coordinator,)),
     _row(write_txn_markers,             range(1, 3),  lambda p: (_write_txn_markers(p),),
          fast_path=_write_txn_markers_fast_path),
     _row(describe_transactions,         range(1),     lambda p: (p.transactions.coordinator,)),

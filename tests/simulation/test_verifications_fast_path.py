@@ -1,11 +1,9 @@
-"""The fast path of AddPartitionsToTxn between brokers: a broker with it and one without give the
-same answers, and have the same logs and transactions."""
+"""AddPartitionsToTxn and EndTxn that repeat: a broker that remembers them and one that does not
+have the same answers, logs and transactions."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from struct import Struct
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,12 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fast_paths.entries import FEW, EntriesFastPath
-from barnabas.broker.fast_paths.verifications import ALTERNATIVES, VerificationsFastPath
-from barnabas.broker.transactions.marker_frames import ACCEPTED
+from barnabas.broker.handlers import add_partitions_to_txn as handler
+from barnabas.broker.handlers import end_txn as ending
+from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import Repeats
 from barnabas.broker.transactions.marker_sender import MarkerSender
-from barnabas.broker.transactions.verification_frames import VerificationFrames, request_of
-from barnabas.broker.transactions.verification_request import VerificationRequest
+from barnabas.broker.transactions.remote_coordinators import _element
+from barnabas.broker.transactions.request_batcher import ACCEPTED, MOST_ELEMENTS, Framing
+from barnabas.broker.transactions.verification_request import (
+    VERIFICATIONS,
+    VERSION,
+    VerificationRequest,
+)
 from barnabas.coordinator import postponed
 from barnabas.coordinator.transaction import partitions as rules
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
@@ -33,13 +37,13 @@ from barnabas.protocol.messages import (
     init_producer_id,
 )
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.security.principal import ANONYMOUS
 from tests.simulation.fast_paths.twins import Twins, twins
 from tests.support.mutants import Mutant, require_found
 
-API, VERSION = add_partitions_to_txn.API, 5
+API = add_partitions_to_txn.API
 BEFORE = encode_request_header(API.key, VERSION, 7, "broker-1")
 IDS = ("x", "another id")
-_PRODUCER = Struct(">qh")
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
@@ -49,6 +53,8 @@ class Rig:
     def __init__(self, pair: Twins) -> None:
         self.twins = pair
         self.served = 0
+        """The questions of leaders that were answered from memory."""
+        self.of_clients = 0
         self.producers: dict[str, Producer] = {}
         pair.create("t", 2)
         pair.create("u", 1)
@@ -69,7 +75,9 @@ class Rig:
         assert not answer.error_code
         self.producers[transactional_id] = Producer(answer.producer_id, answer.producer_epoch)
 
-    def begin(self, transactional_id: str, *partitions: TopicPartition) -> None:
+    def begin(
+        self, transactional_id: str, *partitions: TopicPartition, group_id: str | None = None
+    ) -> None:
         producer_id, epoch = self.producers[transactional_id]
         topics = [
             add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[index])
@@ -80,6 +88,7 @@ class Rig:
             v3_and_below_producer_id=producer_id,
             v3_and_below_producer_epoch=epoch,
             v3_and_below_topics=topics,
+            group_id=group_id,
         )
         self.twins.ask(add_partitions_to_txn, request, 3)
 
@@ -118,17 +127,24 @@ class Rig:
         return self.served > before
 
 
+def request_of(questions: Any) -> Any:
+    return API.request(transactions=[each.question() for each in questions])
+
+
 @contextmanager
 def running() -> Iterator[Rig]:
-    serve = VerificationsFastPath.serve
+    serve = Repeats.serve
     rigs: list[Rig] = []
 
-    def counted(path: VerificationsFastPath, frame: memoryview, received_ms: int) -> Any:
-        parts = serve(path, frame, received_ms)
-        rigs[0].served += parts is not None
+    def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> Any:
+        parts = serve(repeats, frame, now_ms)
+        if parts is not None and repeats._version > 3:
+            rigs[0].served += 1
+        elif parts is not None and rigs:
+            rigs[0].of_clients += repeats._api.key in (API.key, end_txn.API.key)
         return parts
 
-    with patch.object(VerificationsFastPath, "serve", counted), twins() as pair:
+    with patch.object(Repeats, "serve", counted), twins() as pair:
         rigs.append(Rig(pair))
         yield rigs[0]
 
@@ -204,7 +220,7 @@ def _fields(txn: Any) -> dict[str, Any]:
     return {name: getattr(txn, name) for name in txn.__dataclass_fields__}
 
 
-def test_added_partitions_are_added_by_the_fast_path() -> None:
+def test_added_partitions_are_added_again() -> None:
     with known() as rig:
         rig.end("x")
         assert not rig.ask(rig.question("x", T0, T1, adds=True))
@@ -242,51 +258,66 @@ def test_older_version_and_refused_questions_are_not_remembered() -> None:
         rig.begin("x", T0)
         for _ in range(2):
             assert not rig.ask(rig.question("x", T1))
+        rig.begin("x", T1)
+        assert not rig.ask(rig.question("x", T1))
+        assert rig.ask(rig.question("x", T1))
         before = encode_request_header(API.key, 4, 7, "broker-1")
         for _ in range(2):
             assert not rig.send(before + encode(request_of([rig.question("x", T0)]), 4))
 
 
-def test_questions_above_the_limits_are_left_to_the_handler() -> None:
-    with known() as rig:
-        many = [rig.question("x", T0)] * FEW
-        assert rig.ask(*many)
-        assert not rig.ask(*many, many[0])
-
-
-def test_changed_rules_are_noticed() -> None:
-    context = SimpleNamespace(asker=None)
-    path = VerificationsFastPath(
-        SimpleNamespace(
-            cache=SimpleNamespace(partition=lambda *_: 1),
-            transactions=SimpleNamespace(verify_at_once=lambda _: True),
-        ),  # type: ignore[arg-type]
-        VERSION,
-    )
-    asker = SimpleNamespace(rules=object(), standing=lambda: asker.rules)
-    context.asker = asker
-    request = request_of([VerificationRequest("x", Producer(1, 0), [T0], False)])
-    data = memoryview(BEFORE + encode(request, VERSION))
-    answer = add_partitions_to_txn.AddPartitionsToTxnResponse()
-    path.learn(data, request, context, answer)  # type: ignore[arg-type]
-    assert path.serve(data, 0) is not None
-    asker.rules = object()
-    assert path.serve(data, 0) is None
-    asker.rules = None
-    path.learn(data, request, context, answer)  # type: ignore[arg-type]
-    assert path.serve(data, 0) is None
-
-
-def test_few_questions_about_an_id_are_remembered() -> None:
+def test_transactions_of_a_client_repeat() -> None:
     with running() as rig:
-        wanted = [(T0,), (T1,), (U0,), (T0, T1), (T0, U0)]
-        rig.begin("x", T0, T1, U0)
-        for each in wanted:
-            assert not rig.ask(rig.question("x", *each))
-        assert len(wanted) == ALTERNATIVES + 1
-        for each in wanted[1:]:
-            assert rig.ask(rig.question("x", *each))
-        assert not rig.ask(rig.question("x", *wanted[0]))
+        for fast in (0, 2, 2):
+            before = rig.of_clients
+            rig.begin("x", T0, T1)
+            rig.end("x")
+            assert rig.of_clients == before + fast
+
+
+def test_refused_requests_of_a_client_are_not_remembered() -> None:
+    with running() as rig:
+        for _ in range(2):
+            rig.begin("x", T0, TopicPartition("v", 0))
+            rig.end("x")
+        rig.twins.create("v", 1)
+        rig.begin("x", T0, TopicPartition("v", 0))
+        rig.end("x")
+        assert not rig.of_clients
+
+
+def test_partition_of_a_client_that_was_deleted_is_refused() -> None:
+    with running() as rig:
+        rig.begin("x", U0)
+        rig.end("x")
+        rig.twins.delete("u")
+        rig.twins.wait(5)
+        rig.begin("x", U0)
+        assert not rig.of_clients
+
+
+def test_partition_of_a_group_is_not_remembered() -> None:
+    with running() as rig:
+        for _ in range(3):
+            rig.begin("x", T0, group_id="g")
+        assert not rig.of_clients
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "written", "repeats"),
+    [(4, 0, None, True), (5, 0, None, False), (4, 47, None, False), (4, 0, [], False)],
+)
+def test_end_of_which_the_answer_says_less_than_the_coordinator_is_not_remembered(
+    version: int, code: int, written: Any, repeats: bool
+) -> None:
+    context = RequestContext(end_txn.API.key, version, 1, "c", ANONYMOUS, "PLAINTEXT", "host", 1, 0)
+    request = end_txn.EndTxnRequest(
+        transactional_id="x", producer_id=1, producer_epoch=0, committed=True, written=written
+    )
+    response = end_txn.EndTxnResponse(error_code=code)
+    coordinator: Any = None
+    found = ending.again(coordinator, request, context, response)
+    assert (found is not None) is repeats
 
 
 QUESTIONS = st.tuples(
@@ -339,9 +370,9 @@ def test_random_questions_have_the_same_answers_and_effects(steps: Any) -> None:
     )
 )
 def test_requests_put_together_equal_encoded_ones(questions: Any) -> None:
-    made = VerificationFrames()
+    framing = Framing(VERIFICATIONS)
     for _ in range(2):
-        frames = made.of(questions)
+        frames = framing.of([_element(each) for each in questions])
         assert frames is not None
         assert frames.request == encode(request_of(questions), VERSION)
     assert frames is not None
@@ -356,33 +387,47 @@ def test_requests_put_together_equal_encoded_ones(questions: Any) -> None:
     assert frames.decode(encode(answer, VERSION), 0) == answer
 
 
-def test_long_transactional_id_is_encoded() -> None:
-    question = VerificationRequest(100 * "x", Producer(1, 0), [T0], adds=False)
-    assert VerificationFrames().of([question]) is None
+def test_many_questions_are_encoded() -> None:
+    question = VerificationRequest("x", Producer(1, 0), [T0], adds=False)
+    framing = Framing(VERIFICATIONS)
+    assert framing.of([_element(question)] * MOST_ELEMENTS) is not None
+    assert framing.of([_element(question)] * (MOST_ELEMENTS + 1)) is None
 
 
-BEGIN = EntriesFastPath._begin
-SERVE, LEARN = VerificationsFastPath.serve, VerificationsFastPath.learn
-ANSWERS, FIND = VerificationsFastPath._answers, VerificationsFastPath._question
-ODD, RULES = "test_odd_bytes_are_left_to_the_handler", "test_changed_rules_are_noticed"
-UNKNOWN = "test_unknown_questions_are_left_to_the_handler"
+AGAIN, VERIFY = handler._verified_again, handler._verify_again
+ODD = "test_odd_bytes_are_left_to_the_handler"
 FENCED = "test_fenced_producer_and_ended_transaction_are_refused"
-ADDED = "test_added_partitions_are_added_by_the_fast_path"
+ADDED = "test_added_partitions_are_added_again"
+MORE = "test_partition_of_a_group_is_not_remembered"
+ENDED = "test_end_of_which_the_answer_says_less_than_the_coordinator_is_not_remembered"
+DELETED = "test_deleted_topic_is_noticed"
 OLDER = "test_older_version_and_refused_questions_are_not_remembered"
 MUTANTS = (
-    Mutant(BEGIN, " or not data.startswith(self._head, CONTENT_AT)", "", ODD),
-    Mutant(BEGIN, "asker.standing() is not self._standing", "False", RULES),
-    Mutant(BEGIN, "self._standing is None or ", "", RULES),
+    Mutant(handler.again, "request.group_id is not None or ", "", MORE),
     Mutant(
-        BEGIN, "<= FEW + 1", "<= 100", "test_questions_above_the_limits_are_left_to_the_handler"
+        handler.again,
+        "or _any_refused(response.results_by_topic_v3_and_below)",
+        "",
+        "test_refused_requests_of_a_client_are_not_remembered",
     ),
-    Mutant(SERVE, "data[pos:] != NO_TAGS or ", "", ODD),
-    Mutant(SERVE, " or not self._answers(asked)", "", FENCED),
-    Mutant(FIND, "data.startswith(known[0], pos)", "True", UNKNOWN),
-    Mutant(ANSWERS, "if len(asked) > 1:", "if False:", ADDED),
-    Mutant(ANSWERS, "any(known.adds for known, _ in asked)", "False", ADDED),
-    Mutant(ANSWERS, "partition_of(topic, index) is None", "False", "test_deleted_topic_is_noticed"),
-    Mutant(LEARN, "self._version != VERSION or ", "", OLDER),
+    Mutant(
+        handler._add_again,
+        "if not _are_known(parts.cache, partitions):",
+        "if False:",
+        "test_partition_of_a_client_that_was_deleted_is_refused",
+    ),
+    Mutant(ending.again, " or request.written is not None", "", ENDED, (4, 0, [], False)),
+    Mutant(ending.again, " or response.error_code", "", ENDED, (4, 47, None, False)),
+    Mutant(ending.again, "newer or ", "", ENDED, (5, 0, None, False)),
+    Mutant(VERIFY, "if len(asked) > 1:", "if False:", ADDED),
+    Mutant(VERIFY, "if not _are_known(parts.cache, partitions):", "if False:", DELETED),
+    Mutant(AGAIN, "version != VERIFICATIONS.version or ", "", OLDER),
+    Mutant(
+        AGAIN,
+        "or any(_any_refused(each.topic_results) for each in response.results_by_transaction)",
+        "",
+        OLDER,
+    ),
     Mutant(
         rules.verifies,
         "txn.state is TransactionState.ONGOING\n        and ",

@@ -35,11 +35,13 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import FEW, Repeat, RepeatByElement
+from barnabas.broker.transactions.verification_request import VERIFICATIONS
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, ignore, in_task, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
-from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
     API,
@@ -54,7 +56,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 from barnabas.protocol.steps import Steps, at_once, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "again", "error_response", "handle"]
 
 _CLIENTS = range(4)
 RIGHTS = Rights(
@@ -68,8 +70,6 @@ RIGHTS = Rights(
 BETWEEN_BROKERS_SINCE = 4
 PATIENCE_S: Final = 1.0
 """The longest wait in seconds for a record to be committed, while other answers wait."""
-FEW: Final = 16
-"""The topics, partitions and transactions of a request that is served in one step."""
 _NEVER_WRITTEN_TO = INTERNAL_TOPICS - {CONSUMER_OFFSETS}
 Topics = Sequence[AddPartitionsToTxnTopic]
 Partitions = dict[TopicPartition, None]
@@ -142,21 +142,87 @@ def _addition(
     )
 
 
-def repeatable(
+def again(
+    parts: Parts,
     request: AddPartitionsToTxnRequest,
     context: RequestContext,
     response: AddPartitionsToTxnResponse,
-) -> AddPartitions | None:
-    """Return what a client that sends the same request again asks the coordinator for.
+) -> Repeat | RepeatByElement | None:
+    """Serve a client of the older protocol, which adds the same partitions to each transaction, and
+    leaders, whose questions about one id and the same partitions differ in the producer only.
 
-    None if the request was refused, or if more than the metadata tells its partitions.
+    The coordinator decides each time, and the partitions have to be in the metadata.
     """
-    if context.api_version >= BETWEEN_BROKERS_SINCE or request.group_id is not None:
+    if context.api_version >= BETWEEN_BROKERS_SINCE:
+        return _verified_again(parts, request, context.api_version, response)
+    topics = request.v3_and_below_topics
+    if request.group_id is not None or _any_refused(response.results_by_topic_v3_and_below):
+        # The partition of a group follows from more than the metadata.
         return None
-    topics = response.results_by_topic_v3_and_below
-    if any(each.partition_error_code for topic in topics for each in topic.results_by_partition):
+    added = _addition(request, context, at_once(_partitions(topics)))
+    return Repeat(_add_again, (parts, tuple(added.partitions), added))
+
+
+def _any_refused(topics: Sequence[AddPartitionsToTxnTopicResult]) -> bool:
+    return any(each.partition_error_code for topic in topics for each in topic.results_by_partition)
+
+
+def _are_known(cache: MetadataCache, partitions: Sequence[TopicPartition]) -> bool:
+    return None not in [cache.partition(topic, index) for topic, index in partitions]
+
+
+def _add_again(
+    parts: Parts, partitions: tuple[TopicPartition, ...], added: AddPartitions, _now_ms: int
+) -> tuple[()] | None:
+    if not _are_known(parts.cache, partitions):
         return None
-    return _addition(request, context, at_once(_partitions(request.v3_and_below_topics)))
+    return () if parts.transactions.add_partitions_at_once(added) else None
+
+
+def _verified_again(
+    parts: Parts,
+    request: AddPartitionsToTxnRequest,
+    version: int,
+    response: AddPartitionsToTxnResponse,
+) -> RepeatByElement | None:
+    if (
+        version != VERIFICATIONS.version
+        or response.error_code
+        or any(_any_refused(each.topic_results) for each in response.results_by_transaction)
+    ):
+        return None
+    known = [
+        (
+            each.transactional_id,
+            tuple(at_once(_partitions(each.topics))),
+            not each.verify_only,
+            each.principal,
+        )
+        for each in request.transactions
+    ]
+    return RepeatByElement(partial(_verify_again, parts), VERIFICATIONS, known)
+
+
+def _verify_again(
+    parts: Parts, asked: Sequence[tuple[Any, tuple[int, int]]]
+) -> Sequence[tuple[()]] | None:
+    """Have the coordinator add or verify the partitions, if it certainly refuses none."""
+    questions = []
+    for (transactional_id, partitions, adds, principal), producer in asked:
+        if not _are_known(parts.cache, partitions):
+            return None
+        if adds:
+            if len(asked) > 1:
+                # One of them may be refused when others are added already.
+                return None
+            addition = AddPartitions(
+                transactional_id, Producer(*producer), partitions, TV2, principal=principal
+            )
+            return [()] if parts.transactions.add_partitions_at_once(addition) else None
+        questions.append(
+            VerifyPartitions(transactional_id, Producer(*producer), partitions, principal)
+        )
+    return [()] * len(questions) if parts.transactions.verify_at_once(questions) else None
 
 
 def _refused(

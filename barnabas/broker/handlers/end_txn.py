@@ -9,6 +9,7 @@ partitions that were only registered need no marker (KIP-609).
 
 from barnabas.broker.security.rights import TRANSACTIONAL_ID, WRITE, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import Repeat
 from barnabas.coordinator.soon import Soon, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.ending import EndTxn
@@ -17,7 +18,7 @@ from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnRespons
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "handle"]
+__all__ = ["API", "RIGHTS", "again", "handle"]
 
 RIGHTS = Rights(whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"),))
 
@@ -59,18 +60,26 @@ def _ending(
     )
 
 
-def repeatable(
-    request: EndTxnRequest, context: RequestContext, response: EndTxnResponse
-) -> EndTxn | None:
-    """Return what a client that sends the same request again asks the coordinator for.
+def again(
+    transactions: TransactionCoordinator,
+    request: EndTxnRequest,
+    context: RequestContext,
+    response: EndTxnResponse,
+) -> Repeat | None:
+    """Serve a client of the older protocol, whose transactions all end in one of two ways.
 
-    None if the request was refused, or does not repeat: each transaction of the newer protocol has
-    an epoch of its own.
+    Each transaction of the newer protocol has an epoch of its own.
     """
     newer = context.api_version >= _EPOCH_PER_TRANSACTION_SINCE
     if newer or response.error_code or request.written is not None:
         return None
-    return _ending(request, None, context)
+    return Repeat(_end_again, (transactions, _ending(request, None, context)))
+
+
+def _end_again(
+    transactions: TransactionCoordinator, ending: EndTxn, _now_ms: int
+) -> tuple[()] | None:
+    return () if transactions.end_at_once(ending) else None
 
 
 def _handle_written(

@@ -12,16 +12,25 @@ from typing import Any, Final, NamedTuple
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.peers import Then
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
-from barnabas.broker.transactions.marker_frames import ACCEPTED
-from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester
-from barnabas.broker.transactions.verification_frames import (
-    VERSION,
-    VerificationFrames,
-    request_of,
+from barnabas.broker.transactions.request_batcher import (
+    ACCEPTED,
+    Element,
+    Framing,
+    RequestBatcher,
+    Requester,
 )
-from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
+from barnabas.broker.transactions.verification_request import (
+    VERIFICATIONS,
+    VERSION,
+    Answers,
+    VerificationRequest,
+)
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.add_partitions_to_txn import API, AddPartitionsToTxnResponse
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    API,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from barnabas.protocol.topic_partition import TopicPartition
 
 TRANSACTIONS_PER_REQUEST: Final = 256
@@ -97,7 +106,7 @@ class _VerificationChannel:
 
     def __init__(self, peer: Requester, *, fast: bool) -> None:
         self.peer = peer
-        self._frames = VerificationFrames() if fast else None
+        self._framing = Framing(VERIFICATIONS) if fast else None
         self._waiting: dict[str, _Waiting] = {}
         self._batcher = RequestBatcher(self._take, self._send, self._answered)
 
@@ -126,9 +135,11 @@ class _VerificationChannel:
 
     def _send(self, batch: list[_Waiting], then: Then) -> None:
         requests = [each.request for each in batch]
-        frames = None if self._frames is None else self._frames.of(requests)
+        frames = None
+        if self._framing is not None:
+            frames = self._framing.of([_element(each) for each in requests])
         if frames is None:
-            request = request_of(requests)
+            request = AddPartitionsToTxnRequest(transactions=[each.question() for each in requests])
             self.peer.submit(API, request, then, version=VERSION, timeout=TIMEOUT_S)
         else:
             self.peer.submit(
@@ -150,6 +161,12 @@ class _VerificationChannel:
             received = _answers(answer)
             for waiting in batch:
                 waiting.give(_complete(waiting.request, received))
+
+
+def _element(asked: VerificationRequest) -> Element:
+    transactional_id, producer, partitions, adds, principal = asked
+    same = transactional_id, tuple(partitions), adds, principal
+    return Element(same, producer, (), lambda: (asked.question(), asked.accepted()))
 
 
 def _answers(answer: AddPartitionsToTxnResponse) -> dict[str, Answers]:

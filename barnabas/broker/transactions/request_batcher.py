@@ -1,17 +1,27 @@
-"""Batched requests to another broker: one is in flight, and the next takes all that gathers."""
+"""Batched requests to another broker: one is in flight, and the next takes all that gathers.
+
+Their elements repeat except for some fields, so requests are put together from templates, which are
+made once, and so is the answer that refuses nothing.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.cluster.peers import Then
+from barnabas.protocol.codec import decode
 from barnabas.protocol.schema import Api
+from barnabas.protocol.template import MOST_ELEMENTS, ByElement, Packing
 
 if TYPE_CHECKING:
     from barnabas.client.connection import Decode
 
 B = TypeVar("B")
+REMEMBERED: Final = 4096
+"""The elements whose bytes are remembered."""
+ACCEPTED: Final = object()
+"""Stands for an answer without any error."""
 
 
 class Requester(Protocol):
@@ -72,3 +82,59 @@ class RequestBatcher(Generic[B]):
             self._answered(batch, answer)
         finally:
             self._send_next()
+
+
+class Frames(NamedTuple):
+    """The body of a request, and that of its answer if nothing is refused."""
+
+    request: bytes
+    accepted: bytes
+    form: ByElement
+
+    def decode(self, data: bytes, offset: int) -> Any:
+        """Decode an answer; return ACCEPTED if it is the one without an error."""
+        if data[offset:] == self.accepted:
+            return ACCEPTED
+        return decode(self.form.api.response, self.form.version, data, offset)
+
+
+class Element(NamedTuple):
+    """An element of a request."""
+
+    same: Hashable
+    """The rest of the element: equal if it differs from another one in varying fields only."""
+    values: tuple[Any, ...]
+    """The varying fields."""
+    answer: tuple[Any, ...]
+    """The varying fields of the answer."""
+    make: Callable[[], tuple[Any, Any]]
+    """Returns the element, and that of the answer without an error."""
+
+
+class Framing:
+    """The requests to one broker."""
+
+    def __init__(self, form: ByElement) -> None:
+        self._form = form
+        self._known: dict[Hashable, tuple[Packing, Packing]] = {}
+
+    def of(self, elements: Collection[Element]) -> Frames | None:
+        """Return the request with these elements; None if there are too many."""
+        if len(elements) > MOST_ELEMENTS:
+            return None
+        asked, accepted = [], []
+        for same, values, answer, make in elements:
+            known = self._known.get(same)
+            if known is None:
+                if len(self._known) >= REMEMBERED:
+                    self._known.clear()
+                known = self._known[same] = self._templates(*make())
+            (ask, _, first, last), (accept, _, start, end) = known
+            asked.append(ask(first, *values, last))
+            accepted.append(accept(start, *answer, end))
+        form = self._form
+        return Frames(form.request.joined(asked), form.response.joined(accepted), form)
+
+    def _templates(self, element: Any, accepted: Any) -> tuple[Packing, Packing]:
+        form = self._form
+        return form.request.template(element).packing(), form.response.template(accepted).packing()

@@ -1,13 +1,30 @@
 """The request of a partition leader to a transaction coordinator before the first record."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    API,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from barnabas.protocol.template import ByElement, Elements
 from barnabas.protocol.topic_partition import TopicPartition
 
 Answers = dict[TopicPartition, ErrorCode]
+VERSION: Final = 5
+VERIFICATIONS: Final = ByElement(
+    API,
+    VERSION,
+    Elements(API.request, VERSION, "transactions", "producer_id", "producer_epoch"),
+    Elements(API.response, VERSION, "results_by_transaction"),
+)
+"""The questions about one transactional id and the same partitions differ in the producer only."""
 
 
 class VerificationRequest(NamedTuple):
@@ -24,3 +41,40 @@ class VerificationRequest(NamedTuple):
     def all_with(self, code: ErrorCode) -> Answers:
         """Return the same code for every partition."""
         return dict.fromkeys(self.partitions, code)
+
+    def question(self) -> AddPartitionsToTxnTransaction:
+        """Return the request as a coordinator receives it."""
+        return AddPartitionsToTxnTransaction(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
+            verify_only=not self.adds,
+            topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                for name, indexes in _by_topic(self.partitions)
+            ],
+            principal=self.principal,
+        )
+
+    def accepted(self) -> AddPartitionsToTxnResult:
+        """Return the coordinator's answer that refuses no partition."""
+        return AddPartitionsToTxnResult(
+            transactional_id=self.transactional_id,
+            topic_results=[
+                AddPartitionsToTxnTopicResult(
+                    name=name,
+                    results_by_partition=[
+                        AddPartitionsToTxnPartitionResult(partition_index=index)
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in _by_topic(self.partitions)
+            ],
+        )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
+    indexes: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        indexes.setdefault(topic, []).append(index)
+    return indexes.items()

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.fast_paths.produce import ProduceFastPath
-from barnabas.broker.fast_paths.repeats import RepeatFastPath
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.server.repeats import Repeats
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.protocol.messages import delete_topics
 from tests.support.data_path import connected, running
@@ -30,7 +30,7 @@ class Asked:
             return ask(verifier, *args, **options)
 
         monkeypatch.setattr(TransactionVerifier, "ask", count)
-        for kind in (ProduceFastPath, RepeatFastPath):
+        for kind in (ProduceFastPath, Repeats):
             monkeypatch.setattr(kind, "serve", self._counted(kind))
 
     def _counted(self, kind: Any) -> Any:

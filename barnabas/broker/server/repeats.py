@@ -1,0 +1,267 @@
+"""The memory of a connection: requests that repeat, and how they are served again.
+
+Successive requests of a connection are mostly equal except for the correlation id and a few fields,
+and so are their answers. A handler whose requests repeat has a function `again` beside `handle`: it
+gets a request that `handle` has answered, and returns which fields vary and how a request with
+other values there is served. The bytes around these fields are remembered with that, so that the
+next request is compared, served and answered without decoder, handler and encoder.
+
+The short way may only accept: where something is not certain, it has changed nothing, and the
+handler decides. The function that serves again asks for everything that may have changed. The
+memory itself asks for the rules of the authorizer, and the dispatcher for quotas.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from barnabas.broker.server.context import Asker, RequestContext
+from barnabas.protocol.codec import encode
+from barnabas.protocol.compile_decode import has_records
+from barnabas.protocol.header import decode_request_header, encode_response_header
+from barnabas.protocol.schema import Api
+from barnabas.protocol.template import (
+    COMPACT_LENGTH,
+    LENGTH,
+    ByElement,
+    Packing,
+    Templates,
+    template_of,
+)
+from barnabas.storage.log.log_slice import LogSlice
+
+LARGEST: Final = 1024
+"""The bytes of a request that is remembered, without its records."""
+MOST: Final = 16
+"""The requests that a connection remembers of an API in one version."""
+MOST_ELEMENTS: Final = 1024
+"""The elements of the requests of another broker that a connection remembers."""
+COST: Final = 32
+"""The requests after which another one may take the place of a remembered one."""
+COST_OF_ELEMENT: Final = 4
+"""The requests after which another element may take the place of a remembered one."""
+FEW: Final = 16
+"""The elements of a request that is served in one step."""
+MOST_SHAPES: Final = 64
+"""The shapes of templates that are tried."""
+_CONTENT_AT: Final = 8
+"""The place in a request behind API, version and correlation id."""
+_correlation_id: Final = Struct(">4xi").unpack_from
+_START: Final = Struct(">ii")
+"""The length and the correlation id of an answer."""
+
+
+class Repeat(NamedTuple):
+    """The way to serve requests like one that the handler has answered."""
+
+    serve: Callable[..., Sequence[Any] | None]
+    """Is called with `known`, the time in ms and the values of the varying fields. Returns the
+    values of the answer, or None, having changed nothing, if the handler has to serve."""
+    known: tuple[Any, ...]
+    """The rest of the request; equal for equal requests while nothing has changed."""
+    fields: tuple[str, ...] = ()
+    """The fields of the request that vary, as `template_of` takes them."""
+    answers: tuple[str, ...] = ()
+    """The fields of the answer that vary: neighbours, and then perhaps records."""
+
+
+class RepeatByElement(NamedTuple):
+    """The way to serve requests whose elements repeat, in any combination."""
+
+    serve: Callable[..., Sequence[Sequence[Any]] | None]
+    """Is called with a list of elements: what is known of each, and its values. Returns the values
+    of the answer for each element, or None, having changed nothing."""
+    form: ByElement
+    known: Sequence[Any]
+    """The rest of each element of the request."""
+
+
+Again = Callable[[Any, RequestContext, Any], Repeat | RepeatByElement | None]
+"""Takes a request, its context and its response; returns None if the request may not repeat."""
+
+
+class _Known(NamedTuple):
+    """A request that the connection has sent, or an element of one."""
+
+    serve: Callable[..., Any]
+    """Serves the request, or all of the elements together."""
+    known: Any
+    answer: Packing
+    end: bytes | None
+    """The bytes of the answer behind its records; None without records."""
+    size: int
+    """The bytes of the answer behind its length, without records and their length."""
+
+
+class Repeats:
+    """The memory of one connection for an API in one version."""
+
+    __slots__ = (
+        "_again", "_api", "_asker", "_credit", "_flexible", "_form", "_has_records", "_head",
+        "_header", "_serve_elements", "_standing", "_templates", "_version",
+    )  # fmt: skip
+
+    def __init__(self, api: Api, version: int, again: Again) -> None:
+        self._api = api
+        self._version = version
+        self._again = again
+        self._flexible = api.is_flexible(version)
+        self._has_records = has_records(api.request, version)
+        self._header = encode_response_header(api.key, version, 0)[LENGTH.size :]
+        """The header of an answer behind the correlation id."""
+        self._templates: Templates[_Known] = Templates("4xi", flexible=self._flexible)
+        self._asker: Asker | None = None
+        self._standing: object = None
+        """The rules by which the remembered requests were allowed."""
+        self._form: ByElement | None = None
+        self._head = b""
+        """The bytes between the correlation id and the elements."""
+        self._serve_elements: Callable[..., Sequence[Sequence[Any]] | None]
+        self._credit = 0
+
+    @property
+    def count(self) -> int:
+        """The number of remembered requests or elements."""
+        return self._templates.count
+
+    def serve(self, frame: memoryview, now_ms: int) -> list[Any] | None:
+        """Serve a request that is like an earlier one; return the parts of its answer, or None."""
+        if self._asker is not None and self._asker.standing() is not self._standing:
+            return None
+        if self._form is not None:
+            return self._serve_by_element(self._form, bytes(frame))
+        found = self._templates.find(frame)
+        if found is None:
+            return None
+        (serve, _, (pack, _, first, last), end, size), correlation_id, values = found
+        answer = serve(now_ms, *values)
+        if answer is None:
+            return None
+        self._credit += 1
+        if end is None:
+            return [pack(size, correlation_id, first, *answer, last)]
+        *answer, records = answer
+        count = len(records)
+        length = COMPACT_LENGTH(count + 1) if self._flexible else LENGTH.pack(count)
+        start = pack(size + len(length) + count, correlation_id, first, *answer, last)
+        if isinstance(records, LogSlice):
+            return [start + length, records, end]
+        return [b"".join((start, length, records, end))]
+
+    def _serve_by_element(self, form: ByElement, data: bytes) -> list[Any] | None:
+        at = _CONTENT_AT + len(self._head)
+        if not data.startswith(self._head, _CONTENT_AT) or len(data) == at:
+            return None
+        count = data[at] - 1
+        if not 0 < count <= FEW:
+            return None
+        at += 1
+        found = []
+        for _ in range(count):
+            element = self._templates.find_at(data, at)
+            if element is None:
+                return None
+            at = element[1]
+            found.append(element)
+        if data[at:] != form.request.behind:
+            return None
+        answers = self._serve_elements([(known.known, values) for known, _, values in found])
+        if answers is None:
+            return None
+        self._credit += 1
+        packed = [
+            pack(first, *answer, last)
+            for ((_, _, (pack, _, first, last), *_), *_), answer in zip(found, answers, strict=True)
+        ]
+        content = self._header + form.response.joined(packed)
+        (correlation_id,) = _correlation_id(data)
+        return [_START.pack(LENGTH.size + len(content), correlation_id) + content]
+
+    def learn(
+        self, frame: memoryview, request: Any, context: RequestContext, response: Any
+    ) -> None:
+        """Remember a request that the handler has answered, if it may repeat."""
+        self._credit += 1
+        repeat = self._again(request, context, response)
+        if repeat is None:
+            return
+        asker = context.asker
+        standing = None if asker is None else asker.standing()
+        if asker is not None and standing is None:
+            # Each request has to be asked for.
+            return
+        if asker is not self._asker or standing is not self._standing:
+            self._templates.clear()
+            self._asker, self._standing = asker, standing
+        _, body = decode_request_header(frame)
+        if isinstance(repeat, Repeat):
+            self._learn_request(frame, body, request, response, repeat)
+        else:
+            self._learn_elements(bytes(frame), body, request, response, repeat)
+
+    def _learn_request(
+        self, frame: memoryview, body: int, request: Any, response: Any, repeat: Repeat
+    ) -> None:
+        found = self._templates.find(frame)
+        if found is not None and found[0].known == repeat.known:
+            # It was left to the handler for another reason.
+            return
+        size = body if self._has_records else len(frame)
+        if size > LARGEST or (found is None and not self._has_room(MOST, COST)):
+            return
+        start = bytes(frame[_CONTENT_AT:body])
+        template = template_of(request, self._version, repeat.fields, start)
+        alone: Templates[bool] = Templates("4xi", flexible=self._flexible)
+        alone.put(template, True)
+        if alone.find(frame) is None:
+            # It has bytes that its meaning does not need.
+            return
+        answer = template_of(response, self._version, repeat.answers, self._header)
+        packing, end = answer.packing("ii"), answer.end
+        size = LENGTH.size + packing.size + len(end or b"")
+        serve = partial(repeat.serve, *repeat.known)
+        self._templates.put(template, _Known(serve, repeat.known, packing, end, size))
+
+    def _learn_elements(
+        self, data: bytes, body: int, request: Any, response: Any, repeat: RepeatByElement
+    ) -> None:
+        form = repeat.form
+        if data[body:] != encode(request, self._version):
+            return
+        at = body + len(form.request.before)
+        head = data[_CONTENT_AT:at]
+        if self._form is None or head != self._head:
+            self._templates = Templates("")
+        self._form, self._head, self._serve_elements = form, head, repeat.serve
+        at += 1
+        asked, answers = (
+            getattr(request, form.request.array),
+            getattr(response, form.response.array),
+        )
+        for element, answer, known in zip(asked, answers, repeat.known, strict=True):
+            found = self._templates.find_at(data, at)
+            if found is None or found[0].known != known:
+                if found is None and not self._has_room(MOST_ELEMENTS, COST_OF_ELEMENT):
+                    return
+                packing = form.response.template(answer).packing()
+                template = form.request.template(element)
+                self._templates.put(
+                    template, _Known(repeat.serve, known, packing, None, packing.size)
+                )
+                found = self._templates.find_at(data, at)
+            if found is None:
+                return
+            at = found[1]
+
+    def _has_room(self, most: int, cost: int) -> bool:
+        """Return whether one more can be remembered; all others may be forgotten for it.
+
+        A connection that always sends other requests would remember each in vain.
+        """
+        if self._templates.count >= most or self._templates.shapes >= MOST_SHAPES:
+            if self._credit < most * cost:
+                return False
+            self._templates.clear()
+            self._credit = 0
+        return True

@@ -1,0 +1,380 @@
+"""The memory of a connection: what it remembers, and when it leaves a request to the handler."""
+
+from dataclasses import replace
+from struct import Struct
+from typing import Any
+
+import pytest
+
+from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import (
+    COST,
+    COST_OF_ELEMENT,
+    FEW,
+    LARGEST,
+    MOST,
+    MOST_ELEMENTS,
+    MOST_SHAPES,
+    Repeat,
+    RepeatByElement,
+    Repeats,
+)
+from barnabas.broker.transactions.verification_request import VERIFICATIONS, VerificationRequest
+from barnabas.coordinator.transaction.metadata import Producer
+from barnabas.protocol.codec import encode
+from barnabas.protocol.header import encode_request_header, encode_response_header
+from barnabas.protocol.messages import add_partitions_to_txn
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnResponse
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.security.principal import ANONYMOUS
+from tests.support.mutants import Mutant, require_found
+
+VERSION = 5
+CONTEXT = RequestContext(API.key, VERSION, 1, "client", ANONYMOUS, "PLAINTEXT", "host", 1, 0)
+NOW_MS = 12_345
+PARTITION = TopicPartition("t", 0)
+
+
+class Rules:
+    """An authorizer whose rules change."""
+
+    def __init__(self) -> None:
+        self.rules: object = object()
+
+    def standing(self) -> object:
+        return self.rules
+
+
+class Rig:
+    """A memory, and the handler of EndTxn behind it."""
+
+    def __init__(self) -> None:
+        self.repeats = Repeats(API, VERSION, self._remember)
+        self.may_repeat = True
+        self.certain = True
+        self.known = 0
+        self.seen: list[tuple[Any, ...]] = []
+        self.context = CONTEXT
+
+    def _remember(self, _request: Any, _context: RequestContext, _response: Any) -> Any:
+        fields, answers = ("producer_id",), ("producer_id", "producer_epoch")
+        return Repeat(self._again, (self.known,), fields, answers) if self.may_repeat else None
+
+    def _again(self, *seen: int) -> Any:
+        self.seen.append(seen)
+        return (seen[2], 7) if self.certain else None
+
+    def learn(self, name: str = "x", *, behind: bytes = b"") -> None:
+        request, response = _request(name, 1), EndTxnResponse(producer_id=1, producer_epoch=0)
+        self.repeats.learn(_frame(request, 1, behind), request, self.context, response)
+
+    def serve(self, name: str = "x", producer: int = 5, *, behind: bytes = b"") -> Any:
+        return self.repeats.serve(_frame(_request(name, producer), 7, behind), NOW_MS)
+
+
+def _request(name: str, producer: int) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id=name, producer_id=producer, producer_epoch=2, committed=True
+    )
+
+
+def _frame(request: Any, number: int, behind: bytes = b"", client: str = "client") -> memoryview:
+    header = encode_request_header(API.key, VERSION, number, client)
+    return memoryview(header + encode(request, VERSION) + behind)
+
+
+def test_request_with_another_value_gets_the_answer_with_its_own() -> None:
+    rig = Rig()
+    assert rig.serve() is None
+    rig.learn()
+    answer = EndTxnResponse(producer_id=5, producer_epoch=7)
+    expected = encode_response_header(API.key, VERSION, 7) + encode(answer, VERSION)
+    assert rig.serve() == [Struct(">i").pack(len(expected)) + expected]
+    assert rig.seen == [(0, NOW_MS, 5)]
+
+
+def test_request_that_says_something_else_is_not_served() -> None:
+    rig = Rig()
+    rig.learn()
+    assert rig.serve("y") is None
+    assert rig.serve("xx") is None
+    assert rig.serve(behind=b"\0") is None
+    other = _frame(_request("x", 5), 7, client="client2")
+    assert rig.repeats.serve(other, NOW_MS) is None
+
+
+def test_uncertain_request_is_not_served() -> None:
+    rig = Rig()
+    rig.learn()
+    rig.certain = False
+    assert rig.serve() is None
+
+
+def test_request_that_may_not_repeat_is_not_remembered() -> None:
+    rig = Rig()
+    rig.may_repeat = False
+    rig.learn()
+    assert rig.serve() is None
+
+
+def test_request_with_more_bytes_than_its_meaning_needs_is_not_remembered() -> None:
+    rig = Rig()
+    rig.learn(behind=b"\0")
+    assert rig.serve(behind=b"\0") is None
+    assert not rig.repeats.count
+
+
+def test_large_request_is_not_remembered() -> None:
+    rig = Rig()
+    rig.learn("x" * LARGEST)
+    assert rig.serve("x" * LARGEST) is None
+
+
+def test_changed_knowledge_takes_the_place_of_the_old() -> None:
+    rig = Rig()
+    rig.learn()
+    rig.known = 3
+    rig.learn()
+    rig.serve()
+    assert rig.seen == [(3, NOW_MS, 5)]
+    assert rig.repeats.count == 1
+
+
+def test_changed_rules_void_what_is_remembered() -> None:
+    rig = Rig()
+    rules = Rules()
+    rig.context = replace(CONTEXT, asker=rules)  # type: ignore[arg-type]
+    rig.learn()
+    rig.learn("y")
+    assert rig.serve() is not None
+    rules.rules = object()
+    assert rig.serve() is None
+    rig.learn()
+    assert rig.serve() is not None
+    # It was allowed by the earlier rules.
+    assert rig.serve("y") is None
+
+
+def test_nothing_is_remembered_while_each_request_has_to_be_asked_for() -> None:
+    rig = Rig()
+    rules = Rules()
+    rig.context = replace(CONTEXT, asker=rules)  # type: ignore[arg-type]
+    rig.learn()
+    rules.rules = None
+    assert rig.serve() is None
+    rig.learn()
+    assert rig.serve() is None
+
+
+def test_connection_remembers_a_bounded_number_of_requests() -> None:
+    rig = Rig()
+    for number in range(MOST + 1):
+        rig.learn(f"{number:02}")
+    assert rig.repeats.count == MOST
+    assert rig.serve("00") is not None
+    assert rig.serve(f"{MOST:02}") is None
+    for _ in range(MOST * COST):
+        rig.learn("00")
+    rig.learn("new")
+    assert rig.serve("new") is not None
+    assert rig.serve("00") is None
+
+
+# --- requests whose elements repeat
+
+
+class Elements:
+    """A memory, and the handler of the questions of leaders behind it."""
+
+    def __init__(self) -> None:
+        self.repeats = Repeats(add_partitions_to_txn.API, VERSION, self._remember)
+        self.certain = True
+        self.seen: Any = None
+        self.context = CONTEXT
+
+    def _remember(self, request: AddPartitionsToTxnRequest, *_: Any) -> Any:
+        known = [each.transactional_id for each in request.transactions]
+        return RepeatByElement(self._again, VERIFICATIONS, known)
+
+    def _again(self, asked: Any) -> Any:
+        self.seen = asked
+        return [()] * len(asked) if self.certain else None
+
+    def frame(self, *names: str, client: str = "client", behind: bytes = b"") -> memoryview:
+        header = encode_request_header(API.key, VERSION, 7, client)
+        return memoryview(header + encode(_questions(*names), VERSION) + behind)
+
+    def learn(self, *names: str, client: str = "client", behind: bytes = b"") -> None:
+        frame = self.frame(*names, client=client, behind=behind)
+        self.repeats.learn(frame, _questions(*names), self.context, _accepted(*names))
+
+    def serve(self, *names: str, **options: Any) -> Any:
+        return self.repeats.serve(self.frame(*names, **options), NOW_MS)
+
+
+def _asked(*names: str) -> list[VerificationRequest]:
+    return [VerificationRequest(name, Producer(len(name), 1), [PARTITION], False) for name in names]
+
+
+def _questions(*names: str) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(transactions=[each.question() for each in _asked(*names)])
+
+
+def _accepted(*names: str) -> AddPartitionsToTxnResponse:
+    results = [each.accepted() for each in _asked(*names)]
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def test_known_elements_are_served_in_any_combination() -> None:
+    rig = Elements()
+    rig.learn("a", "bb")
+    rig.learn("c")
+    for names in (("a",), ("c", "a"), ("bb", "c", "bb")):
+        expected = encode_response_header(API.key, VERSION, 7) + encode(_accepted(*names), VERSION)
+        assert rig.serve(*names) == [Struct(">i").pack(len(expected)) + expected]
+        assert rig.seen == [(name, (len(name), 1)) for name in names]
+
+
+def test_request_with_an_unknown_element_is_not_served() -> None:
+    rig = Elements()
+    rig.learn("a")
+    assert rig.serve("b") is None
+    assert rig.serve("a", "b") is None
+    assert rig.serve() is None
+
+
+def test_uncertain_elements_are_not_served() -> None:
+    rig = Elements()
+    rig.learn("a")
+    rig.certain = False
+    assert rig.serve("a") is None
+
+
+def test_other_bytes_around_elements_are_not_served() -> None:
+    rig = Elements()
+    rig.learn("a")
+    assert rig.serve("a", behind=b"\0") is None
+    assert rig.serve("a", client="clienu") is None
+    whole = rig.frame("a")
+    for cut in range(8, len(whole)):
+        assert rig.repeats.serve(whole[:cut], NOW_MS) is None
+    changed = bytearray(whole)
+    changed[-1] = 1
+    assert rig.repeats.serve(memoryview(changed), NOW_MS) is None
+    rig.learn("b", behind=b"\0")
+    assert rig.serve("b") is None
+    rig.learn("b", client="other")
+    assert rig.serve("b") is None
+    assert rig.serve("b", client="other") is not None
+    # Another client's elements are forgotten.
+    assert rig.serve("a", client="other") is None
+
+
+def test_many_elements_are_not_served() -> None:
+    rig = Elements()
+    rig.learn("a")
+    assert rig.serve(*["a"] * FEW) is not None
+    assert rig.serve(*["a"] * (FEW + 1)) is None
+
+
+def test_connection_remembers_a_bounded_number_of_elements() -> None:
+    rig = Elements()
+    for number in range(MOST_ELEMENTS + 1):
+        rig.learn(f"{number:04}")
+    assert rig.repeats.count == MOST_ELEMENTS
+    assert rig.serve("0000") is not None
+    assert rig.serve(f"{MOST_ELEMENTS:04}") is None
+    for _ in range(MOST_ELEMENTS * COST_OF_ELEMENT):
+        assert rig.serve("0000") is not None
+    rig.learn("new!")
+    assert rig.serve("new!") is not None
+    assert rig.serve("0000") is None
+
+
+def test_connection_tries_a_bounded_number_of_shapes() -> None:
+    rig = Elements()
+    for number in range(MOST_SHAPES + 1):
+        rig.learn("x" * (number + 1))
+    assert rig.serve("x") is not None
+    assert rig.serve("x" * (MOST_SHAPES + 1)) is None
+
+
+# --- each check
+
+
+SERVE, LEARN, ROOM = Repeats.serve, Repeats.learn, Repeats._has_room
+REQUEST, ELEMENTS = Repeats._learn_request, Repeats._learn_elements
+BY_ELEMENT = Repeats._serve_by_element
+RULES, AROUND = (
+    "test_changed_rules_void_what_is_remembered",
+    "test_other_bytes_around_elements_are_not_served",
+)
+UNKNOWN = "test_request_with_an_unknown_element_is_not_served"
+UNCERTAIN = "test_uncertain_elements_are_not_served"
+EACH = "test_nothing_is_remembered_while_each_request_has_to_be_asked_for"
+MUTANTS = (
+    Mutant(SERVE, "self._asker.standing() is not self._standing", "False", RULES),
+    Mutant(SERVE, "if answer is None:", "if False:", "test_uncertain_request_is_not_served"),
+    Mutant(LEARN, "if asker is not None and standing is None:", "if False:", EACH),
+    Mutant(LEARN, "self._templates.clear()", "pass", RULES),
+    Mutant(
+        REQUEST,
+        "size > LARGEST or ",
+        "",
+        "test_large_request_is_not_remembered",
+    ),
+    Mutant(
+        REQUEST,
+        "if alone.find(frame) is None:",
+        "if False:",
+        "test_request_with_more_bytes_than_its_meaning_needs_is_not_remembered",
+    ),
+    Mutant(
+        REQUEST,
+        "found[0].known == repeat.known",
+        "True",
+        "test_changed_knowledge_takes_the_place_of_the_old",
+    ),
+    Mutant(
+        ROOM,
+        "self._templates.count >= most or ",
+        "",
+        "test_connection_remembers_a_bounded_number_of_requests",
+    ),
+    Mutant(
+        ROOM,
+        " or self._templates.shapes >= MOST_SHAPES",
+        "",
+        "test_connection_tries_a_bounded_number_of_shapes",
+    ),
+    Mutant(
+        ROOM,
+        "if self._credit < most * cost:",
+        "if False:",
+        "test_connection_remembers_a_bounded_number_of_requests",
+    ),
+    Mutant(BY_ELEMENT, "not data.startswith(self._head, _CONTENT_AT) or ", "", AROUND),
+    Mutant(BY_ELEMENT, " or len(data) == at", "", AROUND),
+    Mutant(
+        BY_ELEMENT,
+        "if not 0 < count <= FEW:",
+        "if count > FEW:",
+        "test_request_with_an_unknown_element_is_not_served",
+    ),
+    Mutant(BY_ELEMENT, " <= FEW", "", "test_many_elements_are_not_served"),
+    Mutant(BY_ELEMENT, "if data[at:] != form.request.behind:", "if False:", AROUND),
+    Mutant(
+        BY_ELEMENT, "if answers is None:", "if False:", "test_uncertain_elements_are_not_served"
+    ),
+    Mutant(ELEMENTS, "if data[body:] != encode(request, self._version):", "if False:", AROUND),
+    Mutant(ELEMENTS, " or head != self._head", "", AROUND),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_missing_check_is_found(mutant: Mutant) -> None:
+    require_found(mutant, globals())

@@ -20,7 +20,6 @@ from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.fast_paths.fetch import FetchFastPath
-from barnabas.broker.fast_paths.markers import MarkersFastPath
 from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.handlers import (
     add_offsets_to_txn,
@@ -354,10 +353,6 @@ def _write_txn_markers(parts: BrokerParts) -> write_txn_markers.Parts:
     )
 
 
-def _write_txn_markers_fast_path(parts: BrokerParts) -> MakeFastPath:
-    return partial(MarkersFastPath, parts.transactions.writer, parts.transactions.origins)
-
-
 def _controller_routes(parts: BrokerParts) -> dict[int, Route]:
     """Return the routes of the requests that other brokers forward, as clients have them."""
     guard = None if parts.gate is None else parts.gate.guard
@@ -459,8 +454,7 @@ API_TABLE: Final = (
     _row(txn_offset_commit,             range(7),
          lambda p: (p.groups, p.cache, p.transactions.verifier)),
     _row(end_txn,                       range(6),     lambda p: (p.transactions.coordinator,)),
-    _row(write_txn_markers,             range(1, 3),  lambda p: (_write_txn_markers(p),),
-         fast_path=_write_txn_markers_fast_path),
+    _row(write_txn_markers,             range(1, 3),  lambda p: (_write_txn_markers(p),)),
     _row(describe_transactions,         range(1),     lambda p: (p.transactions.coordinator,)),
     _row(list_transactions,             range(3), lambda p: (p.transactions.coordinator, p.clock)),
     _row(describe_producers,            range(1),     lambda p: (p.replicas,)),

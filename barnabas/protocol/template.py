@@ -20,9 +20,7 @@ M = TypeVar("M")
 LENGTH: Final = Struct(">i")
 """The length of records before compact ones."""
 COMPACT_LENGTH: Final = lru_cache(4096)(write_uvarint)
-"""Returns the length field of compact records, whose size is one less."""
-MOST_ELEMENTS: Final = 126
-"""The elements of an array whose length field has one byte, which is one more."""
+"""Returns the length field of compact records and arrays: the length is one less."""
 _RECORDS: Final = "records"
 _LOWEST: Final = {"bool": False, _RECORDS: b"\0"}
 _HIGHEST: Final = {"bool": True, "uint16": 2**16 - 1, "uint32": 2**32 - 1, _RECORDS: b"\xff"}
@@ -230,8 +228,8 @@ class Elements:
         return made._replace(constants=(*rest, last[: len(last) - len(self.behind)]))
 
     def joined(self, elements: Sequence[bytes]) -> bytes:
-        """Return the message of at most MOST_ELEMENTS encoded elements."""
-        return b"".join((self.before, length_of(len(elements)), *elements, self.behind))
+        """Return the message of these encoded elements."""
+        return b"".join((self.before, COMPACT_LENGTH(len(elements) + 1), *elements, self.behind))
 
 
 class ByElement(NamedTuple):
@@ -241,11 +239,6 @@ class ByElement(NamedTuple):
     version: int
     request: Elements
     response: Elements
-
-
-def length_of(elements: int) -> bytes:
-    """Return the length field of a compact array of at most MOST_ELEMENTS."""
-    return bytes((elements + 1,))
 
 
 def _kind(cls: type[Message], path: Sequence[str]) -> str:

@@ -16,12 +16,11 @@ from barnabas.broker.handlers import end_txn as ending
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeats
 from barnabas.broker.transactions.marker_sender import MarkerSender
-from barnabas.broker.transactions.remote_coordinators import _element
-from barnabas.broker.transactions.request_batcher import ACCEPTED, MOST_ELEMENTS, Framing
+from barnabas.broker.transactions.request_batcher import ACCEPTED
 from barnabas.broker.transactions.verification_request import (
-    VERIFICATIONS,
     VERSION,
     VerificationRequest,
+    framing,
 )
 from barnabas.coordinator import postponed
 from barnabas.coordinator.transaction import partitions as rules
@@ -367,15 +366,13 @@ def test_random_questions_have_the_same_answers_and_effects(steps: Any) -> None:
         ),
         min_size=1,
         max_size=4,
-    )
+    ).flatmap(lambda some: st.sampled_from([some, some * 150]))
 )
 def test_requests_put_together_equal_encoded_ones(questions: Any) -> None:
-    framing = Framing(VERIFICATIONS)
+    sender = framing()
     for _ in range(2):
-        frames = framing.of([_element(each) for each in questions])
-        assert frames is not None
+        frames = sender.of(questions)
         assert frames.request == encode(request_of(questions), VERSION)
-    assert frames is not None
     answer = decode(API.response, VERSION, frames.accepted)
     assert [each.transactional_id for each in answer.results_by_transaction] == [
         each.transactional_id for each in questions
@@ -385,13 +382,6 @@ def test_requests_put_together_equal_encoded_ones(questions: Any) -> None:
         0
     ].partition_error_code = 120
     assert frames.decode(encode(answer, VERSION), 0) == answer
-
-
-def test_many_questions_are_encoded() -> None:
-    question = VerificationRequest("x", Producer(1, 0), [T0], adds=False)
-    framing = Framing(VERIFICATIONS)
-    assert framing.of([_element(question)] * MOST_ELEMENTS) is not None
-    assert framing.of([_element(question)] * (MOST_ELEMENTS + 1)) is None
 
 
 AGAIN, VERIFY = handler._verified_again, handler._verify_again

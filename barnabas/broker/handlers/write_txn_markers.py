@@ -13,10 +13,14 @@ shows, or 0: a newer one is INVALID_REQUEST.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from barnabas.broker.security.rights import ALTER, CLUSTER, CLUSTER_ACTION, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import FEW, RepeatByElement
+from barnabas.broker.transactions.marker_channel import MARKERS
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import NOTHING_OPEN, MarkerWrite, MarkerWriter
 from barnabas.coordinator.soon import Soon, settle
@@ -33,12 +37,10 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps, at_once, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "again", "error_response", "handle"]
 
 RIGHTS = Rights(whole=(Need(CLUSTER_ACTION, CLUSTER, unless=Need(ALTER, CLUSTER)),))
 
-FEW: Final = 16
-"""The markers and partitions of a request that is served in one step."""
 PATIENCE_S: Final = 1.0
 """The longest wait in seconds of a coordinator for markers to be committed."""
 
@@ -117,6 +119,52 @@ def _writes(
                     continue
                 writes.append(MarkerWrite(partition, end, results.done(each)))
     return writes
+
+
+def again(
+    parts: Parts,
+    request: WriteTxnMarkersRequest,
+    context: RequestContext,
+    response: WriteTxnMarkersResponse,
+) -> RepeatByElement | None:
+    """Serve a coordinator whose markers for one partition differ in producer and outcome only."""
+    if context.api_version != MARKERS.version or not context.inter_broker:
+        return None
+    known = []
+    for marker, result in zip(request.markers, response.markers, strict=True):
+        topics, results = marker.topics, result.topics
+        if (
+            len(topics) != 1
+            or len(topics[0].partition_indexes) != 1
+            or results[0].partitions[0].error_code
+        ):
+            return None
+        partition = TopicPartition(topics[0].name, topics[0].partition_indexes[0])
+        known.append((partition, marker.coordinator_epoch, marker.transaction_version))
+    return RepeatByElement(partial(_write_again, parts, context), MARKERS, known)
+
+
+def _write_again(
+    parts: Parts, context: RequestContext, asked: Sequence[tuple[Any, tuple[int, int, bool]]]
+) -> Sequence[tuple[int]] | None:
+    """Write markers, if each of them is certainly written and committed at once."""
+    writer, origins, _ = parts
+    writes: list[MarkerWrite] = []
+    codes: list[ErrorCode] = []
+    for (partition, coordinator_epoch, version), (producer_id, epoch, committed) in asked:
+        if not origins.has_epoch(coordinator_epoch):
+            return None
+        marker = TxnMarker(producer_id, epoch, coordinator_epoch, committed, version)
+        writes.append(MarkerWrite(partition, marker, codes.append))
+    if origins.is_outdated(context) or not writer.accepts(writes):
+        return None
+    for _step in writer.write(writes):
+        pass
+    if len(codes) < len(writes) or any(codes):
+        # A marker is fenced, or a disk has failed. The handler says so; a marker that is written
+        # twice ends nothing the second time.
+        return None
+    return [(each.marker.producer_id,) for each in writes]
 
 
 class _OpenResults:

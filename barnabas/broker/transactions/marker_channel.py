@@ -1,25 +1,43 @@
 """Markers for the partitions that another broker leads (WriteTxnMarkers v2, KIP-98, KIP-1228)."""
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from barnabas.broker.cluster.peers import Then
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.transactions.marker_frames import ACCEPTED, VERSION, MarkerFrames
 from barnabas.broker.transactions.marker_writer import NOTHING_OPEN
-from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester
+from barnabas.broker.transactions.request_batcher import (
+    ACCEPTED,
+    Element,
+    Framing,
+    RequestBatcher,
+    Requester,
+)
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.write_txn_markers import (
     API,
     WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
     WritableTxnMarkerTopic,
+    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.template import ByElement, Elements
 from barnabas.protocol.topic_partition import TopicPartition
 
+VERSION: Final = 2
+MARKERS: Final = ByElement(
+    API,
+    VERSION,
+    Elements(
+        API.request, VERSION, "markers", "producer_id", "producer_epoch", "transaction_result"
+    ),
+    Elements(API.response, VERSION, "markers", "producer_id"),
+)
+"""The markers of a coordinator for one partition differ in producer and outcome only."""
 MARKERS_PER_REQUEST: Final = 256
 TIMEOUT_S: Final = 10.0
 """The longest wait for an answer. The leader answers sooner, even if its followers are slow."""
@@ -57,7 +75,7 @@ class MarkerChannel:
     def __init__(self, peer: Requester, *, fast: bool = True) -> None:
         """Without `fast` every request is encoded and every answer decoded, in tests."""
         self._peer = peer
-        self._frames = MarkerFrames() if fast else None
+        self._framing = framing() if fast else None
         self._waiting: deque[PendingMarker] = deque()
         self._batcher = RequestBatcher(self._take, self._send, self._answered)
 
@@ -81,13 +99,12 @@ class MarkerChannel:
         return batch or None
 
     def _send(self, batch: dict[_Slot, PendingMarker], then: Then) -> None:
-        frames = None
-        if self._frames is not None:
-            frames = self._frames.of([(each.partition, each.marker) for each in batch.values()])
-        if frames is None:
-            request = _request(batch.values())
+        markers = [(each.partition, each.marker) for each in batch.values()]
+        if self._framing is None:
+            request = WriteTxnMarkersRequest(markers=[_asked(*each) for each in markers])
             self._peer.submit(API, request, then, version=VERSION, timeout=TIMEOUT_S)
         else:
+            frames = self._framing.of(markers)
             self._peer.submit(
                 API, frames.request, then, version=VERSION, timeout=TIMEOUT_S, decode=frames.decode
             )
@@ -113,28 +130,34 @@ class MarkerChannel:
                 )
 
 
-def _request(pending_markers: Iterable[PendingMarker]) -> WriteTxnMarkersRequest:
-    """Return a request with one entry for each marker, and its partitions on that broker."""
-    topics: dict[TxnMarker, dict[str, list[int]]] = {}
-    for pending in pending_markers:
-        topic, index = pending.partition
-        topics.setdefault(pending.marker, {}).setdefault(topic, []).append(index)
-    return WriteTxnMarkersRequest(
-        markers=[
-            WritableTxnMarker(
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                transaction_result=marker.committed,
-                coordinator_epoch=marker.coordinator_epoch,
-                transaction_version=marker.transaction_version,
-                topics=[
-                    WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
-                    for name, indexes in partitions.items()
-                ],
-            )
-            for marker, partitions in topics.items()
-        ]
+def framing() -> Framing[tuple[TopicPartition, TxnMarker]]:
+    """Return what puts requests to one broker together."""
+    return Framing(MARKERS, _split, lambda each: (_asked(*each), _accepted(*each)))
+
+
+def _split(placed: tuple[TopicPartition, TxnMarker]) -> Element:
+    partition, (producer_id, epoch, coordinator_epoch, committed, version) = placed
+    same = partition, coordinator_epoch, version
+    return Element(same, (producer_id, epoch, committed), (producer_id,))
+
+
+def _asked(partition: TopicPartition, marker: TxnMarker) -> WritableTxnMarker:
+    topic, index = partition
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        transaction_result=marker.committed,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
     )
+
+
+def _accepted(partition: TopicPartition, marker: TxnMarker) -> WritableTxnMarkerResult:
+    topic, index = partition
+    result = WritableTxnMarkerPartitionResult(partition_index=index)
+    results = [WritableTxnMarkerTopicResult(name=topic, partitions=[result])]
+    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=results)
 
 
 def _codes(answer: WriteTxnMarkersResponse) -> dict[_Slot, ErrorCode]:

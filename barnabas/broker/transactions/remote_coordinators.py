@@ -14,16 +14,14 @@ from barnabas.broker.cluster.peers import Then
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.broker.transactions.request_batcher import (
     ACCEPTED,
-    Element,
-    Framing,
     RequestBatcher,
     Requester,
 )
 from barnabas.broker.transactions.verification_request import (
-    VERIFICATIONS,
     VERSION,
     Answers,
     VerificationRequest,
+    framing,
 )
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -106,7 +104,7 @@ class _VerificationChannel:
 
     def __init__(self, peer: Requester, *, fast: bool) -> None:
         self.peer = peer
-        self._framing = Framing(VERIFICATIONS) if fast else None
+        self._framing = framing() if fast else None
         self._waiting: dict[str, _Waiting] = {}
         self._batcher = RequestBatcher(self._take, self._send, self._answered)
 
@@ -135,13 +133,11 @@ class _VerificationChannel:
 
     def _send(self, batch: list[_Waiting], then: Then) -> None:
         requests = [each.request for each in batch]
-        frames = None
-        if self._framing is not None:
-            frames = self._framing.of([_element(each) for each in requests])
-        if frames is None:
-            request = AddPartitionsToTxnRequest(transactions=[each.question() for each in requests])
-            self.peer.submit(API, request, then, version=VERSION, timeout=TIMEOUT_S)
+        if self._framing is None:
+            asked = AddPartitionsToTxnRequest(transactions=[each.question() for each in requests])
+            self.peer.submit(API, asked, then, version=VERSION, timeout=TIMEOUT_S)
         else:
+            frames = self._framing.of(requests)
             self.peer.submit(
                 API, frames.request, then, version=VERSION, timeout=TIMEOUT_S, decode=frames.decode
             )
@@ -161,12 +157,6 @@ class _VerificationChannel:
             received = _answers(answer)
             for waiting in batch:
                 waiting.give(_complete(waiting.request, received))
-
-
-def _element(asked: VerificationRequest) -> Element:
-    transactional_id, producer, partitions, adds, principal = asked
-    same = transactional_id, tuple(partitions), adds, principal
-    return Element(same, producer, (), lambda: (asked.question(), asked.accepted()))
 
 
 def _answers(answer: AddPartitionsToTxnResponse) -> dict[str, Answers]:

@@ -5,14 +5,14 @@ made once, and so is the answer that refuses nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.cluster.peers import Then
 from barnabas.protocol.codec import decode
 from barnabas.protocol.schema import Api
-from barnabas.protocol.template import MOST_ELEMENTS, ByElement, Packing
+from barnabas.protocol.template import ByElement, Packing
 
 if TYPE_CHECKING:
     from barnabas.client.connection import Decode
@@ -99,42 +99,47 @@ class Frames(NamedTuple):
 
 
 class Element(NamedTuple):
-    """An element of a request."""
+    """An element of a request, by the fields that vary."""
 
     same: Hashable
-    """The rest of the element: equal if it differs from another one in varying fields only."""
+    """The other fields: equal for elements of one template."""
     values: tuple[Any, ...]
-    """The varying fields."""
     answer: tuple[Any, ...]
-    """The varying fields of the answer."""
-    make: Callable[[], tuple[Any, Any]]
-    """Returns the element, and that of the answer without an error."""
+    """The varying fields of its answer."""
 
 
-class Framing:
-    """The requests to one broker."""
+class Framing(Generic[B]):
+    """The requests to one broker, which are put together from the templates of their elements."""
 
-    def __init__(self, form: ByElement) -> None:
+    def __init__(
+        self,
+        form: ByElement,
+        split: Callable[[B], Element],
+        build: Callable[[B], tuple[Any, Any]],
+    ) -> None:
+        """`split` and `build` take what an element is made of; `build` returns the element, and
+        that of the answer if it is not refused."""
         self._form = form
+        self._split = split
+        self._build = build
         self._known: dict[Hashable, tuple[Packing, Packing]] = {}
 
-    def of(self, elements: Collection[Element]) -> Frames | None:
-        """Return the request with these elements; None if there are too many."""
-        if len(elements) > MOST_ELEMENTS:
-            return None
+    def of(self, elements: Iterable[B]) -> Frames:
+        """Return the request with these elements."""
+        form, split = self._form, self._split
         asked, accepted = [], []
-        for same, values, answer, make in elements:
+        for each in elements:
+            same, values, answer = split(each)
             known = self._known.get(same)
             if known is None:
                 if len(self._known) >= REMEMBERED:
                     self._known.clear()
-                known = self._known[same] = self._templates(*make())
-            (ask, _, first, last), (accept, _, start, end) = known
-            asked.append(ask(first, *values, last))
-            accepted.append(accept(start, *answer, end))
-        form = self._form
+                element, accept = self._build(each)
+                known = self._known[same] = (
+                    form.request.template(element).packing(),
+                    form.response.template(accept).packing(),
+                )
+            (pack, _, first, last), (pack_answer, _, start, end) = known
+            asked.append(pack(first, *values, last))
+            accepted.append(pack_answer(start, *answer, end))
         return Frames(form.request.joined(asked), form.response.joined(accepted), form)
-
-    def _templates(self, element: Any, accepted: Any) -> tuple[Packing, Packing]:
-        form = self._form
-        return form.request.template(element).packing(), form.response.template(accepted).packing()

@@ -1,8 +1,9 @@
 """The request of a partition leader to a transaction coordinator before the first record."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from barnabas.broker.transactions.request_batcher import Element, Framing
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -14,7 +15,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from barnabas.protocol.template import ByElement, Elements
-from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
 Answers = dict[TopicPartition, ErrorCode]
 VERSION: Final = 5
@@ -51,30 +52,32 @@ class VerificationRequest(NamedTuple):
             verify_only=not self.adds,
             topics=[
                 AddPartitionsToTxnTopic(name=name, partitions=indexes)
-                for name, indexes in _by_topic(self.partitions)
+                for name, indexes in by_topic(self.partitions).items()
             ],
             principal=self.principal,
         )
 
     def accepted(self) -> AddPartitionsToTxnResult:
         """Return the coordinator's answer that refuses no partition."""
+        results = [
+            AddPartitionsToTxnTopicResult(
+                name=name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=index) for index in indexes
+                ],
+            )
+            for name, indexes in by_topic(self.partitions).items()
+        ]
         return AddPartitionsToTxnResult(
-            transactional_id=self.transactional_id,
-            topic_results=[
-                AddPartitionsToTxnTopicResult(
-                    name=name,
-                    results_by_partition=[
-                        AddPartitionsToTxnPartitionResult(partition_index=index)
-                        for index in indexes
-                    ],
-                )
-                for name, indexes in _by_topic(self.partitions)
-            ],
+            transactional_id=self.transactional_id, topic_results=results
         )
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
-    indexes: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        indexes.setdefault(topic, []).append(index)
-    return indexes.items()
+def framing() -> Framing[VerificationRequest]:
+    """Return what puts requests to one coordinator together."""
+    return Framing(VERIFICATIONS, _split, lambda each: (each.question(), each.accepted()))
+
+
+def _split(request: VerificationRequest) -> Element:
+    transactional_id, producer, partitions, adds, principal = request
+    return Element((transactional_id, tuple(partitions), adds, principal), producer, ())

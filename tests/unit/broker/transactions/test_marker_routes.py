@@ -114,12 +114,12 @@ async def test_markers_for_one_leader_share_a_request_and_keep_their_versions(ri
         PendingMarker(A), PendingMarker(B), PendingMarker(A, 8, version=1), PendingMarker(C)
     )
     assert rig.peer().sent == [(words.API, 2)]
-    newer, older = rig.peer().requests[0].markers
+    newer, other, older = rig.peer().requests[0].markers
     assert (newer.producer_id, newer.producer_epoch, newer.coordinator_epoch) == (7, 4, 9)
     assert (newer.transaction_version, older.transaction_version) == (2, 1)
     assert newer.transaction_result
-    assert [(each.name, each.partition_indexes) for each in newer.topics] == [("a", [0, 1])]
-    assert [(each.name, each.partition_indexes) for each in older.topics] == [("a", [0])]
+    for marker, index in ((newer, 0), (other, 1), (older, 0)):
+        assert [(each.name, each.partition_indexes) for each in marker.topics] == [("a", [index])]
     assert rig.peer(THIRD).requests[0].markers[0].topics[0].name == "b"
 
 

@@ -1,8 +1,9 @@
-"""The fast path of WriteTxnMarkers: the answers, logs and producers are those of the handler."""
+"""Markers that repeat: the answers, logs and producers are those of the handler."""
 
 import asyncio
 import gc
 from dataclasses import replace
+from functools import partial
 from struct import Struct
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fast_paths.entries import FEW, EntriesFastPath
-from barnabas.broker.fast_paths.markers import MarkersFastPath
 from barnabas.broker.handlers import write_txn_markers as handler
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Part
-from barnabas.broker.transactions.marker_frames import ACCEPTED, MarkerFrames
+from barnabas.broker.server.repeats import FEW, Repeats
+from barnabas.broker.transactions.marker_channel import framing
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
+from barnabas.broker.transactions.request_batcher import ACCEPTED
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.header import decode_request_header, encode_request_header
 from barnabas.protocol.messages.write_txn_markers import (
@@ -95,7 +96,9 @@ class Side:
         topic = SimpleNamespace(partitions={0: SimpleNamespace(leader_epoch=9)})
         cache: Any = SimpleNamespace(brokers={1}, topic=lambda _: topic)
         self.origins = MarkerOrigins(cache)
-        self.path = MarkersFastPath(self.writer, self.origins, VERSION) if fast else None
+        self.parts = handler.Parts(self.writer, self.origins, False)
+        again = partial(handler.again, self.parts)
+        self.path = Repeats(API, VERSION, again) if fast else None
         self.served = 0
         self.rules: Any = None
 
@@ -131,9 +134,7 @@ class Side:
             request = decode(API.request, VERSION, data, at)
         except Exception:
             return b"refused"
-        answer, _ = taken(
-            handler.handle(handler.Parts(self.writer, self.origins, False), request, context)
-        )
+        answer, _ = taken(handler.handle(self.parts, request, context))
         if isinstance(answer, asyncio.Future):
             return b"waits"
         if self.path is not None:
@@ -241,6 +242,10 @@ def test_fenced_marker_is_refused_alone_and_among_others() -> None:
         twins.open(SECOND, producer=2000)
         assert not twins.write(marker())
         assert not twins.write(marker(2000, at=SECOND), marker(at=FIRST))
+        twins.open(LONG, epoch=EPOCH + 1)
+        assert not twins.write(marker(at=LONG))
+        assert not twins.write(marker(2000, at=LONG))
+        assert twins.write(marker(3000, at=LONG))
 
     asyncio.run(work())
 
@@ -353,11 +358,11 @@ def test_other_client_id_and_odd_bytes_are_left_to_the_handler() -> None:
         for cut in range(len(content)):
             twins.send(frame(content[:cut]))
         before = twins.fast.served
-        odd = bytearray(content)
-        odd[11] = 2
-        twins.send(frame(bytes(odd)))
         twins.send(frame(content, client="broker-2"))
         assert twins.fast.served == before
+        odd = bytearray(content)
+        odd[11] = 2
+        twins.send(frame(bytes(odd), client="broker-2"))
 
     asyncio.run(work())
 
@@ -369,10 +374,9 @@ def test_request_of_a_client_and_of_another_version_is_not_remembered() -> None:
         for _ in range(2):
             twins.send(frame(body(marker())), context)
         assert not twins.fast.served
-        path = MarkersFastPath(twins.fast.writer, twins.fast.origins, 1)
         request = decode(API.request, VERSION, body(marker()))
-        path.learn(memoryview(frame(body(marker()))), request, CONTEXT, _answer(request))
-        assert path.serve(memoryview(frame(body(marker()))), 0) is None
+        older = replace(CONTEXT, api_version=1)
+        assert handler.again(twins.fast.parts, request, older, _answer(request)) is None
 
     asyncio.run(work())
 
@@ -381,6 +385,27 @@ def _answer(request: Any) -> WriteTxnMarkersResponse:
     answer, _ = taken(handler._results(request, 0))  # type: ignore[arg-type]
     assert isinstance(answer, WriteTxnMarkersResponse)
     return answer
+
+
+def test_marker_for_several_partitions_is_left_to_the_handler() -> None:
+    def request(*places: tuple[str, list[int]]) -> bytes:
+        asked = WritableTxnMarker(
+            producer_id=1000,
+            producer_epoch=EPOCH,
+            transaction_result=True,
+            topics=[WritableTxnMarkerTopic(name=name, partition_indexes=at) for name, at in places],
+            coordinator_epoch=3,
+        )
+        return encode(WriteTxnMarkersRequest(markers=[asked]), VERSION)
+
+    async def work() -> None:
+        twins = await known()
+        for places in ([("t", [0]), ("u", [0])], [("t", [0, 0])], [("t", [])], []):
+            for _ in range(2):
+                twins.send(frame(request(*places)))
+        assert not twins.fast.served
+
+    asyncio.run(work())
 
 
 def test_markers_above_the_limit_are_left_to_the_handler() -> None:
@@ -438,11 +463,7 @@ def test_random_requests_have_the_same_answers_and_effects(steps: Any, odd: byte
 @given(st.lists(MARKERS, min_size=1, max_size=5))
 def test_requests_put_together_equal_encoded_ones(markers: Any) -> None:
     placed = [(TopicPartition(*place), each) for place, each in markers]
-    frames = MarkerFrames().of(placed)
-    if len({each.producer_id for _, each in markers}) < len(markers):
-        assert frames is None
-        return
-    assert frames is not None
+    frames = framing().of(placed)
     assert frames.request == body(*markers)
     request = decode(API.request, VERSION, frames.request)
     answer = _answer(request)
@@ -452,8 +473,7 @@ def test_requests_put_together_equal_encoded_ones(markers: Any) -> None:
     assert frames.decode(encode(answer, VERSION), 0) == answer
 
 
-BEGIN, ACCEPTS = EntriesFastPath._begin, MarkerWriter.accepts
-SERVE, LEARN = MarkersFastPath.serve, MarkersFastPath.learn
+AGAIN, WRITE, ACCEPTS = handler.again, handler._write_again, MarkerWriter.accepts
 ODD, RULES = (
     "test_other_client_id_and_odd_bytes_are_left_to_the_handler",
     "test_changed_rules_are_noticed",
@@ -464,33 +484,28 @@ LEADERSHIP, LIMIT = (
     "test_markers_above_the_limit_are_left_to_the_handler",
 )
 FENCED = "test_fenced_marker_is_refused_alone_and_among_others"
+SEVERAL = "test_marker_for_several_partitions_is_left_to_the_handler"
 CLIENTS = "test_request_of_a_client_and_of_another_version_is_not_remembered"
 MUTANTS = (
-    Mutant(BEGIN, " or not data.startswith(self._head, CONTENT_AT)", "", ODD),
-    Mutant(BEGIN, "asker.standing() is not self._standing", "False", RULES),
-    Mutant(BEGIN, "self._standing is None or ", "", RULES),
-    Mutant(BEGIN, "<= FEW + 1", "<= 100", LIMIT),
-    Mutant(BEGIN, "pos >= len(data) or ", "", ODD),
-    Mutant(SERVE, "if pos + _NAME_AT >= end:", "if False:", ODD),
-    Mutant(SERVE, "known is None or ", "", UNKNOWN),
-    Mutant(SERVE, " or outcome > 1", "", ODD),
     Mutant(
-        SERVE,
-        " or not self._origins.has_epoch(known[1])",
-        "",
+        WRITE,
+        "if not origins.has_epoch(coordinator_epoch):",
+        "if False:",
         "test_coordinator_epoch_that_is_unknown_again_is_refused",
     ),
-    Mutant(SERVE, "data[pos:] != NO_TAGS\n            or ", "", ODD),
     Mutant(
-        SERVE,
-        "or self._origins.is_outdated(context)",
+        WRITE,
+        "origins.is_outdated(context) or ",
         "",
         "test_later_connection_of_the_coordinator_is_noticed",
     ),
-    Mutant(SERVE, "or not self._writer.accepts(writes)", "", FENCED),
-    Mutant(SERVE, "or any(codes)", "", FENCED),
-    Mutant(LEARN, "self._version != VERSION or ", "", CLIENTS),
-    Mutant(LEARN, "not context.inter_broker or ", "", CLIENTS),
+    Mutant(WRITE, " or not writer.accepts(writes)", "", FENCED),
+    Mutant(WRITE, "or any(codes)", "", FENCED),
+    Mutant(AGAIN, "context.api_version != MARKERS.version or ", "", CLIENTS),
+    Mutant(AGAIN, " or not context.inter_broker", "", CLIENTS),
+    Mutant(AGAIN, "or results[0].partitions[0].error_code", "", FENCED),
+    Mutant(AGAIN, "len(topics) != 1\n            or ", "", SEVERAL),
+    Mutant(AGAIN, "len(topics[0].partition_indexes) != 1", "False", SEVERAL),
     Mutant(
         ACCEPTS, "partition is None\n                or ", "", "test_removed_partition_is_noticed"
     ),

@@ -19,7 +19,6 @@ from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
-from barnabas.broker.fast_paths.fetch import FetchFastPath
 from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.handlers import (
     add_offsets_to_txn,
@@ -228,15 +227,13 @@ class ApiRow(NamedTuple):
                 f"The handler of {self.api.name} ({self.api.key}) declares no RIGHTS: "
                 "see barnabas/broker/security/rights.py"
             )
-        handle = _bound(self.module.handle, self.collaborators(parts))
+        collaborators = self.collaborators(parts)
+        handle = _bound(self.module.handle, collaborators)
         again = getattr(self.module, "again", None)
         fast_path: MakeFastPath | None = None
-        if not parts.config().fast_paths_enable:
-            pass
-        elif again is not None:
-            again = _bound(again, self.collaborators(parts))
-            fast_path = partial(Repeats, self.api, again=again)
-        elif self.fast_path is not None:
+        if again is not None and parts.config().fast_paths_enable:
+            fast_path = partial(Repeats, self.api, again=_bound(again, collaborators))
+        elif self.fast_path is not None and parts.config().fast_paths_enable:
             fast_path = self.fast_path(parts)
         route = Route(
             self.api,
@@ -328,13 +325,10 @@ def _fetch(parts: BrokerParts) -> fetch.Parts:
             parts.broker_id, parts.cache, lambda: parts.config().replica_selector_class
         ),
         followers=FollowerServices(lookup, parts.quotas.leader, parts.metrics.replication),
+        replicas=parts.replicas,
         max_bytes=lambda: parts.config().fetch_max_bytes,
         is_present=parts.broker_epochs.is_present,
     )
-
-
-def _fetch_fast_path(parts: BrokerParts) -> MakeFastPath:
-    return partial(FetchFastPath, _fetch(parts), parts.replicas, parts.cache)
 
 
 def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
@@ -379,8 +373,7 @@ API_TABLE: Final = (
     # data
     _row(produce,                       range(3, 14), lambda p: (_produce(p),),
          fast_path=_produce_fast_path),
-    _row(fetch,                         range(4, 19), lambda p: (_fetch(p),),
-         fast_path=_fetch_fast_path),
+    _row(fetch,                         range(4, 19), lambda p: (_fetch(p),)),
     _row(list_offsets,                  range(1, 12),
          lambda p: (p.replicas, lambda: p.config().group_lag_counted_batches)),
     _row(delete_records,                range(3),     lambda p: (p.replicas,)),

@@ -108,7 +108,8 @@ class _Shape(NamedTuple, Generic[M]):
     end: bytes | None
     unpack: Callable[..., tuple[Any, ...]]
     constants_of: Callable[[tuple[Any, ...]], Any]
-    values_of: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    values_of: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None
+    """None without fields of a fixed width."""
     meanings: dict[Any, M]
     """By the constants: the bytes, or a tuple of several."""
 
@@ -140,7 +141,7 @@ class Templates(Generic[M]):
         if shape is None:
             first = 1 if self._before else 0
             behind = first + 2 * len(template.codes)
-            odd, even = range(first, behind + 1, 2), range(first + 1, behind, 2)
+            odd = range(first, behind + 1, 2)
             struct = Struct(form)
             shape = self._shapes[form, end] = _Shape(
                 form,
@@ -148,7 +149,8 @@ class Templates(Generic[M]):
                 end,
                 struct.unpack_from,
                 itemgetter(*odd),
-                itemgetter(*even) if len(even) > 1 else itemgetter(slice(first + 1, behind, 2)),
+                # A slice is a tuple also of one value.
+                itemgetter(slice(first + 1, behind, 2)) if template.codes else None,
                 {},
             )
         constants = template.constants if template.codes else template.constants[0]
@@ -167,7 +169,7 @@ class Templates(Generic[M]):
                 parts = unpack(frame)
                 meaning = meanings.get(constants_of(parts))
                 if meaning is not None:
-                    return meaning, parts[0], values_of(parts)
+                    return meaning, parts[0], values_of(parts) if values_of else ()
             elif rest >= LENGTH.size:
                 # The length of the records and the records: the sum says how long the first is.
                 width = (rest.bit_length() + 6) // 7 if self._flexible else LENGTH.size
@@ -182,7 +184,8 @@ class Templates(Generic[M]):
                 ):
                     continue
                 at = size - len(end) - records
-                return meaning, parts[0], (*values_of(parts), frame[at : at + records])
+                values = values_of(parts) if values_of else ()
+                return meaning, parts[0], (*values, frame[at : at + records])
         return None
 
     def find_at(self, data: bytes, at: int) -> tuple[M, int, tuple[Any, ...]] | None:
@@ -194,7 +197,7 @@ class Templates(Generic[M]):
                 parts = unpack(data, at)
                 meaning = meanings.get(constants_of(parts))
                 if meaning is not None:
-                    return meaning, at + size, values_of(parts)
+                    return meaning, at + size, values_of(parts) if values_of else ()
         return None
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fast_paths.fetch import FetchFastPath
+from barnabas.broker.server.repeats import Repeats
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.delete_records import (
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.end_txn import EndTxnRequest
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.fetch import API, FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -251,16 +251,16 @@ def _create(reader: Reader) -> None:
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[tuple[Broker, Broker]]:
     """A broker with fast paths and one without, with the same log of some segments."""
-    served = FetchFastPath.serve
+    served = Repeats.serve
 
-    def counted(self: FetchFastPath, frame: memoryview, received_ms: int) -> Any:
-        answer = served(self, frame, received_ms)
-        if answer is not None:
+    def counted(self: Repeats, frame: memoryview, now_ms: int) -> Any:
+        answer = served(self, frame, now_ms)
+        if answer is not None and self._api is API:
             _hits.append(1)
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FetchFastPath, "serve", counted)
+        patch.setattr(Repeats, "serve", counted)
         with (
             Broker(_ANY_TIME) as fast,
             Broker({**_ANY_TIME, "fast.paths.enable": "false"}) as plain,

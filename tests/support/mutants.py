@@ -1,5 +1,6 @@
 """Functions without one of their checks: the tests of each check must notice."""
 
+import asyncio
 import inspect
 import re
 import textwrap
@@ -55,7 +56,9 @@ def require_found(mutant: Mutant, tests: Mapping[str, Any]) -> None:
     """Fail unless the test of a mutant, by its name in `tests`, fails or breaks off."""
     with installed(mutant):
         try:
-            tests[mutant.found_by](*mutant.arguments)
+            outcome = tests[mutant.found_by](*mutant.arguments)
+            if inspect.iscoroutine(outcome):
+                asyncio.run(outcome)
         except Exception:
             return
     pytest.fail(f"{mutant.found_by} does not miss {mutant.title!r}")

@@ -14,13 +14,6 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.fast_paths.wire import (
-    COMPACT_LENGTH,
-    CONTENT_AT,
-    LENGTH,
-    answer_header,
-    records_length,
-)
 from barnabas.broker.replication.partition import Standing
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import Asker, RequestContext
@@ -28,7 +21,7 @@ from barnabas.broker.server.dispatch import Part
 from barnabas.broker.transactions.produce_verification import ADDS_SINCE
 from barnabas.protocol.codec import encode
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.header import decode_request_header
+from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages.produce import (
     API,
     PartitionProduceResponse,
@@ -44,8 +37,11 @@ from barnabas.protocol.records.batch import (
     begins_transactional,
     read_header,
 )
+from barnabas.protocol.template import COMPACT_LENGTH, LENGTH
 from barnabas.storage.producers.verification import Opener
 
+CONTENT_AT: Final = 8
+"""The place in a request behind API, version and correlation id."""
 SINCE: Final = 7
 """The first version on this path: it knows all codecs, and the log start offset."""
 LARGEST_PREFIX: Final = 512
@@ -199,7 +195,8 @@ class ProduceFastPath:
         records = data.records
         if answer.error_code or not isinstance(records, memoryview):
             return
-        length = records_length(len(records), flexible=self._flexible)
+        count = len(records)
+        length = COMPACT_LENGTH(count + 1) if self._flexible else LENGTH.pack(count)
         prefix_end = len(frame) - self._tail - len(records) - len(length)
         if prefix_end > CONTENT_AT + LARGEST_PREFIX:
             return
@@ -270,4 +267,5 @@ class ProduceFastPath:
         )
         body = encode(ProduceResponse(responses=[topic]), self._version)
         head, _, tail = body.partition(_MARKS)
-        return answer_header(API, self._version) + head, tail
+        header = encode_response_header(API.key, self._version, 0)[LENGTH.size :]
+        return header + head, tail

@@ -172,8 +172,9 @@ def _are_known(cache: MetadataCache, partitions: Sequence[TopicPartition]) -> bo
 
 
 def _add_again(
-    parts: Parts, partitions: tuple[TopicPartition, ...], added: AddPartitions, _now_ms: int
+    known: tuple[Parts, tuple[TopicPartition, ...], AddPartitions], _now_ms: int, _values: tuple[()]
 ) -> tuple[()] | None:
+    parts, partitions, added = known
     if not _are_known(parts.cache, partitions):
         return None
     return () if parts.transactions.add_partitions_at_once(added) else None

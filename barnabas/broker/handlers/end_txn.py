@@ -77,8 +77,9 @@ def again(
 
 
 def _end_again(
-    transactions: TransactionCoordinator, ending: EndTxn, _now_ms: int
+    known: tuple[TransactionCoordinator, EndTxn], _now_ms: int, _values: tuple[()]
 ) -> tuple[()] | None:
+    transactions, ending = known
     return () if transactions.end_at_once(ending) else None
 
 

@@ -10,8 +10,9 @@ the high watermark, not by polling. The records are found by `consumer_read.py` 
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from copy import copy
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.cache import MetadataCache
@@ -28,12 +29,15 @@ from barnabas.broker.replication.leader.fetch_lookup import (
 )
 from barnabas.broker.replication.leader.fetch_session import (
     CONSUMER,
+    FINAL_EPOCH,
     MANY,
+    NO_SESSION,
     SESSION_ERRORS,
     TOPIC_IDS_SINCE,
     Answers,
     FetchContext,
     FetchedPartition,
+    FetchSession,
     FetchSessionCache,
     SessionOwner,
 )
@@ -41,22 +45,29 @@ from barnabas.broker.replication.leader.follower_read import FollowerRead, Follo
 from barnabas.broker.replication.leader.follower_session import FollowerSession
 from barnabas.broker.replication.leader.leader_hints import endpoints
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import Repeat
+from barnabas.broker.server.slice_reader import MIN_CHUNK
 from barnabas.coordinator.soon import Soon, in_task, settle
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     API,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     NodeEndpoint,
     PartitionData,
 )
 from barnabas.protocol.steps import Steps, in_steps
+from barnabas.protocol.template import with_value
 from barnabas.security.acl.rules import CLUSTER_NAME
+from barnabas.storage.log.log_slice import LogSlice
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "again", "error_response", "handle"]
 
 
 def _replica_id(request: FetchRequest) -> int:
@@ -88,6 +99,14 @@ SOON_S = 0.01
 """The wait of a follower's delayed Fetch for records after the high watermark has moved: under load
 every answer then has records."""
 
+REPEATS_SINCE: Final = 7
+"""The first version that is served again: it has sessions, and the log start offset."""
+_VARYING: Final = ("session_epoch", "topics.partitions.fetch_offset")
+_OF_ANSWER: Final = tuple(
+    f"responses.partitions.{name}"
+    for name in ("high_watermark", "last_stable_offset", "log_start_offset", "records")
+)
+_ABORTED: Final = ("responses", "partitions", "aborted_transactions")
 Read = ConsumerRead | FollowerRead
 _partitions_of = attrgetter("partitions")
 FetchOutcome = Soon[FetchResponse] | Steps[FetchResponse]
@@ -102,6 +121,7 @@ class Parts(NamedTuple):
     lookup: FetchLookup
     selector: ReplicaSelector
     followers: FollowerServices
+    replicas: ReplicaManager
     max_bytes: Callable[[], int]
     """Returns `fetch.max.bytes`."""
     is_present: Callable[[int, int], bool | Coroutine[Any, Any, bool]]
@@ -335,6 +355,139 @@ def _by_topic(
             )
         topics[-1].partitions.append(answer)
     return topics
+
+
+# -- a consumer that continues to read one partition ---------------------------------------------
+
+
+class _Reading(NamedTuple):
+    """A consumer's request for one partition."""
+
+    parts: Parts
+    partition: Partition
+    place: tuple[str, int]
+    leader_epoch: int
+    topic_id: bytes | None
+    """None in versions that name the topic."""
+    session: FetchSession | None
+    fetched: FetchedPartition | None
+    wanted: FetchPartition
+    read_committed: bool
+    min_bytes: int
+    max_bytes: int
+
+
+def again(
+    parts: Parts, request: FetchRequest, context: RequestContext, response: FetchResponse
+) -> Repeat | None:
+    """Serve a consumer that continues to read one partition, as long as it finds records at once.
+
+    Its requests differ in session epoch and offset. Everything that may change is asked for each
+    time: the replica and its leadership, the topic of an id, and the session.
+    """
+    version = context.api_version
+    if version < REPEATS_SINCE or not _is_for_one(request, response):
+        return None
+    (topic,) = request.topics
+    (wanted,) = topic.partitions
+    topic_id = topic.topic_id if version >= TOPIC_IDS_SINCE else None
+    name = topic.topic if topic_id is None else parts.cache.topic_name(topic_id)
+    partition = None if name is None else parts.replicas.find((name, wanted.partition))
+    if name is None or partition is None or topic_id not in (None, partition.topic_id):
+        return None
+    session = fetched = None
+    if request.session_id != NO_SESSION:
+        session = parts.sessions.get(request.session_id)
+        if session is None or session.owner.replica_id >= 0 or len(session.partitions) != 1:
+            return None
+        (fetched,) = session.partitions.values()
+    basis = partition, (name, wanted.partition), partition.leader_epoch, topic_id, session, fetched
+    reading = _Reading(
+        parts,
+        *basis,
+        copy(wanted),
+        request.isolation_level == READ_COMMITTED,
+        request.min_bytes,
+        request.max_bytes,
+    )
+    (answer,) = response.responses[0].partitions
+    if answer.aborted_transactions:
+        response = with_value(response, _ABORTED, [])
+    return Repeat(_read_again, reading, _VARYING, _OF_ANSWER, basis, response)
+
+
+def _is_for_one(request: FetchRequest, response: FetchResponse) -> bool:
+    """Return whether a consumer asked for one partition, and got records of it.
+
+    A session answers for partitions that a request does not name.
+    """
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
+        return False
+    (answer,) = response.responses[0].partitions
+    return not (
+        not answer.records
+        or request.forgotten_topics_data
+        or request.rack_id
+        or _replica_id(request) >= 0
+    )
+
+
+def _read_again(
+    reading: _Reading, now_ms: int, values: tuple[int, int]
+) -> tuple[int, int, int, Any] | None:
+    """Read from the consumer's offset; return the offsets of the log, and the records."""
+    epoch, offset = values
+    (
+        parts, partition, place, leader_epoch, topic_id, session, fetched, wanted, read_committed,
+        min_bytes, max_bytes,
+    ) = reading  # fmt: skip
+    log = partition.log
+    last_epoch = wanted.last_fetched_epoch
+    if (
+        parts.replicas.find(place) is not partition
+        or not partition.is_leader
+        or partition.leader_epoch != leader_epoch
+        or (topic_id is not None and parts.cache.topic_name(topic_id) != place[0])
+        or (last_epoch >= 0 and last_epoch != log.epochs.latest_epoch)
+        or (
+            epoch != FINAL_EPOCH
+            if session is None or fetched is None
+            else not parts.sessions.is_next(session, epoch, fetched)
+        )
+    ):
+        return None
+    last_stable, high_watermark = log.last_stable_offset, log.high_watermark
+    end = last_stable if read_committed else high_watermark
+    if offset >= end:
+        return None
+    limit = min(max_bytes, parts.max_bytes())
+    most = min(wanted.partition_max_bytes, limit)
+    records: bytes | bytearray | LogSlice
+    at_hand = log.read_at_hand(offset, most, MIN_CHUNK, limit=end)
+    if at_hand is not None:
+        records, end_offset = at_hand
+    else:
+        try:
+            records = found = log.read(offset, most, limit=end)
+        except KafkaError:
+            return None
+        end_offset = found.end_offset
+    size = len(records)
+    if (size < min_bytes and size < limit) or (
+        read_committed and log.aborted_transactions(offset, end_offset)
+    ):
+        return None
+    partition.cells.fetches.value += 1
+    partition.cells.bytes_out.value += size
+    log_start = log.log_start_offset
+    if session is not None and fetched is not None:
+        wanted.fetch_offset = offset
+        fetched.update(wanted)
+        fetched.high_watermark, fetched.log_start_offset = high_watermark, log_start
+        parts.sessions.used(session, now_ms)
+    return high_watermark, last_stable, log_start, records
 
 
 def error_response(

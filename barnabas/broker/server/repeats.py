@@ -12,7 +12,6 @@ memory itself asks for the rules of the authorizer, and the dispatcher for quota
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -55,21 +54,25 @@ _START: Final = Struct(">ii")
 class Repeat(NamedTuple):
     """The way to serve requests like one that the handler has answered."""
 
-    serve: Callable[..., Sequence[Any] | None]
+    serve: Callable[[Any, int, tuple[Any, ...]], Sequence[Any] | None]
     """Is called with `known`, the time in ms and the values of the varying fields. Returns the
     values of the answer, or None, having changed nothing, if the handler has to serve."""
-    known: tuple[Any, ...]
-    """The rest of the request; equal for equal requests while nothing has changed."""
+    known: Any
+    """The rest of the request."""
     fields: tuple[str, ...] = ()
     """The fields of the request that vary, as `template_of` takes them."""
     answers: tuple[str, ...] = ()
     """The fields of the answer that vary: neighbours, and then perhaps records."""
+    basis: tuple[Any, ...] = ()
+    """Everything but the request on which `known` depends: while it is equal, so is `known`."""
+    response: Any = None
+    """A response of the same form, if that of the handler has something that does not repeat."""
 
 
 class RepeatByElement(NamedTuple):
     """The way to serve requests whose elements repeat, in any combination."""
 
-    serve: Callable[..., Sequence[Sequence[Any]] | None]
+    serve: Callable[[Sequence[tuple[Any, tuple[Any, ...]]]], Sequence[Sequence[Any]] | None]
     """Is called with a list of elements: what is known of each, and its values. Returns the values
     of the answer for each element, or None, having changed nothing."""
     form: ByElement
@@ -87,6 +90,7 @@ class _Known(NamedTuple):
     serve: Callable[..., Any]
     """Serves the request, or all of the elements together."""
     known: Any
+    basis: Any
     answer: Packing
     end: bytes | None
     """The bytes of the answer behind its records; None without records."""
@@ -134,11 +138,13 @@ class Repeats:
         found = self._templates.find(frame)
         if found is None:
             return None
-        (serve, _, (pack, _, first, last), end, size), correlation_id, values = found
-        answer = serve(now_ms, *values)
+        (serve, known, _, (pack, _, first, last), end, size), correlation_id, values = found
+        answer = serve(known, now_ms, values)
         if answer is None:
             return None
         self._credit += 1
+        if not answer:
+            return [pack(size, correlation_id, first, last)]
         if end is None:
             return [pack(size, correlation_id, first, *answer, last)]
         *answer, records = answer
@@ -170,10 +176,10 @@ class Repeats:
         if answers is None:
             return None
         self._credit += 1
-        packed = [
-            pack(first, *answer, last)
-            for ((_, _, (pack, _, first, last), *_), *_), answer in zip(found, answers, strict=True)
-        ]
+        packed = []
+        for (known, _, _), answer in zip(found, answers, strict=True):
+            pack, _, first, last = known.answer
+            packed.append(pack(first, *answer, last))
         content = self._header + form.response.joined(packed)
         (correlation_id,) = _correlation_id(data)
         return [_START.pack(LENGTH.size + len(content), correlation_id) + content]
@@ -204,7 +210,7 @@ class Repeats:
         self, frame: memoryview, body: int, request: Any, response: Any, repeat: Repeat
     ) -> None:
         found = self._templates.find(frame)
-        if found is not None and found[0].known == repeat.known:
+        if found is not None and found[0].basis == repeat.basis:
             # It was left to the handler for another reason.
             return
         size = body if self._has_records else len(frame)
@@ -217,11 +223,12 @@ class Repeats:
         if alone.find(frame) is None:
             # It has bytes that its meaning does not need.
             return
+        response = repeat.response or response
         answer = template_of(response, self._version, repeat.answers, self._header)
         packing, end = answer.packing("ii"), answer.end
         size = LENGTH.size + packing.size + len(end or b"")
-        serve = partial(repeat.serve, *repeat.known)
-        self._templates.put(template, _Known(serve, repeat.known, packing, end, size))
+        known = _Known(repeat.serve, repeat.known, repeat.basis, packing, end, size)
+        self._templates.put(template, known)
 
     def _learn_elements(
         self, data: bytes, body: int, request: Any, response: Any, repeat: RepeatByElement
@@ -247,7 +254,7 @@ class Repeats:
                 packing = form.response.template(answer).packing()
                 template = form.request.template(element)
                 self._templates.put(
-                    template, _Known(repeat.serve, known, packing, None, packing.size)
+                    template, _Known(repeat.serve, known, None, packing, None, packing.size)
                 )
                 found = self._templates.find_at(data, at)
             if found is None:

@@ -59,6 +59,7 @@ class Leader:
             followers=FollowerServices(
                 self.lookup, self.replicas.quotas.leader, self.replicas.metrics.replication
             ),
+            replicas=self.replicas.manager,
             max_bytes=lambda: 1 << 20,
             is_present=lambda *claim: self.registered(*claim),
         )

@@ -85,6 +85,7 @@ async def reading() -> Reading:
         lookup=lookup,
         selector=ReplicaSelector(0, replicas.cache, lambda: None),
         followers=FollowerServices(lookup, replicas.quotas.leader, replicas.metrics.replication),
+        replicas=replicas.manager,
         max_bytes=lambda: 1 << 20,
         is_present=lambda _id, _epoch: True,
     )

@@ -1,25 +1,29 @@
-"""The fast path of Fetch answers as the handler does, or leaves the request to it."""
+"""A Fetch that is served again is answered as the handler does, or left to it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from barnabas.broker.fast_paths.fetch import COST, FetchFastPath
-from barnabas.broker.handlers.fetch import Parts, handle
+from barnabas.broker.handlers.fetch import Parts, _is_for_one, _read_again, again, handle
 from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
 from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
 from barnabas.broker.replication.leader.follower_read import FollowerServices
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import Repeats
 from barnabas.protocol.codec import encode_parts
 from barnabas.protocol.header import encode_request_header, encode_response_header
 from barnabas.protocol.messages.fetch import (
     API,
+    FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     FetchTopic,
     ForgottenTopic,
+    PartitionData,
 )
 from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
@@ -33,6 +37,7 @@ from barnabas.security.principal import ANONYMOUS, Principal
 from barnabas.storage.log.log_slice import LogSlice
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import UNVERIFIED
+from tests.support.mutants import Mutant, require_found
 from tests.support.steps import taken
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
@@ -81,10 +86,11 @@ class Consumer:
             followers=FollowerServices(
                 lookup, replicas.quotas.leader, replicas.metrics.replication
             ),
+            replicas=replicas.manager,
             max_bytes=lambda: self.max_bytes,
             is_present=lambda _id, _epoch: True,
         )
-        self.path = FetchFastPath(self.parts, replicas.manager, replicas.cache, version)
+        self.path = Repeats(API, version, partial(again, self.parts))
         self._numbers = iter(range(1, 1000))
 
     def request(self, offset: int, *, topic: str = "t", size: int = 1 << 20, **f: Any) -> Any:
@@ -309,8 +315,7 @@ async def test_too_few_bytes_wait_in_the_handler() -> None:
     reader.slow(reader.request(0, **asked))
     reader.same(reader.request(BATCHES - 1, **asked))
     more = {"min_bytes": size + 1, "max_wait_ms": 20_000}
-    for _ in range(COST):
-        reader.slow(reader.request(0, **more))
+    reader.slow(reader.request(0, **more))
     assert reader.fast(reader.request(BATCHES - 1, **more)) is None
     # Nor is a request for all there is, at the limit of the answer.
     assert reader.fast(reader.request(BATCHES, **more)) is None
@@ -334,14 +339,16 @@ async def test_records_of_an_open_transaction_are_not_read_committed() -> None:
     )
     reader.partition.append(bytearray(batch), now_ms=1, guard=UNVERIFIED)
     for level in (0, 1):
-        for _ in range(COST):
-            reader.slow(reader.request(0, isolation_level=level))
+        reader.slow(reader.request(0, isolation_level=level))
         reader.same(reader.request(1, isolation_level=level))
     assert reader.fast(reader.request(BATCHES, isolation_level=1)) is None
     marker = TxnMarker(1, 0, 0, False).batch(1)
     reader.partition.append(marker, now_ms=1, origin=Origin.COORDINATOR)
     # The answer names the aborted transaction.
     assert reader.fast(reader.request(BATCHES, isolation_level=1)) is None
+    another = Consumer(reader.replicas, 12)
+    another.slow(another.request(BATCHES, isolation_level=1, size=300))
+    another.same(another.request(1, isolation_level=1, size=300))
 
 
 async def test_epoch_after_which_the_logs_may_differ_is_left_to_the_handler() -> None:
@@ -401,7 +408,10 @@ async def test_session_with_another_partition_is_left_to_the_handler() -> None:
     reader.slow(reader.request(0, session_id=session.id, session_epoch=1))
     assert reader.fast(reader.request(1, session_id=session.id, session_epoch=2)) is not None
     reader.slow(reader.request(0, topic="u", session_id=session.id, session_epoch=3))
-    assert reader.fast(reader.request(2, session_id=session.id, session_epoch=4)) is None
+    third = reader.request(2, session_id=session.id, session_epoch=4)
+    assert reader.fast(third) is None
+    reader.slow(third)
+    assert reader.fast(reader.request(3, session_id=session.id, session_epoch=5)) is None
 
 
 @pytest.mark.parametrize("other", [("t", 1), ("u", 0)])
@@ -423,10 +433,59 @@ async def test_answer_for_partitions_that_the_request_does_not_name_is_not_remem
         both.topics.append(FetchTopic(topic=topic, partitions=[wanted]))
     reader.slow(both)
     (session,) = reader.parts.sessions
-    for epoch in range(1, COST + 2):
+    for epoch in range(1, 3):
         asked = reader.request(epoch, session_id=session.id, session_epoch=epoch)
         assert reader.fast(asked) is None
         reader.slow(asked)
+
+
+@pytest.mark.parametrize("topic", ["t", "u"])
+async def test_request_for_several_partitions_is_not_remembered(topic: str) -> None:
+    reader = await consumer()
+    index, topic_id = (1, TOPIC_ID) if topic == "t" else (0, bytes(range(2, 18)))
+    await reader.replicas.lead(topic=topic, index=index, topic_id=topic_id)
+
+    def both(**session: int) -> Any:
+        wanted = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        request = reader.request(0, **session)
+        if topic == "t":
+            request.topics[0].partitions.append(wanted)
+        else:
+            request.topics.append(FetchTopic(topic=topic, partitions=[wanted]))
+        return request
+
+    reader.slow(both(session_epoch=0))
+    (session,) = reader.parts.sessions
+    # The answer has one partition: there is no news of the other one.
+    reader.slow(both(session_id=session.id, session_epoch=1))
+    assert reader.fast(both(session_id=session.id, session_epoch=2)) is None
+
+
+async def test_no_news_of_a_session_is_not_told() -> None:
+    reader = await consumer()
+    reader.slow(reader.request(0, session_epoch=0, min_bytes=0))
+    (session,) = reader.parts.sessions
+    reader.slow(reader.request(0, session_id=session.id, session_epoch=1, min_bytes=0))
+    asked = reader.request(BATCHES, session_id=session.id, session_epoch=2, min_bytes=0)
+    assert reader.fast(asked) is None
+
+
+async def test_topic_id_of_another_replica_is_not_remembered() -> None:
+    reader = await consumer(13)
+    reader.partition.topic_id = bytes(range(3, 19))
+    context = RequestContext(API.key, 13, 1, "c", ANONYMOUS, "PLAINTEXT", "h", 1, 0)
+    partition = PartitionData(
+        partition_index=0, high_watermark=1, aborted_transactions=None, records=b"r"
+    )
+    topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[partition])
+    response = FetchResponse(responses=[topic])
+    assert again(reader.parts, reader.request(0), context, response) is None
+
+
+async def test_epoch_of_a_session_that_does_not_exist_is_left_to_the_handler() -> None:
+    reader = await consumer()
+    reader.slow(reader.request(0))
+    assert reader.fast(reader.request(1, session_epoch=0)) is None
 
 
 async def test_frame_with_more_bytes_than_its_meaning_needs_is_not_remembered() -> None:
@@ -437,3 +496,88 @@ async def test_frame_with_more_bytes_than_its_meaning_needs_is_not_remembered() 
     frame = memoryview(bytes(reader.frame(request, 1)) + b"\0")
     reader.path.learn(frame, request, context, response)
     assert reader.path.serve(frame, 0) is None
+
+
+# --- each check
+
+LOOK, READ = _is_for_one, _read_again
+OTHER, KIND = (
+    "test_what_has_changed_is_left_to_the_handler",
+    "test_request_of_another_kind_is_not_remembered",
+)
+OPEN, WAITS = (
+    "test_records_of_an_open_transaction_are_not_read_committed",
+    "test_too_few_bytes_wait_in_the_handler",
+)
+ANOTHER = "test_session_with_another_partition_is_left_to_the_handler"
+INCONSISTENT = "test_topic_id_of_another_replica_is_not_remembered"
+SEVERAL = "test_request_for_several_partitions_is_not_remembered"
+WITHOUT = "test_epoch_of_a_session_that_does_not_exist_is_left_to_the_handler"
+KEEPS = "test_session_keeps_what_the_last_request_asked_for"
+SESSION = "test_session_goes_on_with_each_request"
+MUTANTS = (
+    Mutant(again, "version < REPEATS_SINCE or ", "", "test_older_versions_are_left_to_the_handler"),
+    Mutant(again, "if request.session_id != NO_SESSION:", "if False:", SESSION),
+    Mutant(again, "session is None or ", "", KIND, ({"session_id": 7},)),
+    Mutant(again, " or len(session.partitions) != 1", "", ANOTHER),
+    Mutant(again, " or topic_id not in (None, partition.topic_id)", "", INCONSISTENT),
+    Mutant(LOOK, "len(request.topics) != 1 or ", "", SEVERAL, ("u",)),
+    Mutant(LOOK, " or len(request.topics[0].partitions) != 1", "", SEVERAL, ("t",)),
+    Mutant(LOOK, "not answer.records or ", "", "test_error_is_not_remembered"),
+    Mutant(again, "if answer.aborted_transactions:", "if False:", OPEN),
+    Mutant(LOOK, "or request.rack_id", "", KIND, ({"rack_id": "r"},)),
+    Mutant(
+        LOOK,
+        "or request.forgotten_topics_data",
+        "",
+        KIND,
+        ({"forgotten_topics_data": [ForgottenTopic(topic="t", partitions=[1])]},),
+    ),
+    Mutant(READ, "parts.replicas.find(place) is not partition or ", "", OTHER, (_removed, 12)),
+    Mutant(READ, "or not partition.is_leader", "", OTHER, (_resigned, 12)),
+    Mutant(READ, "or partition.leader_epoch != leader_epoch", "", OTHER, (_new_epoch, 12)),
+    Mutant(
+        READ,
+        "or (topic_id is not None and parts.cache.topic_name(topic_id) != place[0])",
+        "",
+        OTHER,
+        (_other_topic, 13),
+    ),
+    Mutant(
+        READ,
+        "or (last_epoch >= 0 and last_epoch != log.epochs.latest_epoch)",
+        "",
+        "test_epoch_after_which_the_logs_may_differ_is_left_to_the_handler",
+    ),
+    Mutant(READ, "epoch != FINAL_EPOCH if", "False if", WITHOUT),
+    Mutant(READ, "else not parts.sessions.is_next(session, epoch, fetched)", "else False", SESSION),
+    Mutant(READ, "if offset >= end:", "if False:", "test_no_news_of_a_session_is_not_told"),
+    Mutant(
+        READ,
+        "end = last_stable if read_committed else high_watermark",
+        "end = high_watermark",
+        OPEN,
+    ),
+    Mutant(
+        READ,
+        "min(max_bytes, parts.max_bytes())",
+        "max_bytes",
+        "test_limit_of_the_broker_holds_when_it_changes",
+    ),
+    Mutant(READ, "(size < min_bytes and size < limit)", "False", WAITS),
+    Mutant(READ, "read_committed and log.aborted_transactions(offset, end_offset)", "False", OPEN),
+    Mutant(READ, "fetched.update(wanted)", "pass", KEEPS),
+    Mutant(READ, "wanted.fetch_offset = offset", "pass", SESSION),
+    Mutant(
+        READ,
+        "fetched.high_watermark, fetched.log_start_offset = high_watermark, log_start",
+        "pass",
+        SESSION,
+    ),
+    Mutant(READ, "parts.sessions.used(session, now_ms)", "pass", SESSION),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_missing_check_is_found(mutant: Mutant) -> None:
+    require_found(mutant, globals())

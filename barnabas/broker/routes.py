@@ -107,6 +107,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.protocol.apis import APIS
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.api_versions import ApiVersion
 from barnabas.protocol.schema import Api
@@ -184,10 +185,7 @@ class ApiRow(NamedTuple):
     """A row of the table."""
 
     module: HandlerModule[*tuple[Any, ...]]
-    versions: range
     collaborators: Callable[[BrokerParts], tuple[Any, ...]]
-    clients: range
-    """The versions for clients of a cluster, where brokers have a listener of their own."""
     fast_path: Callable[[BrokerParts], MakeFastPath] | None = None
     of_controller: bool = False
     """Whether only the controller can answer: other brokers forward the requests of clients."""
@@ -195,6 +193,15 @@ class ApiRow(NamedTuple):
     @property
     def api(self) -> Api:
         return self.module.API
+
+    @property
+    def versions(self) -> range:
+        return APIS[self.api.key].served
+
+    @property
+    def clients(self) -> range:
+        """The versions for clients of a cluster."""
+        return APIS[self.api.key].clients
 
     def refuse(self, request: Any, code: ErrorCode, version: int) -> Steps[Any]:
         """Return the answer to a request that fails as a whole.
@@ -290,15 +297,12 @@ def _routes(
 
 def _row(
     module: HandlerModule[*Cs],
-    versions: range,
     collaborators: Callable[[BrokerParts], tuple[*Cs]],
     *,
-    clients: range | None = None,
     fast_path: Callable[[BrokerParts], MakeFastPath] | None = None,
     of_controller: bool = False,
 ) -> ApiRow:
-    clients = versions if clients is None else clients
-    return ApiRow(module, versions, collaborators, clients, fast_path, of_controller)
+    return ApiRow(module, collaborators, fast_path, of_controller)
 
 
 def _produce_fast_path(parts: BrokerParts) -> MakeFastPath:
@@ -363,112 +367,107 @@ def _announced(parts: BrokerParts) -> list[ApiVersion]:
     )
 
 
-BROKERS_ONLY: Final = range(0)
-# fmt: off
 API_TABLE: Final = (
-    _row(api_versions,                  range(6),
-         lambda p: (p.cache.cluster_id, p.broker_id, p.features, _announced(p))),
-    _row(sasl_handshake,                range(2),     lambda p: (p,)),
-    _row(sasl_authenticate,             range(3),     lambda p: (p,)),
+    _row(api_versions, lambda p: (p.cache.cluster_id, p.broker_id, p.features, _announced(p))),
+    _row(sasl_handshake, lambda p: (p,)),
+    _row(sasl_authenticate, lambda p: (p,)),
     # data
-    _row(produce,                       range(3, 14), lambda p: (_produce(p),),
-         fast_path=_produce_fast_path),
-    _row(fetch,                         range(4, 19), lambda p: (_fetch(p),)),
-    _row(list_offsets,                  range(1, 12),
-         lambda p: (p.replicas, lambda: p.config().group_lag_counted_batches)),
-    _row(delete_records,                range(3),     lambda p: (p.replicas,)),
-    _row(offset_for_leader_epoch,       range(2, 5),  lambda p: (p.replicas,)),
-    _row(describe_log_dirs,             range(1, 6),  lambda p: (p.logs, p.offload)),
-    _row(alter_replica_log_dirs,        range(1, 3),  lambda p: (p.replicas,)),
+    _row(produce, lambda p: (_produce(p),), fast_path=_produce_fast_path),
+    _row(fetch, lambda p: (_fetch(p),)),
+    _row(list_offsets, lambda p: (p.replicas, lambda: p.config().group_lag_counted_batches)),
+    _row(delete_records, lambda p: (p.replicas,)),
+    _row(offset_for_leader_epoch, lambda p: (p.replicas,)),
+    _row(describe_log_dirs, lambda p: (p.logs, p.offload)),
+    _row(alter_replica_log_dirs, lambda p: (p.replicas,)),
     # topics and replicas
-    _row(metadata,                      range(14),
-         lambda p: (p.cache, lambda: p.config().auto_create_topics_enable,
-                    p.topic_creator.create)),
-    _row(create_topics,                 range(2, 8),  lambda p: (p.controller, p.dynamic),
-         of_controller=True),
-    _row(delete_topics,                 range(1, 7),
-         lambda p: (p.controller, p.cache, lambda: p.config().delete_topic_enable),
-         of_controller=True),
-    _row(create_partitions,             range(4),     lambda p: (p.controller, p.cache),
-         of_controller=True),
-    _row(describe_cluster,              range(3),     lambda p: (p.cache,)),
-    _row(describe_topic_partitions,     range(1),
-         lambda p: (p.cache, lambda: p.config().max_request_partition_size_limit)),
-    _row(elect_leaders,                 range(3),     lambda p: (p.replica_admin,),
-         of_controller=True),
-    _row(alter_partition_reassignments, range(2),     lambda p: (p.replica_admin,),
-         of_controller=True),
-    _row(list_partition_reassignments,  range(1),     lambda p: (p.replica_admin,),
-         of_controller=True),
+    _row(
+        metadata,
+        lambda p: (p.cache, lambda: p.config().auto_create_topics_enable, p.topic_creator.create),
+    ),
+    _row(create_topics, lambda p: (p.controller, p.dynamic), of_controller=True),
+    _row(
+        delete_topics,
+        lambda p: (p.controller, p.cache, lambda: p.config().delete_topic_enable),
+        of_controller=True,
+    ),
+    _row(create_partitions, lambda p: (p.controller, p.cache), of_controller=True),
+    _row(describe_cluster, lambda p: (p.cache,)),
+    _row(
+        describe_topic_partitions,
+        lambda p: (p.cache, lambda: p.config().max_request_partition_size_limit),
+    ),
+    _row(elect_leaders, lambda p: (p.replica_admin,), of_controller=True),
+    _row(alter_partition_reassignments, lambda p: (p.replica_admin,), of_controller=True),
+    _row(list_partition_reassignments, lambda p: (p.replica_admin,), of_controller=True),
     # configurations and features
-    _row(describe_configs,              range(1, 5),
-         lambda p: (p.configs, p.cache, p.broker_id, p.loggers)),
-    _row(alter_configs,                 range(3),     lambda p: (p.config_admin,)),
-    _row(incremental_alter_configs,     range(2),     lambda p: (p.config_admin,)),
-    _row(list_config_resources,         range(2),     lambda p: (p.configs, p.cache)),
-    _row(update_features,               range(3),     lambda p: (p.features,)),
+    _row(describe_configs, lambda p: (p.configs, p.cache, p.broker_id, p.loggers)),
+    _row(alter_configs, lambda p: (p.config_admin,)),
+    _row(incremental_alter_configs, lambda p: (p.config_admin,)),
+    _row(list_config_resources, lambda p: (p.configs, p.cache)),
+    _row(update_features, lambda p: (p.features,)),
     # users
-    _row(describe_client_quotas,        range(2),     lambda p: (p.client_quotas.quotas,)),
-    _row(alter_client_quotas,           range(2),     lambda p: (p.client_quotas, p.slicer)),
-    _row(describe_user_scram_credentials, range(1),   lambda p: (p.scram_users,)),
-    _row(alter_user_scram_credentials,  range(1),     lambda p: (p.scram_users, p.slicer)),
+    _row(describe_client_quotas, lambda p: (p.client_quotas.quotas,)),
+    _row(alter_client_quotas, lambda p: (p.client_quotas, p.slicer)),
+    _row(describe_user_scram_credentials, lambda p: (p.scram_users,)),
+    _row(alter_user_scram_credentials, lambda p: (p.scram_users, p.slicer)),
     # delegation tokens
-    _row(create_delegation_token,       range(1, 4),  lambda p: (_token_requests(p),)),
-    _row(renew_delegation_token,        range(1, 3),  lambda p: (_token_requests(p),)),
-    _row(expire_delegation_token,       range(1, 3),  lambda p: (_token_requests(p),)),
-    _row(describe_delegation_token,     range(1, 4),  lambda p: (_token_requests(p),)),
+    _row(create_delegation_token, lambda p: (_token_requests(p),)),
+    _row(renew_delegation_token, lambda p: (_token_requests(p),)),
+    _row(expire_delegation_token, lambda p: (_token_requests(p),)),
+    _row(describe_delegation_token, lambda p: (_token_requests(p),)),
     # access control rules
-    _row(describe_acls,                 range(1, 4), lambda p: (p.acls,)),
-    _row(create_acls,                   range(1, 4), lambda p: (p.acls,)),
-    _row(delete_acls,                   range(1, 4), lambda p: (p.acls,)),
+    _row(describe_acls, lambda p: (p.acls,)),
+    _row(create_acls, lambda p: (p.acls,)),
+    _row(delete_acls, lambda p: (p.acls,)),
     # groups
-    _row(find_coordinator,              range(7),
-         lambda p: (p.groups, p.transactions.coordinator, p.cache,
-                    p.topic_creator.ensure_internal_topic)),
-    _row(join_group,                    range(10),    lambda p: (p.groups,)),
-    _row(sync_group,                    range(6),     lambda p: (p.groups,)),
-    _row(heartbeat,                     range(5),     lambda p: (p.groups,)),
-    _row(leave_group,                   range(6),     lambda p: (p.groups,)),
-    _row(offset_commit,                 range(2, 11), lambda p: (p.groups, p.cache)),
-    _row(offset_fetch,                  range(1, 11),
-         lambda p: (p.groups, p.cache,
-                    lambda: p.config().group_unstable_offsets_block_old_clients)),
-    _row(offset_delete,                 range(1),     lambda p: (p.groups, p.cache)),
-    _row(describe_groups,               range(7),     lambda p: (p.groups,)),
-    _row(list_groups,                   range(6),     lambda p: (p.groups,)),
-    _row(delete_groups,                 range(4),     lambda p: (p.groups,)),
+    _row(
+        find_coordinator,
+        lambda p: (
+            p.groups,
+            p.transactions.coordinator,
+            p.cache,
+            p.topic_creator.ensure_internal_topic,
+        ),
+    ),
+    _row(join_group, lambda p: (p.groups,)),
+    _row(sync_group, lambda p: (p.groups,)),
+    _row(heartbeat, lambda p: (p.groups,)),
+    _row(leave_group, lambda p: (p.groups,)),
+    _row(offset_commit, lambda p: (p.groups, p.cache)),
+    _row(
+        offset_fetch,
+        lambda p: (p.groups, p.cache, lambda: p.config().group_unstable_offsets_block_old_clients),
+    ),
+    _row(offset_delete, lambda p: (p.groups, p.cache)),
+    _row(describe_groups, lambda p: (p.groups,)),
+    _row(list_groups, lambda p: (p.groups,)),
+    _row(delete_groups, lambda p: (p.groups,)),
     # transactions
-    _row(init_producer_id,              range(7),
-         lambda p: (p.producer_ids.next_id, p.transactions.coordinator, p.producer_id_limit,
-                    p.config().transaction_two_phase_commit_enable)),
-    _row(add_partitions_to_txn,         range(6),     lambda p: (_add_partitions_to_txn(p),),
-         clients=range(4)),
-    _row(add_offsets_to_txn,            range(5), lambda p: (p.transactions.coordinator, p.groups)),
-    _row(txn_offset_commit,             range(7),
-         lambda p: (p.groups, p.cache, p.transactions.verifier)),
-    _row(end_txn,                       range(6),     lambda p: (p.transactions.coordinator,)),
-    _row(write_txn_markers,             range(1, 3),  lambda p: (_write_txn_markers(p),)),
-    _row(describe_transactions,         range(1),     lambda p: (p.transactions.coordinator,)),
-    _row(list_transactions,             range(3), lambda p: (p.transactions.coordinator, p.clock)),
-    _row(describe_producers,            range(1),     lambda p: (p.replicas,)),
+    _row(
+        init_producer_id,
+        lambda p: (
+            p.producer_ids.next_id,
+            p.transactions.coordinator,
+            p.producer_id_limit,
+            p.config().transaction_two_phase_commit_enable,
+        ),
+    ),
+    _row(add_partitions_to_txn, lambda p: (_add_partitions_to_txn(p),)),
+    _row(add_offsets_to_txn, lambda p: (p.transactions.coordinator, p.groups)),
+    _row(txn_offset_commit, lambda p: (p.groups, p.cache, p.transactions.verifier)),
+    _row(end_txn, lambda p: (p.transactions.coordinator,)),
+    _row(write_txn_markers, lambda p: (_write_txn_markers(p),)),
+    _row(describe_transactions, lambda p: (p.transactions.coordinator,)),
+    _row(list_transactions, lambda p: (p.transactions.coordinator, p.clock)),
+    _row(describe_producers, lambda p: (p.replicas,)),
     # between the controller and its brokers
-    _row(leader_and_isr,                range(5, 8),  lambda p: (p.receiver,),
-         clients=BROKERS_ONLY),
-    _row(stop_replica,                  range(3, 5),  lambda p: (p.receiver,),
-         clients=BROKERS_ONLY),
-    _row(update_metadata,               range(7, 9),  lambda p: (p.receiver,),
-         clients=BROKERS_ONLY),
-    _row(controlled_shutdown,           range(2, 4),  lambda p: (p.controller,),
-         clients=BROKERS_ONLY),
-    _row(alter_partition,               range(2, 4),  lambda p: (p.controller,),
-         clients=BROKERS_ONLY),
-    _row(allocate_producer_ids,         range(1),     lambda p: (p.controller, p.producer_ids),
-         clients=BROKERS_ONLY),
-    _row(envelope,                      range(1),
-         lambda p: (p.controller, _controller_routes(p), p.client_quotas.quotas),
-         clients=BROKERS_ONLY),
+    _row(leader_and_isr, lambda p: (p.receiver,)),
+    _row(stop_replica, lambda p: (p.receiver,)),
+    _row(update_metadata, lambda p: (p.receiver,)),
+    _row(controlled_shutdown, lambda p: (p.controller,)),
+    _row(alter_partition, lambda p: (p.controller,)),
+    _row(allocate_producer_ids, lambda p: (p.controller, p.producer_ids)),
+    _row(envelope, lambda p: (p.controller, _controller_routes(p), p.client_quotas.quotas)),
 )
-"""Every API that a broker serves: handler, versions, and the function that names the handler's
-collaborators. `clients` are the versions for clients in a cluster, where they differ. ApiVersions
-announces the rows; each key also needs its entry in `APIS` of `barnabas/protocol/schema.py`."""
-# fmt: on
+"""Every API that a broker serves: the handler, and the function that names its collaborators. The
+versions are in `barnabas/protocol/apis.py`; ApiVersions announces them."""

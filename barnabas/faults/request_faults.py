@@ -16,8 +16,9 @@ from barnabas.broker.server.dispatch import FastPath, Handle, Part, Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.soon import in_task, settle
 from barnabas.faults.arguments import check_text
+from barnabas.protocol.apis import APIS
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.schema import APIS, Message
+from barnabas.protocol.schema import Message
 
 _TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "topics", "topic_names"})
 
@@ -33,8 +34,8 @@ def api_key(api: int | str) -> int:
         raise ValueError(f"there is no API {api}")
     check_text("an API", api)
     wanted = str(api).replace("_", "").lower()
-    for key, name in APIS.items():
-        if name.replace("_", "") == wanted:
+    for key, listed in APIS.items():
+        if listed.module.replace("_", "") == wanted:
             return key
     raise ValueError(f"there is no API {api}")
 

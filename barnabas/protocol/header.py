@@ -11,9 +11,9 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
+from barnabas.protocol.apis import APIS, api
 from barnabas.protocol.compile import MAX_STRING, read_string_length, skip_tags
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.schema import APIS, api
 
 _REQUEST: Final = Struct(">hhih")
 _REQUEST_SIZE: Final = _REQUEST.size

@@ -18,8 +18,6 @@ resolved, and constructors and codecs compiled, when they are first needed.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast, dataclass_transform, get_args
 
 from barnabas.protocol.types import Wire
@@ -308,81 +306,3 @@ class Api:
     def is_flexible(self, version: int) -> bool:
         """Return whether `version` has compact lengths and tagged fields, in the header too."""
         return self.flexible is not None and version >= self.flexible
-
-
-APIS: Final[dict[int, str]] = {
-    0: "produce",
-    1: "fetch",
-    2: "list_offsets",
-    3: "metadata",
-    4: "leader_and_isr",
-    5: "stop_replica",
-    6: "update_metadata",
-    7: "controlled_shutdown",
-    8: "offset_commit",
-    9: "offset_fetch",
-    10: "find_coordinator",
-    11: "join_group",
-    12: "heartbeat",
-    13: "leave_group",
-    14: "sync_group",
-    15: "describe_groups",
-    16: "list_groups",
-    17: "sasl_handshake",
-    18: "api_versions",
-    19: "create_topics",
-    20: "delete_topics",
-    21: "delete_records",
-    22: "init_producer_id",
-    23: "offset_for_leader_epoch",
-    24: "add_partitions_to_txn",
-    25: "add_offsets_to_txn",
-    26: "end_txn",
-    27: "write_txn_markers",
-    28: "txn_offset_commit",
-    29: "describe_acls",
-    30: "create_acls",
-    31: "delete_acls",
-    32: "describe_configs",
-    33: "alter_configs",
-    34: "alter_replica_log_dirs",
-    35: "describe_log_dirs",
-    36: "sasl_authenticate",
-    37: "create_partitions",
-    38: "create_delegation_token",
-    39: "renew_delegation_token",
-    40: "expire_delegation_token",
-    41: "describe_delegation_token",
-    42: "delete_groups",
-    43: "elect_leaders",
-    44: "incremental_alter_configs",
-    45: "alter_partition_reassignments",
-    46: "list_partition_reassignments",
-    47: "offset_delete",
-    48: "describe_client_quotas",
-    49: "alter_client_quotas",
-    50: "describe_user_scram_credentials",
-    51: "alter_user_scram_credentials",
-    56: "alter_partition",
-    57: "update_features",
-    58: "envelope",
-    60: "describe_cluster",
-    61: "describe_producers",
-    65: "describe_transactions",
-    66: "list_transactions",
-    67: "allocate_producer_ids",
-    74: "list_config_resources",
-    75: "describe_topic_partitions",
-}
-"""Every API by key; the value is the module's name in `barnabas.protocol.messages`.
-
-The header of a request is decoded with it: a broker closes the connection of a request whose key
-is missing here, even if `barnabas/broker/routes.py` has a row for it.
-"""
-
-
-@cache
-def api(key: int) -> Api:
-    """Return the API of a key; import its module on the first call. KeyError for an unknown key."""
-    found: Api = import_module(f"barnabas.protocol.messages.{APIS[key]}").API
-    return found

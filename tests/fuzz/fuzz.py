@@ -71,9 +71,9 @@ def fuzz(target: str, options: list[str]) -> None:
     import atheris
 
     with atheris.instrument_imports(["barnabas"], others(TARGETS[target].instrumented)):
+        from barnabas.protocol.apis import api
         from barnabas.protocol.codec import decoder
         from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
-        from barnabas.protocol.schema import api
         from tests.support import fuzz_targets as targets
     requests = targets.REQUESTS if target == "request" else []
     codecs = [(api(key).request, version) for key, version in requests]

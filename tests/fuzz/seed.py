@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from barnabas.protocol.apis import APIS, api
 from barnabas.protocol.codec import encode
 from barnabas.protocol.header import encode_request_header, encode_response_header
 from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -24,7 +25,6 @@ from barnabas.protocol.messages.sasl_authenticate import (
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.protocol.schema import APIS, api
 from barnabas.security.sasl.exchange import AuthenticationFailed, ClientExchange
 from tests.support.certificates import Authority
 from tests.support.fuzz_connections import recorded_flights

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.protocol.apis import api
 from barnabas.protocol.codec import decode
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.header import decode_response_header
-from barnabas.protocol.schema import api
 from tests.integration.adversary.loads import PARTITIONS, Sender, read_all
 from tests.integration.adversary.vectors import batches, bodies, frames
 from tests.integration.adversary.vectors.vector import (

@@ -10,6 +10,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any
 
+from barnabas.protocol.apis import api
 from barnabas.protocol.records.batch import (
     CONTROL,
     HEADER_SIZE,
@@ -17,7 +18,7 @@ from barnabas.protocol.records.batch import (
     crc_matches,
     read_header,
 )
-from barnabas.protocol.schema import Message, api, fields_of
+from barnabas.protocol.schema import Message, fields_of
 from tests.referee.releases import WITHOUT_OLD_VERSIONS, is_later, last_version, referee
 from tests.referee.scenario import CLOSED, Exchange
 from tests.support.raw import SERVED

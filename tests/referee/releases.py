@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from barnabas.protocol.schema import Api, api
+from barnabas.protocol.apis import api
+from barnabas.protocol.schema import Api
 from tests.support.kafka.jars import version
 from tests.support.kafka.node import FEATURES_OFF
 

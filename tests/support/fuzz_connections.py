@@ -147,14 +147,14 @@ class World:
         )
         clock, offload = VirtualClock(self.loop), InlineOffload()
         metrics = BrokerMetrics(Registry())
-        announced = handler.announce({handler.API.key: handler.VERSIONS})
+        announced = handler.announce({handler.API.key: handler.API.versions})
         features = Features(None)  # type: ignore[arg-type]
         shared = SharedResources(
             dispatcher=Dispatcher(
                 [
                     Route(
                         handler.API,
-                        handler.VERSIONS,
+                        handler.API.versions,
                         partial(handler.handle, "cluster", 1, features, announced),
                         row_of(handler).refuse,
                     )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from barnabas.client.batches import FetchedBatches
 from barnabas.pipeline.columns.decode import decode
+from barnabas.protocol.apis import APIS, api
 from barnabas.protocol.codec import decoder, encode
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import FrameReader
@@ -16,7 +17,7 @@ from barnabas.protocol.header import decode_request_header, decode_response_head
 from barnabas.protocol.records.batch import crc_matches, iter_headers
 from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.protocol.schema import APIS, Type, api, fields_of
+from barnabas.protocol.schema import Type, fields_of
 from barnabas.security.certificates import InvalidCertificate, parse_certificate
 from barnabas.security.principal_mapping import parse_rules
 from barnabas.security.sasl.exchange import AuthenticationFailed

@@ -11,7 +11,6 @@ version 0 on, although 0 to 2 are refused: otherwise old librdkafka sends its ba
 
 import re
 from collections.abc import Mapping
-from typing import Final
 
 from barnabas.broker.cluster.features import Features
 from barnabas.broker.security.rights import NOTHING
@@ -28,10 +27,9 @@ from barnabas.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-__all__ = ["API", "RIGHTS", "VERSIONS", "announce", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "announce", "error_response", "handle"]
 
 RIGHTS = NOTHING
-VERSIONS: Final = range(6)
 _CLIENT_SINCE = 3
 _MINIMUM_ZERO_SINCE = 4
 """Older Java clients fail over a feature whose lowest level is 0 (KAFKA-17011)."""
@@ -110,5 +108,5 @@ def error_response(
     """Answer without features; with UNSUPPORTED_VERSION tell the versions of this API."""
     known = []
     if code is ErrorCode.UNSUPPORTED_VERSION:
-        known = [_announce(API.key, VERSIONS)]
+        known = [_announce(API.key, API.versions)]
     return ApiVersionsResponse(error_code=code, api_keys=known)

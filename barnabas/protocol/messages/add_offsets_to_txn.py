@@ -8,7 +8,8 @@ CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_AUTHORIZATION_F
 GROUP_AUTHORIZATION_FAILED.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Int16, Int32, Int64, String
 
 
@@ -30,10 +31,8 @@ class AddOffsetsToTxnResponse:
     error_code: Int16 = field(default=0)
 
 
-API = Api(
-    key=25,
-    name="AddOffsetsToTxn",
-    versions=range(5),
+API = declare(
+    __name__,
     flexible=3,
     request=AddOffsetsToTxnRequest,
     response=AddOffsetsToTxnResponse,

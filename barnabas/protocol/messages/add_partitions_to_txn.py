@@ -13,7 +13,8 @@ TRANSACTION_ABORTABLE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED, OPERATION_NOT_ATTEMPTED.
 """
 
-from barnabas.protocol.schema import FIRST_OWN_TAG, Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import FIRST_OWN_TAG, field, message, since, tagged
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, NullableString, String
 
 
@@ -92,10 +93,8 @@ class AddPartitionsToTxnResponse:
     )
 
 
-API = Api(
-    key=24,
-    name="AddPartitionsToTxn",
-    versions=range(6),
+API = declare(
+    __name__,
     flexible=3,
     request=AddPartitionsToTxnRequest,
     response=AddPartitionsToTxnResponse,

@@ -3,7 +3,8 @@
 Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Int16, Int32, Int64
 
 
@@ -25,10 +26,8 @@ class AllocateProducerIdsResponse:
     producer_id_len: Int32 = field(default=0)
 
 
-API = Api(
-    key=67,
-    name="AllocateProducerIds",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=0,
     request=AllocateProducerIdsRequest,
     response=AllocateProducerIdsResponse,

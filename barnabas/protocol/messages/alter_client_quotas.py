@@ -5,8 +5,9 @@ v1 is flexible.
 Errors by entity: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
 """
 
+from barnabas.protocol.apis import declare
 from barnabas.protocol.messages.describe_client_quotas import EntityData
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Bool, Float64, Int16, Int32, NullableString, String
 
 
@@ -52,10 +53,8 @@ class AlterClientQuotasResponse:
     entries: Array[AlteredEntryData]
 
 
-API = Api(
-    key=49,
-    name="AlterClientQuotas",
-    versions=range(2),
+API = declare(
+    __name__,
     flexible=1,
     request=AlterClientQuotasRequest,
     response=AlterClientQuotasResponse,

@@ -5,7 +5,8 @@ v2 flexible.
 Errors by resource: the same as of IncrementalAlterConfigs.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableString, String
 
 
@@ -52,10 +53,8 @@ class AlterConfigsResponse:
     responses: Array[AlterConfigsResourceResponse]
 
 
-API = Api(
-    key=33,
-    name="AlterConfigs",
-    versions=range(3),
+API = declare(
+    __name__,
     flexible=2,
     request=AlterConfigsRequest,
     response=AlterConfigsResponse,

@@ -9,7 +9,8 @@ INVALID_UPDATE_VERSION (another partition epoch), INELIGIBLE_REPLICA (a member i
 or stopping), NEW_LEADER_ELECTED (written, but another broker is leader now).
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import ZERO_UUID, Array, Int8, Int16, Int32, Int64, Uuid
 
 
@@ -80,10 +81,8 @@ class AlterPartitionResponse:
     topics: Array[TopicResponse] = field(default_factory=list)
 
 
-API = Api(
-    key=56,
-    name="AlterPartition",
-    versions=range(2, 4),
+API = declare(
+    __name__,
     flexible=0,
     request=AlterPartitionRequest,
     response=AlterPartitionResponse,

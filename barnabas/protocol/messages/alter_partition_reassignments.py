@@ -6,7 +6,8 @@ Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT. By partition: UNKNOWN_TOPIC_OR_PARTIT
 INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import (
     Array,
     Bool,
@@ -71,10 +72,8 @@ class AlterPartitionReassignmentsResponse:
     responses: Array[ReassignableTopicResponse]
 
 
-API = Api(
-    key=45,
-    name="AlterPartitionReassignments",
-    versions=range(2),
+API = declare(
+    __name__,
     flexible=0,
     request=AlterPartitionReassignmentsRequest,
     response=AlterPartitionReassignmentsResponse,

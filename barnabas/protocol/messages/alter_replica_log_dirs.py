@@ -6,7 +6,8 @@ Errors by partition: INVALID_TOPIC_EXCEPTION, LOG_DIR_NOT_FOUND, KAFKA_STORAGE_E
 REPLICA_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, CLUSTER_AUTHORIZATION_FAILED.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Int16, Int32, String
 
 
@@ -57,10 +58,8 @@ class AlterReplicaLogDirsResponse:
     results: Array[AlterReplicaLogDirTopicResult]
 
 
-API = Api(
-    key=34,
-    name="AlterReplicaLogDirs",
-    versions=range(1, 3),
+API = declare(
+    __name__,
     flexible=2,
     request=AlterReplicaLogDirsRequest,
     response=AlterReplicaLogDirsResponse,

@@ -6,7 +6,8 @@ Errors by user: CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_SASL_MECHANISM, UNACCE
 RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, NOT_CONTROLLER.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Bytes, Int8, Int16, Int32, NullableString, String
 
 
@@ -54,10 +55,8 @@ class AlterUserScramCredentialsResponse:
     results: Array[AlterUserScramCredentialsResult]
 
 
-API = Api(
-    key=51,
-    name="AlterUserScramCredentials",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=0,
     request=AlterUserScramCredentialsRequest,
     response=AlterUserScramCredentialsResponse,

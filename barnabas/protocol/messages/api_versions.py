@@ -10,7 +10,8 @@ alone; REBOOTSTRAP_REQUIRED if the client means another cluster or broker.
 
 from typing import Final
 
-from barnabas.protocol.schema import Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since, tagged
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, NullableString, String
 
 NO_NODE: Final = -1
@@ -75,10 +76,8 @@ class ApiVersionsResponse:
     zk_migration_ready: Bool = tagged(3, since=3, default=False, ignorable=True)
 
 
-API = Api(
-    key=18,
-    name="ApiVersions",
-    versions=range(6),
+API = declare(
+    __name__,
     flexible=3,
     request=ApiVersionsRequest,
     response=ApiVersionsResponse,

@@ -6,7 +6,8 @@ broker epochs (KIP-380); v3 flexible.
 Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int16, Int32, Int64, String
 
 
@@ -34,10 +35,8 @@ class ControlledShutdownResponse:
     remaining_partitions: Array[RemainingPartition] = field(default_factory=list)
 
 
-API = Api(
-    key=7,
-    name="ControlledShutdown",
-    versions=range(1, 4),
+API = declare(
+    __name__,
     flexible=3,
     request=ControlledShutdownRequest,
     response=ControlledShutdownResponse,

@@ -6,7 +6,8 @@ v3 users as resources (KIP-373).
 Errors: SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED. By rule also INVALID_REQUEST.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableString, String
 
 LITERAL = 3
@@ -49,10 +50,8 @@ class CreateAclsResponse:
     results: Array[AclCreationResult]
 
 
-API = Api(
-    key=30,
-    name="CreateAcls",
-    versions=range(4),
+API = declare(
+    __name__,
     flexible=2,
     request=CreateAclsRequest,
     response=CreateAclsResponse,

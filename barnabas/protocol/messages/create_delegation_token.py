@@ -6,7 +6,8 @@ Errors: DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
 DELEGATION_TOKEN_AUTHORIZATION_FAILED, INVALID_PRINCIPAL_TYPE.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Bytes, Int16, Int32, Int64, NullableString, String
 
 
@@ -45,10 +46,8 @@ class CreateDelegationTokenResponse:
     throttle_time_ms: Int32 = field(default=0)
 
 
-API = Api(
-    key=38,
-    name="CreateDelegationToken",
-    versions=range(1, 4),
+API = declare(
+    __name__,
     flexible=2,
     request=CreateDelegationTokenRequest,
     response=CreateDelegationTokenResponse,

@@ -6,7 +6,8 @@ Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA
 NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST, REASSIGNMENT_IN_PROGRESS.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Bool, Int16, Int32, NullableArray, NullableString, String
 
 
@@ -52,10 +53,8 @@ class CreatePartitionsResponse:
     results: Array[CreatePartitionsTopicResult]
 
 
-API = Api(
-    key=37,
-    name="CreatePartitions",
-    versions=range(4),
+API = declare(
+    __name__,
     flexible=2,
     request=CreatePartitionsRequest,
     response=CreatePartitionsResponse,

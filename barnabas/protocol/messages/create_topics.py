@@ -8,7 +8,8 @@ INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, NOT_CONT
 REQUEST_TIMED_OUT, POLICY_VIOLATION, INVALID_REQUEST.
 """
 
-from barnabas.protocol.schema import Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since, tagged
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -92,10 +93,8 @@ class CreateTopicsResponse:
     topics: Array[CreatableTopicResult]
 
 
-API = Api(
-    key=19,
-    name="CreateTopics",
-    versions=range(2, 8),
+API = declare(
+    __name__,
     flexible=5,
     request=CreateTopicsRequest,
     response=CreateTopicsResponse,

@@ -6,8 +6,9 @@ v3 users as resources (KIP-373).
 Errors: SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED. By filter also INVALID_REQUEST.
 """
 
+from barnabas.protocol.apis import declare
 from barnabas.protocol.messages.create_acls import LITERAL
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableString, String
 
 
@@ -63,10 +64,8 @@ class DeleteAclsResponse:
     filter_results: Array[DeleteAclsFilterResult]
 
 
-API = Api(
-    key=31,
-    name="DeleteAcls",
-    versions=range(4),
+API = declare(
+    __name__,
     flexible=2,
     request=DeleteAclsRequest,
     response=DeleteAclsResponse,

@@ -6,7 +6,8 @@ Errors by group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_CO
 INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int16, Int32, NullableString, String
 
 
@@ -34,10 +35,8 @@ class DeleteGroupsResponse:
     results: Array[DeletableGroupResult]
 
 
-API = Api(
-    key=42,
-    name="DeleteGroups",
-    versions=range(4),
+API = declare(
+    __name__,
     flexible=2,
     request=DeleteGroupsRequest,
     response=DeleteGroupsResponse,

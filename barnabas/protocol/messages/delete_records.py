@@ -6,7 +6,8 @@ Errors by partition: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER
 POLICY_VIOLATION, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Int16, Int32, Int64, String
 
 
@@ -59,10 +60,8 @@ class DeleteRecordsResponse:
     topics: Array[DeleteRecordsTopicResult]
 
 
-API = Api(
-    key=21,
-    name="DeleteRecords",
-    versions=range(3),
+API = declare(
+    __name__,
     flexible=2,
     request=DeleteRecordsRequest,
     response=DeleteRecordsResponse,

@@ -7,7 +7,8 @@ Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DI
 NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import ZERO_UUID, Array, Int16, Int32, NullableString, String, Uuid
 
 
@@ -46,10 +47,8 @@ class DeleteTopicsResponse:
     responses: Array[DeletableTopicResult]
 
 
-API = Api(
-    key=20,
-    name="DeleteTopics",
-    versions=range(1, 7),
+API = declare(
+    __name__,
     flexible=4,
     request=DeleteTopicsRequest,
     response=DeleteTopicsResponse,

@@ -5,7 +5,8 @@ v1 is flexible.
 Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, UNSUPPORTED_VERSION (an unknown entity type).
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import (
     Array,
     Bool,
@@ -79,10 +80,8 @@ class DescribeClientQuotasResponse:
     entries: NullableArray[EntryData]
 
 
-API = Api(
-    key=48,
-    name="DescribeClientQuotas",
-    versions=range(2),
+API = declare(
+    __name__,
     flexible=1,
     request=DescribeClientQuotasRequest,
     response=DescribeClientQuotasResponse,

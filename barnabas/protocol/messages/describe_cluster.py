@@ -5,7 +5,8 @@ v1 type of endpoint, brokers or controllers (KIP-919); v2 fenced brokers too (KI
 Errors: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableString, String
 
 
@@ -43,10 +44,8 @@ class DescribeClusterResponse:
     cluster_authorized_operations: Int32 = field(default=-2147483648)
 
 
-API = Api(
-    key=60,
-    name="DescribeCluster",
-    versions=range(3),
+API = declare(
+    __name__,
     flexible=0,
     request=DescribeClusterRequest,
     response=DescribeClusterResponse,

@@ -6,7 +6,8 @@ Errors by resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID
 TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import (
     Array,
     Bool,
@@ -79,10 +80,8 @@ class DescribeConfigsResponse:
     results: Array[DescribeConfigsResult]
 
 
-API = Api(
-    key=32,
-    name="DescribeConfigs",
-    versions=range(1, 5),
+API = declare(
+    __name__,
     flexible=4,
     request=DescribeConfigsRequest,
     response=DescribeConfigsResponse,

@@ -6,7 +6,8 @@ Errors: DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED. A 
 principal may not see is left out.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Bytes, Int16, Int32, Int64, NullableArray, String
 
 
@@ -58,10 +59,8 @@ class DescribeDelegationTokenResponse:
     throttle_time_ms: Int32 = field(default=0)
 
 
-API = Api(
-    key=41,
-    name="DescribeDelegationToken",
-    versions=range(1, 4),
+API = declare(
+    __name__,
     flexible=2,
     request=DescribeDelegationTokenRequest,
     response=DescribeDelegationTokenResponse,

@@ -7,7 +7,8 @@ Errors by group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_CO
 INVALID_GROUP_ID, GROUP_ID_NOT_FOUND.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableString, String
 
 
@@ -53,10 +54,8 @@ class DescribeGroupsResponse:
     groups: Array[DescribedGroup]
 
 
-API = Api(
-    key=15,
-    name="DescribeGroups",
-    versions=range(7),
+API = declare(
+    __name__,
     flexible=5,
     request=DescribeGroupsRequest,
     response=DescribeGroupsResponse,

@@ -6,7 +6,8 @@ directory is cordoned (KIP-1066).
 Errors: CLUSTER_AUTHORIZATION_FAILED. By directory: KAFKA_STORAGE_ERROR.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, NullableArray, String
 
 
@@ -64,10 +65,8 @@ class DescribeLogDirsResponse:
     results: Array[DescribeLogDirsResult]
 
 
-API = Api(
-    key=35,
-    name="DescribeLogDirs",
-    versions=range(1, 6),
+API = declare(
+    __name__,
     flexible=2,
     request=DescribeLogDirsRequest,
     response=DescribeLogDirsResponse,

@@ -4,7 +4,8 @@ Errors by partition: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
 UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Int16, Int32, Int64, NullableString, String
 
 
@@ -65,10 +66,8 @@ class DescribeProducersResponse:
     topics: Array[TopicResponse]
 
 
-API = Api(
-    key=61,
-    name="DescribeProducers",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=0,
     request=DescribeProducersRequest,
     response=DescribeProducersResponse,

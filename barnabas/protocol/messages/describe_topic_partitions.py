@@ -4,7 +4,8 @@ Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTH
 the request: INVALID_REQUEST for a page of no partitions.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import (
     Array,
     Bool,
@@ -86,10 +87,8 @@ class DescribeTopicPartitionsResponse:
     next_cursor: Nullable[CursorInResponse] = field(default=None)
 
 
-API = Api(
-    key=75,
-    name="DescribeTopicPartitions",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=0,
     request=DescribeTopicPartitionsRequest,
     response=DescribeTopicPartitionsResponse,

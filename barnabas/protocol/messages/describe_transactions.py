@@ -7,7 +7,8 @@ Tagged fields of our own carry the coordinator's recent events, if they are requ
 client of a kept transaction (KIP-939).
 """
 
-from barnabas.protocol.schema import FIRST_OWN_TAG, Api, field, message, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import FIRST_OWN_TAG, field, message, tagged
 from barnabas.protocol.types import (
     Array,
     Bool,
@@ -86,10 +87,8 @@ class DescribeTransactionsResponse:
     transaction_states: Array[TransactionState]
 
 
-API = Api(
-    key=65,
-    name="DescribeTransactions",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=0,
     request=DescribeTransactionsRequest,
     response=DescribeTransactionsResponse,

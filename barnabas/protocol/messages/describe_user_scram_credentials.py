@@ -5,7 +5,8 @@ Flexible.
 Errors: CLUSTER_AUTHORIZATION_FAILED. By user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableArray, NullableString, String
 
 
@@ -51,10 +52,8 @@ class DescribeUserScramCredentialsResponse:
     results: Array[DescribeUserScramCredentialsResult]
 
 
-API = Api(
-    key=50,
-    name="DescribeUserScramCredentials",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=0,
     request=DescribeUserScramCredentialsRequest,
     response=DescribeUserScramCredentialsResponse,

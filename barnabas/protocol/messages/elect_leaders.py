@@ -7,7 +7,8 @@ UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
 ELIGIBLE_LEADERS_NOT_AVAILABLE.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableArray, NullableString, String
 
 PREFERRED, UNCLEAN = 0, 1
@@ -57,10 +58,8 @@ class ElectLeadersResponse:
     replica_election_results: Array[ReplicaElectionResult]
 
 
-API = Api(
-    key=43,
-    name="ElectLeaders",
-    versions=range(3),
+API = declare(
+    __name__,
     flexible=2,
     request=ElectLeadersRequest,
     response=ElectLeadersResponse,

@@ -11,7 +11,8 @@ INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, PRODUCER
 CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 """
 
-from barnabas.protocol.schema import FIRST_OWN_TAG, Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import FIRST_OWN_TAG, field, message, since, tagged
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, NullableArray, String
 
 
@@ -48,10 +49,8 @@ class EndTxnResponse:
     producer_epoch: Int16 = since(5, default=-1, ignorable=True)
 
 
-API = Api(
-    key=26,
-    name="EndTxn",
-    versions=range(6),
+API = declare(
+    __name__,
     flexible=3,
     request=EndTxnRequest,
     response=EndTxnResponse,

@@ -5,7 +5,8 @@ Errors: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, INVALID_REQUEST, UNSUPPORT
 PRINCIPAL_DESERIALIZATION_FAILURE.
 """
 
-from barnabas.protocol.schema import Api, Schema, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import Schema, field, message
 from barnabas.protocol.types import Bool, Bytes, Int16, NullableBytes, String
 
 
@@ -37,10 +38,8 @@ class DefaultPrincipalData:
     token_authenticated: Bool
 
 
-API = Api(
-    key=58,
-    name="Envelope",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=0,
     request=EnvelopeRequest,
     response=EnvelopeResponse,

@@ -6,7 +6,8 @@ Errors: DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
 DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Bytes, Int16, Int32, Int64
 
 
@@ -27,10 +28,8 @@ class ExpireDelegationTokenResponse:
     throttle_time_ms: Int32 = field(default=0)
 
 
-API = Api(
-    key=40,
-    name="ExpireDelegationToken",
-    versions=range(1, 3),
+API = declare(
+    __name__,
     flexible=2,
     request=ExpireDelegationTokenRequest,
     response=ExpireDelegationTokenResponse,

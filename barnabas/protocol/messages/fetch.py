@@ -12,7 +12,8 @@ UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVA
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
 """
 
-from barnabas.protocol.schema import Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since, tagged
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -165,10 +166,8 @@ class FetchResponse:
     node_endpoints: Array[NodeEndpoint] = tagged(0, since=16, default_factory=list)
 
 
-API = Api(
-    key=1,
-    name="Fetch",
-    versions=range(4, 19),
+API = declare(
+    __name__,
     flexible=12,
     request=FetchRequest,
     response=FetchResponse,

@@ -7,7 +7,8 @@ Errors by key: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST, GROUP_AUTHORIZATION_F
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_GROUP_ID.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableString, String
 
 
@@ -45,10 +46,8 @@ class FindCoordinatorResponse:
     coordinators: Array[Coordinator] = since(4, default_factory=list)
 
 
-API = Api(
-    key=10,
-    name="FindCoordinator",
-    versions=range(7),
+API = declare(
+    __name__,
     flexible=3,
     request=FindCoordinatorRequest,
     response=FindCoordinatorResponse,

@@ -6,7 +6,8 @@ Errors: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID, UNKNOWN_ME
 ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Int16, Int32, NullableString, String
 
 
@@ -28,10 +29,8 @@ class HeartbeatResponse:
     error_code: Int16 = field(default=0)
 
 
-API = Api(
-    key=12,
-    name="Heartbeat",
-    versions=range(5),
+API = declare(
+    __name__,
     flexible=4,
     request=HeartbeatRequest,
     response=HeartbeatResponse,

@@ -6,7 +6,8 @@ Errors by resource: INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION,
 POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableString, String
 
 
@@ -54,10 +55,8 @@ class IncrementalAlterConfigsResponse:
     responses: Array[AlterConfigsResourceResponse]
 
 
-API = Api(
-    key=44,
-    name="IncrementalAlterConfigs",
-    versions=range(2),
+API = declare(
+    __name__,
     flexible=1,
     request=IncrementalAlterConfigsRequest,
     response=IncrementalAlterConfigsResponse,

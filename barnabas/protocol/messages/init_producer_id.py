@@ -11,7 +11,8 @@ commit below `transaction.version` 2), CLUSTER_AUTHORIZATION_FAILED.
 
 from typing import Final
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Bool, Int16, Int32, Int64, NullableString
 
 
@@ -49,10 +50,8 @@ class InitProducerIdResponse:
 WITHOUT_TWO_PHASE_COMMIT: Final = range(6)
 """The versions that a broker announces unless two-phase commit is enabled, as Apache Kafka does."""
 
-API = Api(
-    key=22,
-    name="InitProducerId",
-    versions=range(7),
+API = declare(
+    __name__,
     flexible=2,
     request=InitProducerIdRequest,
     response=InitProducerIdResponse,

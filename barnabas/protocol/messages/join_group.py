@@ -9,7 +9,8 @@ UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT, MEMBER_
 GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableString, String
 
 
@@ -59,10 +60,8 @@ class JoinGroupResponse:
     members: Array[JoinGroupResponseMember]
 
 
-API = Api(
-    key=11,
-    name="JoinGroup",
-    versions=range(10),
+API = declare(
+    __name__,
     flexible=6,
     request=JoinGroupRequest,
     response=JoinGroupResponse,

@@ -8,7 +8,8 @@ Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: KAFKA_STORAGE_
 INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH.
 """
 
-from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, field, message, since
 from barnabas.protocol.types import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
 
 
@@ -90,10 +91,8 @@ class LeaderAndIsrResponse:
     topics: Array[LeaderAndIsrTopicError] = since(5, default_factory=list)
 
 
-API = Api(
-    key=4,
-    name="LeaderAndIsr",
-    versions=range(8),
+API = declare(
+    __name__,
     flexible=4,
     request=LeaderAndIsrRequest,
     response=LeaderAndIsrResponse,

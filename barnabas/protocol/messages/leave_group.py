@@ -6,7 +6,8 @@ Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 UNKNOWN_MEMBER_ID. By member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int16, Int32, NullableString, String
 
 
@@ -46,10 +47,8 @@ class LeaveGroupResponse:
     members: Array[MemberResponse] = since(3, default_factory=list)
 
 
-API = Api(
-    key=13,
-    name="LeaveGroup",
-    versions=range(6),
+API = declare(
+    __name__,
     flexible=4,
     request=LeaveGroupRequest,
     response=LeaveGroupResponse,

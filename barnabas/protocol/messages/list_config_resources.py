@@ -5,7 +5,8 @@ v0 listed client metrics only (KIP-714); v1 the requested types (KIP-1142).
 Errors: UNSUPPORTED_VERSION for an unknown type, CLUSTER_AUTHORIZATION_FAILED.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int8, Int16, Int32, String
 
 
@@ -33,10 +34,8 @@ class ListConfigResourcesResponse:
     config_resources: Array[ConfigResource]
 
 
-API = Api(
-    key=74,
-    name="ListConfigResources",
-    versions=range(2),
+API = declare(
+    __name__,
     flexible=0,
     request=ListConfigResourcesRequest,
     response=ListConfigResourcesResponse,

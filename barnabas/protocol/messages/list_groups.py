@@ -5,7 +5,8 @@ v3 flexible; v4 filter by state (KIP-518); v5 filter by type (KIP-848).
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int16, Int32, String
 
 
@@ -36,10 +37,8 @@ class ListGroupsResponse:
     groups: Array[ListedGroup]
 
 
-API = Api(
-    key=16,
-    name="ListGroups",
-    versions=range(6),
+API = declare(
+    __name__,
     flexible=3,
     request=ListGroupsRequest,
     response=ListGroupsResponse,

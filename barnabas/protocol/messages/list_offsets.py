@@ -12,7 +12,8 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT, KAFKA_STORAGE_ERROR.
 Tagged fields of our own ask for the records behind a committed offset, and carry their counts.
 """
 
-from barnabas.protocol.schema import FIRST_OWN_TAG, Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import FIRST_OWN_TAG, field, message, since, tagged
 from barnabas.protocol.types import Array, Int8, Int16, Int32, Int64, String
 
 
@@ -86,10 +87,8 @@ class ListOffsetsResponse:
     topics: Array[ListOffsetsTopicResponse]
 
 
-API = Api(
-    key=2,
-    name="ListOffsets",
-    versions=range(1, 12),
+API = declare(
+    __name__,
     flexible=6,
     request=ListOffsetsRequest,
     response=ListOffsetsResponse,

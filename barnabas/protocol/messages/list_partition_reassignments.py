@@ -3,7 +3,8 @@
 Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Int16, Int32, NullableArray, NullableString, String
 
 
@@ -51,10 +52,8 @@ class ListPartitionReassignmentsResponse:
     topics: Array[OngoingTopicReassignment]
 
 
-API = Api(
-    key=46,
-    name="ListPartitionReassignments",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=0,
     request=ListPartitionReassignmentsRequest,
     response=ListPartitionReassignmentsResponse,

@@ -7,7 +7,8 @@ Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REGULAR
 
 from typing import Final
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int16, Int32, Int64, NullableString, String
 
 
@@ -47,10 +48,8 @@ class ListTransactionsResponse:
 WITHOUT_PATTERNS: Final = range(2)
 """The versions that a broker announces unless it can match patterns."""
 
-API = Api(
-    key=66,
-    name="ListTransactions",
-    versions=range(3),
+API = declare(
+    __name__,
     flexible=0,
     request=ListTransactionsRequest,
     response=ListTransactionsResponse,

@@ -10,7 +10,8 @@ INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, INVALID_REPLICATION_FACTOR.
 LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND. Of the whole answer: REBOOTSTRAP_REQUIRED.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -90,10 +91,8 @@ class MetadataResponse:
     error_code: Int16 = since(13, default=0, ignorable=True)
 
 
-API = Api(
-    key=3,
-    name="Metadata",
-    versions=range(14),
+API = declare(
+    __name__,
     flexible=9,
     request=MetadataRequest,
     response=MetadataResponse,

@@ -9,7 +9,8 @@ UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID
 INVALID_COMMIT_OFFSET_SIZE, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -78,10 +79,8 @@ class OffsetCommitResponse:
     topics: Array[OffsetCommitResponseTopic]
 
 
-API = Api(
-    key=8,
-    name="OffsetCommit",
-    versions=range(2, 11),
+API = declare(
+    __name__,
     flexible=8,
     request=OffsetCommitRequest,
     response=OffsetCommitResponse,

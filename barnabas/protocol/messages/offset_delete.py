@@ -5,7 +5,8 @@ GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. By partition: UNKNOWN_TOPIC_OR_PARTITION,
 GROUP_SUBSCRIBED_TO_TOPIC.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Int16, Int32, String
 
 
@@ -57,10 +58,8 @@ class OffsetDeleteResponse:
     topics: Array[OffsetDeleteResponseTopic]
 
 
-API = Api(
-    key=47,
-    name="OffsetDelete",
-    versions=range(1),
+API = declare(
+    __name__,
     flexible=None,
     request=OffsetDeleteRequest,
     response=OffsetDeleteResponse,

@@ -8,7 +8,8 @@ INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH. By 
 UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -120,10 +121,8 @@ class OffsetFetchResponse:
     groups: Array[OffsetFetchResponseGroup] = since(8, default_factory=list)
 
 
-API = Api(
-    key=9,
-    name="OffsetFetch",
-    versions=range(1, 11),
+API = declare(
+    __name__,
     flexible=6,
     request=OffsetFetchRequest,
     response=OffsetFetchResponse,

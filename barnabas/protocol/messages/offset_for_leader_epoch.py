@@ -6,7 +6,8 @@ Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_
 UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Int16, Int32, Int64, String
 
 
@@ -61,10 +62,8 @@ class OffsetForLeaderEpochResponse:
     topics: Array[OffsetForLeaderTopicResult]
 
 
-API = Api(
-    key=23,
-    name="OffsetForLeaderEpoch",
-    versions=range(2, 5),
+API = declare(
+    __name__,
     flexible=4,
     request=OffsetForLeaderEpochRequest,
     response=OffsetForLeaderEpochResponse,

@@ -13,7 +13,8 @@ INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
 """
 
-from barnabas.protocol.schema import Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since, tagged
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -112,10 +113,8 @@ class ProduceResponse:
     node_endpoints: Array[NodeEndpoint] = tagged(0, since=10, default_factory=list)
 
 
-API = Api(
-    key=0,
-    name="Produce",
-    versions=range(3, 14),
+API = declare(
+    __name__,
     flexible=9,
     request=ProduceRequest,
     response=ProduceResponse,

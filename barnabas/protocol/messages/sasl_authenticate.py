@@ -5,7 +5,8 @@ v1 has the lifetime of the session, and its client can authenticate again (KIP-3
 Errors: SASL_AUTHENTICATION_FAILED, ILLEGAL_SASL_STATE.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Bytes, Int16, Int64, NullableString
 
 
@@ -26,10 +27,8 @@ class SaslAuthenticateResponse:
     session_lifetime_ms: Int64 = since(1, default=0, ignorable=True)
 
 
-API = Api(
-    key=36,
-    name="SaslAuthenticate",
-    versions=range(3),
+API = declare(
+    __name__,
     flexible=2,
     request=SaslAuthenticateRequest,
     response=SaslAuthenticateResponse,

@@ -6,7 +6,8 @@ The version cannot be raised: clients up to 2.4 negotiate it wrongly (KAFKA-9577
 Errors: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE.
 """
 
-from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message
 from barnabas.protocol.types import Array, Int16, String
 
 
@@ -25,10 +26,8 @@ class SaslHandshakeResponse:
     mechanisms: Array[String]
 
 
-API = Api(
-    key=17,
-    name="SaslHandshake",
-    versions=range(2),
+API = declare(
+    __name__,
     flexible=None,
     request=SaslHandshakeRequest,
     response=SaslHandshakeResponse,

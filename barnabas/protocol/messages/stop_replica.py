@@ -7,7 +7,8 @@ Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: FENCED_LEADER_
 KAFKA_STORAGE_ERROR.
 """
 
-from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, field, message, since
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
 
 
@@ -75,10 +76,8 @@ class StopReplicaResponse:
     partition_errors: Array[StopReplicaPartitionError]
 
 
-API = Api(
-    key=5,
-    name="StopReplica",
-    versions=range(5),
+API = declare(
+    __name__,
     flexible=2,
     request=StopReplicaRequest,
     response=StopReplicaResponse,

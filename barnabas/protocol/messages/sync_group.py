@@ -7,7 +7,8 @@ UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN
 FENCED_INSTANCE_ID.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Bytes, Int16, Int32, NullableString, String
 
 
@@ -43,10 +44,8 @@ class SyncGroupResponse:
     assignment: Bytes
 
 
-API = Api(
-    key=14,
-    name="SyncGroup",
-    versions=range(6),
+API = declare(
+    __name__,
     flexible=4,
     request=SyncGroupRequest,
     response=SyncGroupResponse,

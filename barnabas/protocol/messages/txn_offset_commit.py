@@ -14,7 +14,8 @@ TOPIC_AUTHORIZATION_FAILED; since v6 UNKNOWN_TOPIC_ID, GROUP_ID_NOT_FOUND, STALE
 
 from typing import Final
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -88,10 +89,8 @@ class TxnOffsetCommitResponse:
 LAST_WITH_NAMES: Final = 5
 """The last version that names topics."""
 
-API = Api(
-    key=28,
-    name="TxnOffsetCommit",
-    versions=range(7),
+API = declare(
+    __name__,
     flexible=3,
     request=TxnOffsetCommitRequest,
     response=TxnOffsetCommitResponse,

@@ -6,7 +6,8 @@ Errors: INVALID_REQUEST, INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED, NOT_CONT
 REQUEST_TIMED_OUT, CLUSTER_AUTHORIZATION_FAILED.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import field, message, since
 from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableString, String
 
 
@@ -51,10 +52,8 @@ class UpdateFeaturesResponse:
     results: Array[UpdatableFeatureResult] = field(until=1, default_factory=list, ignorable=True)
 
 
-API = Api(
-    key=57,
-    name="UpdateFeatures",
-    versions=range(3),
+API = declare(
+    __name__,
     flexible=0,
     request=UpdateFeaturesRequest,
     response=UpdateFeaturesResponse,

@@ -7,7 +7,8 @@ by topic, broker epochs (KIP-380); v6 flexible; v7 topic ids (KIP-516); v8 both 
 Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
 """
 
-from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, field, message, since, tagged
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -90,10 +91,8 @@ class UpdateMetadataResponse:
     error_code: Int16 = field(default=0)
 
 
-API = Api(
-    key=6,
-    name="UpdateMetadata",
-    versions=range(9),
+API = declare(
+    __name__,
     flexible=6,
     request=UpdateMetadataRequest,
     response=UpdateMetadataResponse,

@@ -12,7 +12,8 @@ TRANSACTION_COORDINATOR_FENCED, CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSIO
 UNSUPPORTED_FOR_MESSAGE_FORMAT, KAFKA_STORAGE_ERROR.
 """
 
-from barnabas.protocol.schema import FIRST_OWN_TAG, Api, field, message, since, tagged
+from barnabas.protocol.apis import declare
+from barnabas.protocol.schema import FIRST_OWN_TAG, field, message, since, tagged
 from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, Int64, String
 
 
@@ -82,10 +83,8 @@ class WriteTxnMarkersResponse:
     markers: Array[WritableTxnMarkerResult]
 
 
-API = Api(
-    key=27,
-    name="WriteTxnMarkers",
-    versions=range(1, 3),
+API = declare(
+    __name__,
     flexible=1,
     request=WriteTxnMarkersRequest,
     response=WriteTxnMarkersResponse,

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.protocol.apis import APIS, api
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ErrorCode, ProtocolError
 from barnabas.protocol.header import (
@@ -13,7 +14,6 @@ from barnabas.protocol.header import (
     encode_response_header,
 )
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from barnabas.protocol.schema import APIS, api
 
 APIS_AND_VERSIONS = [(key, version) for key in APIS for version in api(key).versions]
 

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Iterator
 
+from barnabas.protocol.apis import APIS, api
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     describe_groups,
@@ -14,7 +15,6 @@ from barnabas.protocol.messages import (
     offset_fetch,
     produce,
 )
-from barnabas.protocol.schema import APIS, api
 from tests.integration.adversary.vectors.vector import CLOSES, Vector, request, string
 
 NONE = ErrorCode.NONE

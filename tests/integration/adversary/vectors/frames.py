@@ -3,9 +3,9 @@
 import struct
 from collections.abc import Iterator
 
+from barnabas.protocol.apis import APIS
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import api_versions, list_groups, metadata
-from barnabas.protocol.schema import APIS
 from tests.integration.adversary.vectors.vector import CLOSES, WAITS, Vector, frame
 
 MAX_REQUEST = 104_857_600

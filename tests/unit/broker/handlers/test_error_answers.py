@@ -10,12 +10,12 @@ from barnabas.broker.handlers import (
     list_transactions,
 )
 from barnabas.broker.routes import API_TABLE, ApiRow
+from barnabas.protocol.apis import APIS
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ErrorCode, errors_of
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
-from barnabas.protocol.schema import APIS
 from tests.support.large_messages import arrays, large_message
 from tests.support.rows import row_of
 from tests.support.steps import all_taken

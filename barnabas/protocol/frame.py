@@ -131,11 +131,23 @@ class FrameReader:
             self._start, self._end = 0, pending
         return self._view[self._end :]
 
-    def wrote(self, count: int) -> None:
-        """Record that `count` bytes were written at the beginning of the memory from `writable`."""
-        self._end += count
-        if self._end == len(self._buffer) and self._idle_size < LARGEST_IDLE_BUFFER:
+    def wrote(self, count: int) -> memoryview | None:
+        """Record that `count` bytes were written at the beginning of the memory from `writable`.
+
+        Returns the body of the next frame, which is still there, if it is complete and alone.
+        """
+        start, end = self._start, self._end + count
+        self._end = end
+        if end == len(self._buffer) and self._idle_size < LARGEST_IDLE_BUFFER:
             self._idle_size *= 2
+        size = end - start - 4
+        if not 0 <= size <= self.max_size or _unpack_size(self._buffer, start)[0] != size:
+            return None
+        return self._view[start + 4 : end]
+
+    def take(self) -> None:
+        """Take the frame that `wrote` has returned."""
+        self._start = self._end
 
     def next_frame(self) -> memoryview | None:
         """Return the body of the next complete frame, or None; a view, valid until `writable`.

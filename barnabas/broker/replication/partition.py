@@ -383,7 +383,9 @@ class Partition:
         if not self.is_leader:
             return
         log, state = self.log, self.isr_state
-        if state.followers:
+        if self.standing.commits_at_once:
+            end = log.log_end_offset
+        elif state.followers:
             end = committed_end(
                 log.high_watermark,
                 state.maximal_isr_end(self.durable_end),
@@ -391,10 +393,10 @@ class Partition:
                 self._min_isr,
             )
         else:
-            end = log.flushed_offset if self.flushes_first else log.log_end_offset
+            end = log.flushed_offset
         if end > log.high_watermark:
             log.advance_high_watermark(end)
-            if self.committed:
+            if self.committed.waiting:
                 self.committed.reached(end)
             if self.delayed_fetches:
                 self._wake_fetches()

@@ -40,27 +40,28 @@ class FollowerWatch(Protocol):
 class OffsetWaiters:
     """Callbacks ordered by the offset they wait for; called on progress, never by polling."""
 
-    __slots__ = ("_heap", "_order")
+    __slots__ = ("waiting", "_order")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Waiter]] = []
+        self.waiting: list[tuple[int, int, Waiter]] = []
+        """A heap by offset."""
         self._order = count()
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.waiting)
 
     def add(self, offset: int, waiter: Waiter) -> None:
         """Call `waiter` once `offset` is reached; waiters of one offset are called in order."""
-        heapq.heappush(self._heap, (offset, next(self._order), waiter))
+        heapq.heappush(self.waiting, (offset, next(self._order), waiter))
 
     def reached(self, offset: int) -> None:
         """Call all waiters for `offset` or less."""
-        heap = self._heap
+        heap = self.waiting
         while heap and heap[0][0] <= offset:
             heapq.heappop(heap)[2](None)
 
     def fail(self, error: KafkaError) -> None:
         """Call all waiters with `error`: the leadership or the log is gone."""
-        waiting, self._heap = self._heap, []
-        for _, _, waiter in sorted(waiting):
+        failed, self.waiting = self.waiting, []
+        for _, _, waiter in sorted(failed):
             waiter(error)

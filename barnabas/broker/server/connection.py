@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
-from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange
+from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Part
 from barnabas.broker.server.outbox import CLOSED, Outbox
 from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.server.slices import TURN_S
@@ -56,6 +56,7 @@ _NEWEST_WITH_TRANSACTIONAL_ID = {
     )
 }
 """The last version of each API whose requests begin with one transactional id."""
+Again = Callable[[memoryview, "Connection", Arrival], list[Part] | None]
 Begin = Callable[[memoryview, "Connection", Arrival], Answer | Exchange]
 _log = get_logger(__name__)
 
@@ -138,6 +139,8 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = shared.dispatcher
         self.begin: Begin = shared.dispatcher.begin
         """Begins a request. On a listener with SASL it is the authentication at first."""
+        self.again: Again = shared.dispatcher.again
+        """Answers a request that repeats an earlier one."""
         self.fast_paths: dict[int, Any] = {}
         self._slicer = shared.dispatcher.slicer
         self._guard = shared.guard
@@ -204,8 +207,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
-        self._reader.wrote(nbytes)
-        self._serve()
+        frame = self._reader.wrote(nbytes)
+        tried = False
+        if frame is not None and self.fast_paths and not self._is_occupied:
+            if self._serve_alone(frame):
+                return
+            tried = True
+        del frame
+        self._serve(tried=tried)
 
     def eof_received(self) -> bool:
         self._eof = True
@@ -319,8 +328,42 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._transport.abort()
 
-    def _serve(self) -> None:
-        """Begin the received requests, as far as their order and the limits allow."""
+    @property
+    def _is_occupied(self) -> bool:
+        """Whether anything but a request that comes now is to be done, or has to be waited for."""
+        return bool(
+            self._exchanges
+            or self._turn_over
+            or self._read_paused
+            or self._closing
+            or self._eof
+            or self._borrowed
+            or self._stalled is not None
+            or self._out
+            or self._out.blocked
+        )
+
+    def _serve_alone(self, frame: memoryview) -> bool:
+        """Answer a request that has come alone, if it certainly repeats; return whether it does."""
+        arrival = self._dispatcher.arrival()
+        self.active_at = started = arrival[1]
+        if started > self._guard.until or self._slicer.crowded:
+            return False
+        parts = self.again(frame, self, arrival)
+        if parts is None:
+            return False
+        self._reader.take()
+        self._out.send(parts)
+        taken = self._dispatcher.monotonic() - started
+        if taken > _NOTABLE_S:
+            self._slicer.spend(taken)
+        return True
+
+    def _serve(self, *, tried: bool = False) -> None:
+        """Begin the received requests, as far as their order and the limits allow.
+
+        With `tried` the first one does not repeat an earlier one.
+        """
         frames, size = FRAMES_PER_TURN, BYTES_PER_TURN
         arrival, begin = self._dispatcher.arrival(), self.begin
         self.active_at = arrival[1]
@@ -347,7 +390,12 @@ class Connection(asyncio.BufferedProtocol):
                     self._stalled = frame
                     break
                 self._stalled = None
-                begun = begin(frame, self, arrival)
+                begun: Answer | Exchange = None
+                if self.fast_paths and not tried:
+                    begun = self.again(frame, self, arrival)
+                if begun is None:
+                    begun = begin(frame, self, arrival)
+                tried = False
                 if type(begun) is list and not self._exchanges:
                     self._out.put(begun)
                 elif self._exchanges or isinstance(begun, Exchange):

@@ -354,6 +354,23 @@ class Dispatcher:
         """Read the clocks, once for all frames that arrive together."""
         return self._now_ms(), self.monotonic()
 
+    def again(self, frame: memoryview, peer: Peer, arrival: Arrival) -> list[Part] | None:
+        """Answer a request that repeats an earlier one of the connection; None if that is not
+        certain, and `begin` has to."""
+        quotas = self._quotas
+        if len(frame) < _KEY.size or (quotas is not None and quotas.limits):
+            return None
+        known = peer.fast_paths.get(_unpack_key(frame)[0])
+        if known is None:
+            return None
+        cells, memory = known
+        parts = memory.serve(frame, arrival[0])
+        if parts is not None:
+            cells.bytes_in.value += len(frame)
+            cells.requests.value += 1
+            cells.time_ms.observe((self.monotonic() - arrival[1]) * 1000)
+        return parts
+
     def begin(self, frame: memoryview, peer: Peer, arrival: Arrival) -> Answer | Exchange:
         """Pass a frame to its handler; return the answer, or the exchange if it has to wait.
 
@@ -362,16 +379,6 @@ class Dispatcher:
         """
         received_ms, started = arrival
         quotas = self._quotas if self._quotas is not None and self._quotas.limits else None
-        if peer.fast_paths and quotas is None and len(frame) >= _KEY.size:
-            known = peer.fast_paths.get(_unpack_key(frame)[0])
-            if known is not None:
-                parts = known[1].serve(frame, received_ms)
-                if parts is not None:
-                    cells = known[0]
-                    cells.bytes_in.value += len(frame)
-                    cells.requests.value += 1
-                    cells.time_ms.observe((self.monotonic() - started) * 1000)
-                    return parts
         (key, version, correlation_id, client_id), offset = decode_request_header(frame)
         context = RequestContext(
             key, version, correlation_id, client_id, peer.principal, peer.listener,

@@ -106,6 +106,16 @@ class Outbox:
         """Queue an answer."""
         self._parts.extend(parts)
 
+    def send(self, parts: list[Part]) -> None:
+        """Write an answer, as far as the socket takes it; nothing else is queued or blocked."""
+        if len(parts) == 1 and type(parts[0]) is bytes and not self._transport.is_closing():
+            self._left_of_turn = BYTES_PER_TURN
+            self._transport.write(parts[0])
+            self._count(len(parts[0]))
+        else:
+            self._parts.extend(parts)
+            self.pump()
+
     def clear(self) -> None:
         """Drop everything: the connection is closed."""
         self._parts.clear()

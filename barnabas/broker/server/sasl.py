@@ -17,7 +17,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Route
+from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Part, Route
 from barnabas.broker.server.failure_log import FailureLog
 from barnabas.broker.server.login_queue import LoginQueue
 from barnabas.config.broker import BrokerConfig
@@ -128,7 +128,7 @@ class ListenerSasl:
         connection.answers_after_eof = False
         authentication = Authentication(self, connection)
         self._authentications[connection.connection_id] = authentication
-        connection.begin = authentication.begin
+        connection.begin, connection.again = authentication.begin, authentication.again
         return authentication.make_way
 
     def forget(self, connection: Connection) -> None:
@@ -207,7 +207,8 @@ class Authentication:
         """Stop the clock and the work of a closed connection."""
         self._deadline.cancel()
         # Only the collector would free the connection, which refers to this object.
-        self._connection.begin = self._sasl.dispatcher.begin
+        dispatcher = self._sasl.dispatcher
+        self._connection.begin, self._connection.again = dispatcher.begin, dispatcher.again
         if self._work is not None:
             self._work.cancel()
 
@@ -230,6 +231,12 @@ class Authentication:
         elif key not in (_HANDSHAKE, _AUTHENTICATE):
             return self._run(self._end(None, "a request that is not part of authentication"))
         return self._sasl.dispatcher.begin(frame, peer, arrival)
+
+    def again(self, frame: memoryview, peer: Connection, arrival: Arrival) -> list[Part] | None:
+        """Answer a request that repeats as `Dispatcher.again` does, while the session lasts."""
+        if not self._authenticated or arrival[1] >= self._session_ends:
+            return None
+        return self._sasl.served.again(frame, peer, arrival)
 
     def handshake(self, request: SaslHandshakeRequest, context: RequestContext) -> Any:
         """Answer SaslHandshake: the client chooses a mechanism."""
@@ -325,7 +332,7 @@ class Authentication:
         if lifetimes:
             self._session_ends = sasl.clock.monotonic() + min(lifetimes) / 1000
         else:
-            connection.begin = sasl.served.begin
+            connection.begin, connection.again = sasl.served.begin, sasl.served.again
         self._authenticated = True
         self._session_mechanism, self._mechanism = self._mechanism, ""
         self._chosen = self._exchange = None

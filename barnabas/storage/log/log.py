@@ -311,7 +311,8 @@ class Log:
             offset = self.log_end_offset
         if offset > self.high_watermark:
             self.high_watermark = offset
-            self.producers.on_high_watermark(offset)
+            if self.producers.unreplicated:
+                self.producers.on_high_watermark(offset)
 
     @on_disk
     def take_over(self, other: "Log") -> None:

@@ -64,7 +64,7 @@ class ProducerStateManager:
         # First offset -> producer id; insertion order is offset order, because the log only grows.
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, until the high watermark has passed the marker.
-        self._unreplicated: dict[int, int] = {}
+        self.unreplicated: dict[int, int] = {}
         self._short_windows: set[int] = set()
 
     def __len__(self) -> int:
@@ -91,8 +91,8 @@ class ProducerStateManager:
         """Return the first offset of the oldest transaction that is open, or whose marker is not
         replicated."""
         first = next(iter(self._ongoing), None)
-        if self._unreplicated:
-            oldest = min(self._unreplicated)
+        if self.unreplicated:
+            oldest = min(self.unreplicated)
             return oldest if first is None else min(first, oldest)
         return first
 
@@ -327,7 +327,7 @@ class ProducerStateManager:
 
     def _complete(self, done: CompletedTxn) -> AbortedTxn | None:
         del self._ongoing[done.first_offset]
-        self._unreplicated[done.first_offset] = done.last_offset
+        self.unreplicated[done.first_offset] = done.last_offset
         if not done.aborted:
             return None
         # A follower that receives both at once may already know a transaction that began after the
@@ -345,9 +345,9 @@ class ProducerStateManager:
 
     def on_high_watermark(self, offset: int) -> None:
         """Forget ended transactions whose marker the high watermark has passed."""
-        if self._unreplicated:
-            self._unreplicated = {
-                first: last for first, last in self._unreplicated.items() if last >= offset
+        if self.unreplicated:
+            self.unreplicated = {
+                first: last for first, last in self.unreplicated.items() if last >= offset
             }
 
     def on_log_start(self, offset: int) -> None:
@@ -395,7 +395,7 @@ class ProducerStateManager:
         self._entries.clear()
         self._unlogged.clear()
         self._ongoing.clear()
-        self._unreplicated.clear()
+        self.unreplicated.clear()
         self._short_windows.clear()
 
     def discard(self) -> None:

@@ -18,6 +18,7 @@ from barnabas.storage.producers.verification import VerificationGuard
 
 _QUEUE: Final = "coordinators"
 """The queue of `Offload` for the reads of a coordinator that loads the log."""
+_COORDINATOR: Final = Origin.COORDINATOR
 _RETRY_S: Final = 0.1
 """The time in seconds after which a read without a descriptor is repeated."""
 
@@ -83,7 +84,7 @@ class LedPartition:
         appended = self._partition.append(
             batch,
             now_ms=now_ms,
-            origin=Origin.COORDINATOR,
+            origin=_COORDINATOR,
             guard=guard,
             transaction_version=transaction_version,
         )

@@ -40,7 +40,7 @@ class FollowerWatch(Protocol):
 class OffsetWaiters:
     """Callbacks ordered by the offset they wait for; called on progress, never by polling."""
 
-    __slots__ = ("waiting", "_order")
+    __slots__ = ("_order", "waiting")
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, int, Waiter]] = []

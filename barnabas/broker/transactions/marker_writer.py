@@ -1,7 +1,6 @@
 """The writer of transaction markers into partitions that this broker leads."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
@@ -19,10 +18,9 @@ from barnabas.storage.log.validator import Origin
 NOTHING_OPEN: Final = ErrorCode.INVALID_TXN_STATE
 """The outcome of a marker whose epoch is older than the last one of its producer in the partition,
 where the producer has no transaction open: there is nothing to end."""
-MARKERS_PER_APPEND: Final = 64
-"""The number of markers that one append writes into a partition: about a millisecond."""
 Done = Callable[[ErrorCode], None]
 Tell = Callable[[Done], None]
+_COORDINATOR: Final = Origin.COORDINATOR
 _log = get_logger(__name__)
 
 
@@ -43,28 +41,17 @@ class MarkerWriter:
         self._clock = clock
 
     def write(self, writes: Iterable[MarkerWrite]) -> Steps[None]:
-        """Write markers in steps; those of one partition share their appends.
+        """Write markers in steps.
 
         The first append follows the last step in which a marker of `writes` is taken.
         """
-        if isinstance(writes, list) and len(writes) == 1:
-            yield None
-            to_group = writes[0].partition[0] == CONSUMER_OFFSETS
-            self._try(writes, self._write_to_group if to_group else self._append)
-            return
-        together: defaultdict[tuple[TopicPartition, int], list[MarkerWrite]] = defaultdict(list)
+        taken = []
         for each in writes:
-            together[each.partition, each.marker.transaction_version].append(each)
+            taken.append(each)
             yield None
-        for ((topic, _), _), some in together.items():
-            if topic == CONSUMER_OFFSETS:
-                for each in some:
-                    self._try([each], self._write_to_group)
-                    yield None
-            else:
-                for start in range(0, len(some), MARKERS_PER_APPEND):
-                    self._try(some[start : start + MARKERS_PER_APPEND], self._append)
-                    yield None
+        for each in taken:
+            self._write(each)
+            yield None
 
     def accepts(self, writes: Collection[MarkerWrite]) -> bool:
         """Return whether `write` certainly writes each of these markers and calls `done` with NONE
@@ -109,28 +96,21 @@ class MarkerWriter:
         )
         return marker.producer_epoch > epoch or marker.coordinator_epoch > max(coordinator, 0)
 
-    def _try(self, writes: list[MarkerWrite], write: Callable[[list[MarkerWrite]], Tell]) -> None:
+    def _write(self, write: MarkerWrite) -> None:
+        (topic, index), marker, done = write
         try:
-            for _, marker, _ in writes:
-                if marker.producer_id < 0 or marker.transaction_version < 0:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST)
-            tell = write(writes)
+            if marker.producer_id < 0 or marker.transaction_version < 0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            to_group = topic == CONSUMER_OFFSETS
+            tell = (self._write_to_group if to_group else self._append)(topic, index, marker)
         except KafkaError as error:
-            if len(writes) > 1:
-                # The partition refuses one of them, maybe, and takes the others.
-                for each in writes:
-                    self._try([each], write)
-            else:
-                writes[0].done(self._outcome_of(error, writes[0]))
+            done(self._outcome_of(error, write))
         except Exception as fault:
             # One failure must not cost the caller the other markers.
-            topic, index = writes[0].partition
             _log.error("marker not written", topic=topic, partition=index, exc_info=fault)
-            for each in writes:
-                each.done(ErrorCode.UNKNOWN_SERVER_ERROR)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
-            for each in writes:
-                tell(each.done)
+            tell(done)
 
     def _outcome_of(self, error: KafkaError, write: MarkerWrite) -> ErrorCode:
         """Return the outcome of a refused marker; no older epoch can open a transaction again."""
@@ -141,30 +121,26 @@ class MarkerWriter:
         is_open = last is None or last.current_txn_first_offset is not None
         return error.code if is_open else NOTHING_OPEN
 
-    def _append(self, writes: list[MarkerWrite]) -> Tell:
-        (topic, index), marker, _ = writes[0]
+    def _append(self, topic: str, index: int, marker: TxnMarker) -> Tell:
         if topic in INTERNAL_TOPICS:
             # No transaction writes here: a coordinator could not load a log with markers.
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._replicas.partition(topic, index)
-        now_ms, batches = self._clock.now_ms(), bytearray()
-        for each in writes:
-            batches += each.marker.batch(now_ms)
-        last_offset = partition.append(
-            batches,
-            now_ms=now_ms,
-            origin=Origin.COORDINATOR,
+        now_ms = self._clock.now_ms()
+        appended = partition.append(
+            marker.batch(now_ms),
+            now_ms,
+            origin=_COORDINATOR,
             transaction_version=marker.transaction_version,
-        ).last_offset
+        )
         return lambda done: partition.add_waiter(
-            last_offset + 1,
+            appended.last_offset + 1,
             lambda error: done(ErrorCode.NONE if error is None else error.code),
         )
 
-    def _write_to_group(self, writes: list[MarkerWrite]) -> Tell:
-        (_, index), marker, _ = writes[0]
+    def _write_to_group(self, topic: str, index: int, marker: TxnMarker) -> Tell:
         # An unknown partition is UNKNOWN_TOPIC_OR_PARTITION, not NOT_COORDINATOR.
-        self._replicas.partition(CONSUMER_OFFSETS, index)
+        self._replicas.partition(topic, index)
         answer = self._groups.write_marker(index, marker)
         if answer is None:
             return _committed

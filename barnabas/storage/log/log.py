@@ -20,6 +20,7 @@ from barnabas.protocol.records.batch import (
     CorruptRecordError,
     header_of,
     set_append_time,
+    set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.group_lag import LagCounter, RecordLag
 from barnabas.protocol.records.varint import Buffer
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _new = tuple.__new__
+_REPLICATION = Origin.REPLICATION
 
 
 class Log:
@@ -83,7 +85,7 @@ class Log:
         meanwhile."""
         self.producer_expiration_ms = options.producer_expiration_ms
         self._options = options
-        self._explain = options.explain
+        self._explains = options.explain
         self._flush = FlushState(parts.recovery_point)
         self._flush.add_unsynced(parts.unsynced)
         # The log end at which all files are durable, as the last process closed them; None once
@@ -153,81 +155,57 @@ class Log:
         guard: VerificationGuard | None = UNVERIFIED,
         transaction_version: int = 0,
     ) -> LogAppendInfo:
-        """Append the batches of one request as their leader, which assigns the offsets in place.
+        """Append one batch as its leader, which assigns the offsets in place.
 
-        Several batches are appended together or not at all. `header` is that of a single one, if
-        the caller has read it. A batch that would open a transaction needs the `guard` of
-        `begin_verification`; markers need the transaction version that rules their epochs. If an
-        idempotent producer repeats a batch, its existing offsets are returned. Raises KafkaError as
-        `validate` and `ProducerStateManager.prepare` do; log and `data` are unchanged then.
+        `header` is that of the batch, if the caller has read it; it may be `validated` already. A
+        batch that would open a transaction needs the `guard` of `begin_verification`; a marker
+        needs the transaction version that rules its epoch. If an idempotent producer repeats a
+        batch, its existing offsets are returned. Raises KafkaError as `validate` and
+        `ProducerStateManager.prepare` do; neither the log nor `data` has changed then.
         """
         log_dir, rules = self.log_dir, self.rules
         if log_dir.failure is not None:
             log_dir.require_online()
-        data, batches = validated or self._validate(data, rules, origin, now_ms, header)
-        first_offset = end_offset = self.log_end_offset
-        update, has_producer = None, False
-        for _, header in batches:
-            end_offset += header.last_offset_delta + 1
-            has_producer |= header.producer_id >= 0
-        if has_producer:
+        header = header or header_of(data)
+        if validated is not None:
+            data, header = validated
+        elif header is None or self._explains or not is_sound(data, header, rules, origin, now_ms):
+            data, header = validate(data, rules, origin=origin, now_ms=now_ms, header=header)
+        first_offset, newest = self.log_end_offset, header.max_timestamp
+        last_offset, update = first_offset + header.last_offset_delta, None
+        if header.producer_id >= 0:
             update = self.producers.prepare(
-                data, batches, origin, first_offset, guard, transaction_version
+                data, [(0, header)], origin, first_offset, guard, transaction_version
             )
             if (seen := update.duplicate) is not None:
                 return LogAppendInfo(
                     seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True
                 )
+        segment, size, limit = self.segments.active, len(data), rules.segment_bytes
         try:
-            segment = self._segment_for(batches, len(data), end_offset, now_ms)
-            if segment is None:
-                rest = guard, transaction_version
-                return self._append_each(data, batches, leader_epoch, now_ms, origin, *rest)
-            # Nothing refuses the batches any more.
+            if should_roll(segment, size, newest, last_offset, now_ms, limit, self._roll_ms):
+                segment = self.roll(now_ms=now_ms)
+            if segment.active_file is None:
+                segment.open_for_appends()
+            # Nothing refuses the batch any more.
             data = writable(data)
+            set_base_offset_and_epoch(data, 0, first_offset, header.batch_length, leader_epoch)
             if rules.log_append_time:
-                for pos, _ in batches:
-                    set_append_time(data, pos, now_ms)
-            segment.append(data, batches, leader_epoch)
+                set_append_time(data, 0, now_ms)
+            segment.append(data, last_offset, newest)
             if self.epochs.latest_epoch != leader_epoch:
                 self._epochs_changed |= self.epochs.assign(leader_epoch, first_offset)
             if update is None:
-                self.producers.map_end_offset = end_offset
-            elif aborted := self.producers.commit(update, end_offset):
+                self.producers.map_end_offset = last_offset + 1
+            elif aborted := self.producers.commit(update, last_offset + 1):
                 segment.txn_index.append(aborted)
         except OSError as error:
             log_dir.fail(error)
-        self.log_end_offset = end_offset
+        self.log_end_offset = last_offset + 1
         append_time = now_ms if rules.log_append_time else NO_TIMESTAMP
         return _new(
-            LogAppendInfo, (first_offset, end_offset - 1, append_time, self.log_start_offset, False)
+            LogAppendInfo, (first_offset, last_offset, append_time, self.log_start_offset, False)
         )
-
-    def _append_each(
-        self,
-        data: Buffer,
-        batches: list[tuple[int, BatchHeader]],
-        leader_epoch: int,
-        now_ms: int,
-        origin: Origin,
-        guard: VerificationGuard | None,
-        transaction_version: int,
-    ) -> LogAppendInfo:
-        """Append several batches one by one, as followers do, which get them in other portions."""
-        first_offset = self.log_end_offset
-        for pos, header in batches:
-            one = memoryview(data)[pos : pos + header.size], [(0, header)]
-            rest = None, one, guard, transaction_version
-            appended = self.append(one[0], leader_epoch, now_ms, origin, *rest)
-        return appended._replace(first_offset=first_offset)
-
-    def _validate(
-        self, data: Buffer, rules: Rules, origin: Origin, now_ms: int, header: BatchHeader | None
-    ) -> Validated:
-        header = header or header_of(data)
-        if header and not self._explain and is_sound(data, header, rules, origin, now_ms):
-            return data, [(0, header)]
-        return validate(data, rules, origin=origin, now_ms=now_ms, header=header)
 
     @on_disk
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int = INT_MAX) -> int:
@@ -241,48 +219,45 @@ class Log:
             return 0
         last, header = batches[-1]
         size = last + header.size
-        self._append_replicated(data[:size], batches, now_ms)
+        if len(batches) > 1 and self._rolls_within(batches, size, header.next_offset, now_ms):
+            for pos, each in batches:
+                self._append_replicated(data[pos : pos + each.size], [(0, each)], now_ms)
+        else:
+            self._append_replicated(data[:size], batches, now_ms)
         return size
+
+    def _rolls_within(
+        self, batches: list[tuple[int, BatchHeader]], size: int, end_offset: int, now_ms: int
+    ) -> bool:
+        """Return whether the active segment may end before one of these batches.
+
+        Every replica decides before each batch, whatever batches it gets together.
+        """
+        segment, limit = self.segments.active, self.rules.segment_bytes
+        newest, last = max(header.max_timestamp for _, header in batches), end_offset - 1
+        return (
+            not segment.size
+            or segment.index_room <= len(batches)
+            or should_roll(segment, size, newest, last, now_ms, limit, self._roll_ms)
+        )
 
     def _append_replicated(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int
     ) -> None:
-        end_offset = batches[-1][1].next_offset
-        update = self.producers.prepare(data, batches, Origin.REPLICATION)
-        segment = self._segment_for(batches, len(data), end_offset, now_ms)
-        if segment is None:
-            for pos, header in batches:
-                self._append_replicated(data[pos : pos + header.size], [(0, header)], now_ms)
-            return
-        segment.append(data, batches)
+        """Append batches that the active segment takes together, or one batch."""
+        last, limit = batches[-1][1], self.rules.segment_bytes
+        update = self.producers.prepare(data, batches, _REPLICATION)
+        segment, size, newest = self.segments.active, len(data), last.max_timestamp
+        if should_roll(segment, size, newest, last.last_offset, now_ms, limit, self._roll_ms):
+            segment = self.roll(now_ms=now_ms)
+        segment.open_for_appends()
+        segment.append_all(data, batches)
         for _, header in batches:
             epoch = header.partition_leader_epoch
             self._epochs_changed |= self.epochs.assign(epoch, header.base_offset)
-        if aborted := self.producers.commit(update, end_offset):
+        if aborted := self.producers.commit(update, last.next_offset):
             segment.txn_index.append(aborted)
-        self.log_end_offset = end_offset
-
-    def _segment_for(
-        self, batches: list[tuple[int, BatchHeader]], size: int, end_offset: int, now_ms: int
-    ) -> Segment | None:
-        """Return the active segment, open, for batches of `size` bytes up to `end_offset`.
-
-        None if a segment may end before one of several batches: every replica decides before each
-        batch, whatever batches it gets together.
-        """
-        segment, limit = self.segments.active, self.rules.segment_bytes
-        newest, several = batches[0][1].max_timestamp, len(batches) > 1
-        if several:
-            newest = max(header.max_timestamp for _, header in batches)
-            if not segment.size or segment.index_room <= len(batches):
-                return None
-        if should_roll(segment, size, newest, end_offset - 1, now_ms, limit, self._roll_ms):
-            if several:
-                return None
-            segment = self.roll(now_ms=now_ms)
-        if segment.active_file is None:
-            segment.open_for_appends()
-        return segment
+        self.log_end_offset = last.next_offset
 
     @on_disk
     def roll(self, *, now_ms: int) -> Segment:

@@ -28,7 +28,7 @@ def scan(segment: Segment, epochs: LeaderEpochCache) -> None:
     segment.forget()
     end = 0
     for position, header in valid_batches(segment.file(), segment.base_offset):
-        segment.note_batch(header.last_offset, position, header)
+        segment.note_batch(header.last_offset, position, header.max_timestamp, header.size)
         if header.partition_leader_epoch >= 0:
             epochs.assign(header.partition_leader_epoch, header.base_offset)
         end = position + header.size
@@ -42,7 +42,7 @@ def rebuild_indexes(segment: Segment) -> None:
     next_offset = segment.next_offset
     segment.forget()
     for position, header in valid_batches(segment.file(), segment.base_offset):
-        segment.note_batch(header.last_offset, position, header)
+        segment.note_batch(header.last_offset, position, header.max_timestamp, header.size)
     segment.next_offset = next_offset
     if not segment.is_active:
         segment.complete()

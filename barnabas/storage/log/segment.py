@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from barnabas.protocol.records.batch import (
     HEADER_SIZE,
-    LOG_OVERHEAD,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
     read_header,
-    set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.files import File, Files, Syncable
@@ -188,33 +186,27 @@ class Segment:
         if self.active_file is None:
             self.active_file = self._files.open_to_keep(self.path(LOG))
 
-    def append(
-        self, data: Buffer, batches: list[tuple[int, BatchHeader]], leader_epoch: int | None = None
-    ) -> None:
-        """Write batches to the file, which is open.
-
-        Their leader, in its `leader_epoch`, sets their offsets in `data`: they continue from the
-        segment's end without a gap. Without an epoch they are written as they are.
-        """
-        file, position, hints = self.active_file, self.size, self._hints
+    def append(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Write a batch to the file, which is open; its last offset and its greatest timestamp."""
+        file, position, size = self.active_file, self.size, len(data)
         assert file is not None
-        leads, start = leader_epoch is not None, self.next_offset
-        if leads:
-            for pos, header in batches:
-                set_base_offset_and_epoch(data, pos, start, header.batch_length, leader_epoch)
-                start += header.last_offset_delta + 1
+        file.append(data)
+        self.note_batch(last_offset, position, max_timestamp, size)
+        self.size = position + size
+        self._hint(last_offset + 1, position + size)
+
+    def append_all(self, data: Buffer, batches: list[tuple[int, BatchHeader]]) -> None:
+        """Write batches that have their offsets to the file, which is open."""
+        file, position = self.active_file, self.size
+        assert file is not None
         file.append(data)
         for pos, header in batches:
-            start = self.next_offset if leads else header.base_offset
-            self.note_batch(start + header.last_offset_delta, position + pos, header)
-        self.size = position = position + len(data)
-        if len(hints) >= _HINTS:
-            hints.clear()
-        hints[self.next_offset] = position
+            self.note_batch(header.last_offset, position + pos, header.max_timestamp, header.size)
+        self.size = position + len(data)
+        self._hint(self.next_offset, self.size)
 
-    def note_batch(self, last_offset: int, position: int, header: BatchHeader) -> None:
-        """Add a written batch to the indexes and to the segment's own state."""
-        max_timestamp = header.max_timestamp
+    def note_batch(self, last_offset: int, position: int, max_timestamp: int, size: int) -> None:
+        """Add a written batch of `size` bytes to the indexes and to the segment's own state."""
         if self.first_timestamp is None:
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
@@ -225,7 +217,7 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self._since_index_entry = 0
             self.index_full = self.index_room <= 0
-        self._since_index_entry += LOG_OVERHEAD + header.batch_length
+        self._since_index_entry += size
         self.next_offset = last_offset + 1
 
     @property

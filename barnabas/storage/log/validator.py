@@ -1,4 +1,4 @@
-"""The validation of batches before they get offsets in a log.
+"""The validation of a batch before it gets its offsets in a log.
 
 Batches stay compressed: CRC, sizes, counts, flags, timestamps and producer fields are checked in
 the header alone. Records are decompressed only if the topic requires it: keys on a compacted topic,
@@ -26,7 +26,6 @@ from barnabas.protocol.records.batch import (
     CorruptRecordError,
     UnsupportedMagicError,
     crc_matches,
-    iter_headers,
     pack_batch,
     read_header,
     read_prefix,
@@ -155,11 +154,11 @@ class Rules:
         )
 
 
-Validated = tuple[Buffer, list[tuple[int, BatchHeader]]]
-"""Bytes that may be appended, and position and header of each batch in them.
+Validated = tuple[Buffer, BatchHeader]
+"""The bytes of a batch that may be appended, and its header.
 
-The bytes are the caller's buffer, unless they had to be copied. With LogAppendTime a header has the
-time that the log will set in them.
+The bytes are the caller's buffer, unless they had to be copied. With LogAppendTime the header has
+the time that the log will set in them.
 """
 
 
@@ -185,7 +184,7 @@ def is_sound(data: Buffer, header: BatchHeader, rules: Rules, origin: Origin, no
         or count != delta + 1
         or not 0 < count * MIN_RECORD <= size - HEADER_SIZE
         or attributes & ~_OF_CLIENT
-        or (codec and codec_error(data, 0, codec))
+        or (codec and codec_error(data, codec))
         or rules.looks_inside
         or not earliest <= base_ms <= latest
         or not earliest <= max_ms <= latest
@@ -202,18 +201,13 @@ def validate(
     now_ms: int,
     header: BatchHeader | None = None,
 ) -> Validated:
-    """Check batches that a leader is asked to append; `now_ms` since the epoch.
+    """Check a batch that a leader is asked to append; `now_ms` since the epoch.
 
-    `header` is that of a single batch, if the caller has read it.
+    `header` is that of the batch, if the caller has read it.
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
     RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE, and RecordsRefused for single records.
     """
-    batches = _check_headers(data, rules, origin, now_ms, header)
-    if rules.looks_inside:
-        data, batches = at_once(_look_inside(data, batches, rules, origin))
-    if rules.log_append_time or len(data) > rules.segment_bytes:
-        return _finished(data, batches, rules, now_ms)
-    return data, batches
+    return at_once(validation(data, rules, origin=origin, now_ms=now_ms, header=header))
 
 
 def validation(
@@ -229,10 +223,19 @@ def validation(
     A step may yield codec work, which may run in a thread: send its result, or throw its error.
     `data` must not change until the end.
     """
-    batches = _check_headers(data, rules, origin, now_ms, header)
+    header = _one_batch(data, header)
+    _check_batch(data, header, rules, origin is _CLIENT, now_ms)
     if rules.looks_inside:
-        data, batches = yield from _look_inside(data, batches, rules, origin)
-    return _finished(data, batches, rules, now_ms)
+        data, header = yield from _look_inside(data, header, rules, origin)
+    if len(data) > rules.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{len(data)} bytes exceed the segment size of {rules.segment_bytes} bytes",
+        )
+    if rules.log_append_time:
+        attributes = header.attributes | LOG_APPEND_TIME
+        header = header._replace(attributes=attributes, max_timestamp=now_ms)
+    return data, header
 
 
 def validate_briefly(
@@ -249,41 +252,13 @@ def validate_briefly(
     return briefly(validation(data, rules, origin=_CLIENT, now_ms=now_ms, header=header))
 
 
-def _check_headers(
-    data: Buffer, rules: Rules, origin: Origin, now_ms: int, header: BatchHeader | None
-) -> list[tuple[int, BatchHeader]]:
-    from_client = origin is _CLIENT
-    batches = _one_batch(data, header) if from_client else _all_batches(data)
-    for pos, header in batches:
-        _check_batch(data, pos, header, rules, from_client, now_ms)
-    return batches
-
-
-def _finished(
-    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, now_ms: int
-) -> Validated:
-    if len(data) > rules.segment_bytes:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{len(data)} bytes exceed the segment size of {rules.segment_bytes} bytes",
-        )
-    if rules.log_append_time:
-        batches = [(pos, _stamped(header, now_ms)) for pos, header in batches]
-    return data, batches
-
-
-def _stamped(header: BatchHeader, now_ms: int) -> BatchHeader:
-    attributes = header.attributes | LOG_APPEND_TIME
-    return header._replace(attributes=attributes, max_timestamp=now_ms)
-
-
 def check_codec_of_version(
     data: Buffer, produce_version: int, header: BatchHeader | None = None
 ) -> None:
     """Refuse zstd from clients whose Produce version is older than the codec (KIP-110)."""
     if produce_version >= ZSTD_SINCE:
         return
-    ((_, header),) = _one_batch(data, header)
+    header = _one_batch(data, header)
     if header.compression == Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -303,10 +278,10 @@ def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, message)
 
 
-def _one_batch(data: Buffer, header: BatchHeader | None) -> list[tuple[int, BatchHeader]]:
+def _one_batch(data: Buffer, header: BatchHeader | None) -> BatchHeader:
     # KIP-98: from Produce v3 on a partition's records are exactly one batch.
     if header is not None and LOG_OVERHEAD + header.batch_length == len(data):
-        return [(0, header)]
+        return header
     try:
         header = read_header(data)
     except UnsupportedMagicError as error:
@@ -317,18 +292,11 @@ def _one_batch(data: Buffer, header: BatchHeader | None) -> list[tuple[int, Batc
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     if LOG_OVERHEAD + header.batch_length != len(data):
         raise _invalid("a partition of a Produce request must have only one record batch")
-    return [(0, header)]
-
-
-def _all_batches(data: Buffer) -> list[tuple[int, BatchHeader]]:
-    try:
-        return list(iter_headers(data))
-    except CorruptRecordError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    return header
 
 
 def _check_batch(
-    data: Buffer, pos: int, header: BatchHeader, rules: Rules, from_client: bool, now_ms: int
+    data: Buffer, header: BatchHeader, rules: Rules, from_client: bool, now_ms: int
 ) -> None:
     # Unpacked at once: one field of a named tuple costs as much as unpacking six.
     base, length, _, _, _, attributes, last_delta, base_ms, max_ms, producer, _, _, count = header
@@ -341,14 +309,14 @@ def _check_batch(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {header.size} bytes exceeds max.message.bytes, {rules.max_message_bytes}",
         )
-    if not crc_matches(data, pos, header):
+    if not crc_matches(data, 0, header):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its CRC")
     if count <= 0 or count != last_delta + 1:
         raise _invalid(
             f"the batch header counts {count} records, but its last offset delta is {last_delta}"
         )
     codec = attributes & COMPRESSION_MASK
-    if codec and (error := codec_error(data, pos, codec)) is not None:
+    if codec and (error := codec_error(data, codec)) is not None:
         raise error
     if count * MIN_RECORD > length - _RECORDS_AT:
         _check_count(header, rules)
@@ -362,13 +330,12 @@ def _check_batch(
             _check_timestamps(header, earliest, latest)
 
 
-def codec_error(data: Buffer, pos: int, codec: int) -> KafkaError | None:
+def codec_error(data: Buffer, codec: int) -> KafkaError | None:
     """Return the error for a compressed batch of an unknown codec, or whose first bytes show that
     Java cannot read it."""
     if codec > LAST_CODEC:
         return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}")
-    start = pos + HEADER_SIZE
-    why = unreadable(codec, data[start : start + FIRST_BYTES])
+    why = unreadable(codec, data[HEADER_SIZE : HEADER_SIZE + FIRST_BYTES])
     return None if why is None else _invalid(f"Kafka's Java clients cannot read {why}")
 
 
@@ -424,29 +391,22 @@ def writable(data: Buffer) -> bytearray | memoryview:
 
 
 def _look_inside(
-    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, origin: Origin
+    data: Buffer, header: BatchHeader, rules: Rules, origin: Origin
 ) -> RecordSteps[Validated]:
     # Records that the broker itself writes to a compacted topic have keys.
     needs_keys = rules.keys_required and origin is _CLIENT
     checks = needs_keys or (rules.validates_records and origin is _CLIENT)
-    parts: list[Buffer] = []
-    rewritten = False
-    for pos, header in batches:
-        batch: Buffer = memoryview(data)[pos : pos + header.size]
-        other_codec = rules.compression not in (None, header.compression) and not header.is_control
-        bounds = rules.bounds_records and header.compression and origin is _CLIENT
-        if checks or other_codec or bounds:
-            copy = _Recompression(rules) if other_codec else None
-            newest = yield from _check_records(batch, header, rules, needs_keys, copy)
-            if copy is not None:
-                yield copy.finish
-                batch = copy.batch(header._replace(max_timestamp=newest))
-                rewritten = True
-        parts.append(batch)
-    if not rewritten:
-        return data, batches
-    data = bytearray().join(parts)
-    return data, list(iter_headers(data))
+    other_codec = rules.compression not in (None, header.compression) and not header.is_control
+    bounds = rules.bounds_records and header.compression and origin is _CLIENT
+    if not (checks or other_codec or bounds):
+        return data, header
+    copy = _Recompression(rules) if other_codec else None
+    newest = yield from _check_records(data, header, rules, needs_keys, copy)
+    if copy is None:
+        return data, header
+    yield copy.finish
+    data = copy.batch(header._replace(max_timestamp=newest))
+    return data, read_header(data)
 
 
 def _check_records(

@@ -182,7 +182,7 @@ class Side:
                 # partitions whom to expect, and a refused batch leaves the other one asking.
                 [entry.with_verification(None, entry.opened_by) for entry in producers],
                 dict(producers._ongoing),
-                dict(producers._unreplicated),
+                dict(producers.unreplicated),
             )
             seen[f"{name} segments"] = [
                 (

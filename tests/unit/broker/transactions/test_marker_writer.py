@@ -8,11 +8,9 @@ import pytest
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.handlers import write_txn_markers as handler
-from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_writer import (
-    MARKERS_PER_APPEND,
     NOTHING_OPEN,
     MarkerWrite,
     MarkerWriter,
@@ -29,7 +27,6 @@ from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.security.principal import ANONYMOUS
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.steps import taken
 from tests.unit.broker.handlers.group_handlers import ask
@@ -141,20 +138,10 @@ async def test_marker_is_done_once_committed(rig: Rig) -> None:
     assert rig.told == ["NONE"]
 
 
-async def test_markers_of_one_partition_are_one_append(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_markers_of_one_partition_are_written_in_their_order(rig: Rig) -> None:
     rig.open()
-    append, sizes = Segment.append, []
-
-    def counted(segment: Segment, data: Any, batches: Any, *rest: Any) -> None:
-        sizes.append(len(batches))
-        append(segment, data, batches, *rest)
-
-    monkeypatch.setattr(Segment, "append", counted)
     markers = [ABORT._replace(producer_id=PID + each) for each in range(3)]
     rig.write_all(*markers)
-    assert sizes == [3]
     assert rig.markers == markers
     assert rig.told == ["NONE"] * 3
 
@@ -371,19 +358,3 @@ async def test_rest_of_request_is_not_written_after_a_later_connection_sent_mark
     answer, _ = taken(steps)
     assert codes(answer) == ["NETWORK_EXCEPTION"] * handler.FEW
     assert rig.markers == []
-
-
-async def test_append_takes_a_bounded_number_of_markers(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    append, appended = rig.partition.append, []
-
-    def count(data: bytearray, **options: Any) -> Any:
-        appended.append(len(list(iter_headers(data))))
-        return append(data, **options)
-
-    monkeypatch.setattr(Partition, "append", lambda _, data, **rest: count(data, **rest))
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    answer = ask(handler, (parts,), request(("t", [0]), count=2 * MARKERS_PER_APPEND + 2), 1)
-    assert codes(answer) == ["NONE"] * (2 * MARKERS_PER_APPEND + 2)
-    assert appended == [MARKERS_PER_APPEND, MARKERS_PER_APPEND, 2]

@@ -433,8 +433,8 @@ MUTANTS = (
     Mutant(rules.verifies, "and txn.partitions.issuperset(partitions)", "", FENCED),
     Mutant(
         TransactionCoordinator.verify_at_once,
-        "if not self._read(each.transactional_id, look):",
-        "if not self._read(each.transactional_id, look) and False:",
+        "if not self._runtime.read(index, partial(partitions.verifies, request=each)):",
+        "if not self._runtime.read(index, partial(partitions.verifies, request=each)) and False:",
         FENCED,
     ),
 )

@@ -96,12 +96,12 @@ class MarkerSender:
         timers: Timers,
         *,
         partition_exists: Callable[[str, int], Awaitable[bool]],
-        finished: Callable[[str, Producer], None],
+        finished: Callable[[str, Producer, int], None],
         noted: Callable[..., None],
     ) -> None:
         """`partition_exists` asks the metadata store, and may raise StoreError; `finished` is
         called when every partition has its marker, `noted` with an event of a transaction and the
-        partitions that the event names."""
+        partitions that the event names; both with the partition of the transaction topic."""
         self._cache = cache
         self._routes = routes
         self._timers = timers
@@ -157,10 +157,10 @@ class MarkerSender:
             return
         key, (topic, index) = pending.unfinished.markers.transactional_id, pending.partition
         if code is ErrorCode.NONE:
-            self._noted(key, "marker in", pending.partition)
+            self._note(pending, "marker in", pending.partition)
             self._marked(pending)
         elif code is NOTHING_OPEN:
-            self._noted(key, f"no marker in {topic}-{index}: newer epoch, no transaction open")
+            self._note(pending, f"no marker in {topic}-{index}: newer epoch, no transaction open")
             _log.warning(
                 "marker refused where no transaction is open: a newer epoch of the producer has "
                 "written there",
@@ -173,15 +173,19 @@ class MarkerSender:
         elif code in _FENCED:
             self._refused(pending, code)
         elif code in _IMPOSSIBLE:
-            self._noted(key, f"no marker in {topic}-{index}: {code.name}")
+            self._note(pending, f"no marker in {topic}-{index}: {code.name}")
             _log.warning("marker not possible", partition=f"{topic}-{index}", error=code.name)
             self._marked(pending)
         else:
             # One event for each change of the error: events are few, and retries may be many.
             if pending.noted is not code:
                 pending.noted = code
-                self._noted(key, f"marker in {topic}-{index} not written yet: {code.name}")
+                self._note(pending, f"marker in {topic}-{index} not written yet: {code.name}")
             self._try_later(pending, code)
+
+    def _note(self, pending: _PendingMarker, event: str, *named: TopicPartition) -> None:
+        unfinished = pending.unfinished
+        self._noted(unfinished.index, unfinished.markers.transactional_id, event, *named)
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -210,7 +214,7 @@ class MarkerSender:
         key, marker = pending.unfinished.markers.transactional_id, pending.marker
         topic, index = pending.partition
         del self._unfinished[key]
-        self._noted(key, f"marker in {topic}-{index} refused for good: {code.name}")
+        self._note(pending, f"marker in {topic}-{index} refused for good: {code.name}")
         _log.error(
             "transaction cannot complete: a partition refuses its marker. DescribeTransactions "
             "shows the transaction in this state until another coordinator takes over; "
@@ -230,7 +234,7 @@ class MarkerSender:
         if not unfinished.waiting:
             key = unfinished.markers.transactional_id
             del self._unfinished[key]
-            self._finished(key, unfinished.markers.producer)
+            self._finished(key, unfinished.markers.producer, unfinished.index)
 
     def _try_later(self, pending: _PendingMarker, code: ErrorCode) -> None:
         if code in _UNKNOWN and self._cache.partition(*pending.partition) is None:
@@ -260,7 +264,7 @@ class MarkerSender:
             self._wait(pending)
         elif pending.wanted:
             topic, index = pending.partition
-            self._noted(pending.unfinished.markers.transactional_id, f"{topic}-{index} is deleted")
+            self._note(pending, f"{topic}-{index} is deleted")
             self._marked(pending)
 
     def _wait(self, pending: _PendingMarker) -> None:

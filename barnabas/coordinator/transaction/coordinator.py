@@ -107,33 +107,34 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer: Producer,
-        asked: Iterable[TopicPartition],
+        asked: Collection[TopicPartition],
         principal: str | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         """Answer a leader whether partitions are in the open transaction."""
-        now_ms = self._clock.now_ms()
-        return self._read(
-            transactional_id,
-            lambda table: partitions.verify(
-                table, transactional_id, producer, asked, now_ms, principal
-            ),
-        )
+        index = self._index(transactional_id)
+        return self._verify(index, VerifyPartitions(transactional_id, producer, asked, principal))
 
     def verify_at_once(self, requests: Collection[VerifyPartitions]) -> bool:
         """Answer leaders, if all their partitions are certainly in the open transactions.
 
         Otherwise returns False and changes nothing; `verify` then decides.
         """
+        indexes = []
         try:
             for each in requests:
-                look = partial(partitions.verifies, request=each)
-                if not self._read(each.transactional_id, look):
+                index = self._index(each.transactional_id)
+                indexes.append(index)
+                if not self._runtime.read(index, partial(partitions.verifies, request=each)):
                     return False
         except KafkaError:
             return False
-        for each in requests:
-            self.verify(*each)
+        for index, each in zip(indexes, requests, strict=True):
+            self._verify(index, each)
         return True
+
+    def _verify(self, index: int, request: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
+        now_ms = self._clock.now_ms()
+        return self._runtime.read(index, lambda table: partitions.verify(table, request, now_ms))
 
     def end(self, request: EndTxn) -> Soon[Producer]:
         """Commit or abort; answered, once that is decided, with the producer to go on with."""
@@ -167,10 +168,12 @@ class TransactionCoordinator:
     def _read(self, transactional_id: str, look: Callable[[TransactionTable], A]) -> A:
         return self._runtime.read(self._index(transactional_id), look)
 
-    def _write(self, transactional_id: str, decide: Decide[A]) -> Soon[A]:
+    def _write(self, transactional_id: str, decide: Decide[A], index: int | None = None) -> Soon[A]:
+        """Write a step; `index` is the partition of the id, if the caller knows it."""
         # The table refuses a step while another step is being written: no step has to wait in a
         # queue.
-        index = self._index(transactional_id)
+        if index is None:
+            index = self._index(transactional_id)
         return self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
 
     def _write_at_once(self, transactional_id: str, decide: Decide[Any]) -> bool:
@@ -190,9 +193,11 @@ class TransactionCoordinator:
             transactional_id, lambda: self._write_with_ids(transactional_id, decide)
         )
 
-    def _write_with_ids(self, transactional_id: str, decide: Decide[A]) -> Soon[A]:
+    def _write_with_ids(
+        self, transactional_id: str, decide: Decide[A], index: int | None = None
+    ) -> Soon[A]:
         try:
-            return self._write(transactional_id, decide)
+            return self._write(transactional_id, decide, index)
         except ProducerIdNeeded:
             return spawn(self._write_refilled(transactional_id, decide))
 
@@ -208,13 +213,16 @@ class TransactionCoordinator:
 
     # -- markers and sweeps ----------------------------------------------------------------------
 
-    def markers_written(self, transactional_id: str, producer: Producer) -> None:
+    def markers_written(
+        self, transactional_id: str, producer: Producer, index: int | None = None
+    ) -> None:
         """Complete a decided transaction: every partition has its marker."""
         try:
             ignore(
                 self._write(
                     transactional_id,
                     lambda table, now: ending.complete(table, transactional_id, producer, now),
+                    index,
                 )
             )
         except KafkaError:
@@ -223,10 +231,11 @@ class TransactionCoordinator:
 
     async def abort_timed_out(self) -> None:
         """Abort every transaction that has exceeded its timeout."""
-        async for _, table in self._each_table():
+        async for index, table in self._each_table():
             for transactional_id in ending.overdue(table, int(self._clock.monotonic() * 1000)):
                 try:
-                    ignore(self._write_with_ids(transactional_id, _time_out(transactional_id)))
+                    decide = _time_out(transactional_id)
+                    ignore(self._write_with_ids(transactional_id, decide, index))
                 except KafkaError:
                     # The abort was refused: the next sweep finds the transaction again.
                     continue
@@ -258,9 +267,12 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return txn
 
-    def note(self, transactional_id: str, event: str, *partitions: TopicPartition) -> None:
-        """Add an event of a transaction, unless it is coordinated by another broker."""
-        table = self._runtime.state(self._index(transactional_id))
+    def note(
+        self, index: int, transactional_id: str, event: str, *partitions: TopicPartition
+    ) -> None:
+        """Add an event of a transaction, unless another broker coordinates its partition `index` of
+        `__transaction_state`."""
+        table = self._runtime.state(index)
         if table is not None:
             table.history.note(transactional_id, self._clock.now_ms(), event, partitions)
 

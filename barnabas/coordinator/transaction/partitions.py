@@ -3,7 +3,7 @@
 # The annotations of nested functions would be evaluated at each call.
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 from barnabas.coordinator.decision import Instant
@@ -94,12 +94,7 @@ def verifies(table: TransactionTable, request: VerifyPartitions) -> bool:
 
 
 def verify(
-    table: TransactionTable,
-    transactional_id: str,
-    producer: Producer,
-    partitions: Iterable[TopicPartition],
-    wall_ms: int,
-    principal: str | None = None,
+    table: TransactionTable, request: VerifyPartitions, wall_ms: int
 ) -> dict[TopicPartition, ErrorCode]:
     """Answer a leader whether partitions are in the open transaction (KIP-890 part 1).
 
@@ -108,6 +103,7 @@ def verify(
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE
     (the transaction is kept).
     """
+    transactional_id, producer, partitions, principal = request
     table.require_owner(transactional_id, principal)
     txn = table.require(transactional_id, producer)
     if txn.state in PREPARED:

@@ -1,12 +1,24 @@
 """Partitions that are added to a transaction or verified by their leaders (KIP-98, KIP-890)."""
 
+from collections.abc import Callable
+
 import pytest
 
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
+from barnabas.coordinator.transaction.partitions import VerifyPartitions
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.support.coordinator.harness import code_of
-from tests.unit.coordinator.transactions import FIRST_ID, NONE, A, B, C, Transactions, transaction
+from tests.unit.coordinator.transactions import (
+    FIRST_ID,
+    ID,
+    NONE,
+    A,
+    B,
+    C,
+    Transactions,
+    transaction,
+)
 
 PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 STRANGER, STALE, FUTURE = Producer(7, 0), Producer(FIRST_ID, -1), Producer(FIRST_ID, 9)
@@ -167,3 +179,29 @@ async def test_an_unknown_id_is_not_described() -> None:
     """As in Kafka 4.4: error 105."""
     here = await Transactions().load()
     assert code_of(lambda: here.txn) == "TRANSACTIONAL_ID_NOT_FOUND"
+
+
+async def test_partition_of_an_id_is_computed_once_for_each_request() -> None:
+    here = await Transactions(version=TV0).load()
+    producer = here.init()
+    counted: list[None] = []
+
+    def partitions() -> int:
+        counted.append(None)
+        return 1
+
+    def asked(ask: Callable[[], object]) -> int:
+        here.coordinator._partitions = partitions
+        counted.clear()
+        ask()
+        here.coordinator._partitions = lambda: 1
+        return len(counted)
+
+    request = VerifyPartitions(ID, producer, (A,), None)
+    assert asked(lambda: here.add(producer, A)) == 1
+    assert asked(lambda: here.verify(producer, A)) == 1
+    assert asked(lambda: here.coordinator.verify_at_once([request])) == 1
+    assert asked(lambda: here.end(producer, version=TV0)) == 1
+    assert asked(lambda: here.coordinator.note(0, ID, "marker in", A)) == 0
+    assert asked(lambda: here.coordinator.markers_written(ID, producer, 0)) == 0
+    assert here.state == "CompleteCommit"

@@ -45,8 +45,8 @@ class Rig:
             self,  # type: ignore[arg-type]
             self.time,
             partition_exists=self._exists,
-            finished=lambda key, producer: self.finished.append((key, producer)),
-            noted=lambda _, text, *named: self.notes.append(
+            finished=lambda key, producer, _: self.finished.append((key, producer)),
+            noted=lambda _index, _key, text, *named: self.notes.append(
                 " ".join((text, *(f"{topic}-{index}" for topic, index in named)))
             ),
         )

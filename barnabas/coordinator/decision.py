@@ -8,7 +8,7 @@ replays them into the state machine, and then gives the answer to the client.
 import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import KafkaError
@@ -177,3 +177,7 @@ class Decision(NamedTuple, Generic[R, A]):
     producer: TransactionalProducer | None = None
     steps: Steps[None] | None = None
     postpones: bool = False
+
+
+NOTHING: Final[Decision[Any, None]] = Decision(None)
+"""The decision to do nothing."""

@@ -5,6 +5,9 @@ that each decision is made on committed state. If a write takes too long, its *a
 the decision stands, and the next exclusive write of the key waits until the records are committed
 or leadership is lost.
 
+Every record, marker and batch goes one way: decide, append, committed, replay, answer. A log that
+commits at once calls back in the same call, and the answer is there when `write` returns.
+
 Where an append has to wait for followers or for an fsync, the records of all decisions of one
 iteration of the event loop are appended together. Where it has not, a record that may be postponed
 is appended together with the next one.
@@ -20,6 +23,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from barnabas.coordinator.client_errors import coordinator_error, retriable
 from barnabas.coordinator.decision import (
     AT_ONCE,
+    NOTHING,
     Call,
     CancelTimer,
     Decision,
@@ -40,6 +44,7 @@ from barnabas.protocol.records.record import BatchBuilder
 from barnabas.protocol.steps import Steps
 
 _DONE: Final = object()
+_new = tuple.__new__
 GATHERED_BYTES: Final = 64 * 1024
 """The size of keys and values from which gathered records are appended at once."""
 S = TypeVar("S")
@@ -54,6 +59,12 @@ class Mode(Enum):
     EXCLUSIVE = "made when every earlier write is committed"
     PIPELINED = "made at once, unless an exclusive one waits"
     IMMEDIATE = "made at once: it writes nothing, or its state machine refuses an overlap"
+    CERTAIN = "as IMMEDIATE, but refused if it cannot be committed at once"
+
+
+_AT_ONCE: Final = (Mode.IMMEDIATE, Mode.CERTAIN)
+_GIVEN_OTHERWISE: Final = (DeferredAnswer, KafkaError)
+"""Answers of a decision that are not returned as they are."""
 
 
 class _Waiting(NamedTuple):
@@ -66,12 +77,13 @@ class _Waiting(NamedTuple):
 class _WriteQueue:
     """The writes of one key that are not committed yet, and the decisions that wait for them."""
 
-    __slots__ = ("preparing", "uncommitted", "waiting")
+    __slots__ = ("draining", "preparing", "uncommitted", "waiting")
 
     def __init__(self) -> None:
         self.uncommitted = 0
         self.preparing = False
         """Whether the records of a long write are being made, for which every decision waits."""
+        self.draining = False
         self.waiting: deque[_Waiting] = deque()
 
     def admits(self, mode: Mode) -> bool:
@@ -81,18 +93,47 @@ class _WriteQueue:
         return self.preparing or (mode is Mode.EXCLUSIVE and self.uncommitted > 0)
 
 
-class _Write(NamedTuple, Generic[R, A]):
-    """A decision with records."""
+class _Write:
+    """A decision on its way to the log and back."""
 
-    key: str
-    decision: Decision[R, A]
-    answer: DeferredAnswer[A] | None
-    encoded: Sequence[tuple[bytes, bytes | None]]
+    # Few writes have more than the attributes of `__init__`, and slots have no defaults.
+
+    encoded: Sequence[tuple[bytes, bytes | None]] = ()
     """Keys and values of the records."""
+    batch: BatchBuilder | None = None
+    """The records of a long write, in place of `encoded`."""
+    marker: TxnMarker | None = None
+    """The marker, in place of records."""
+    postponed = False
+    answer: DeferredAnswer[Any] | None = None
+    """The answer of a client that waits."""
+    queue: _WriteQueue | None = None
+    """The queue that counts the write as uncommitted; None if it lands in the same call."""
+    landed = False
+    """Whether its records are replayed, or will not be because of `error`."""
+    error: KafkaError | None = None
+
+    def __init__(self, key: str, decision: Decision[Any, Any], now: Instant, at_once: bool) -> None:
+        self.key = key
+        self.decision = decision
+        self.now = now
+        """The time of the decision."""
+        self.at_once = at_once
+        """Whether the log commits at once."""
 
     @property
     def size(self) -> int:
         return sum(len(key) + len(value or b"") for key, value in self.encoded)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its replay may take longer than a step."""
+        return self.marker is not None or len(self.decision.records) > AT_ONCE
+
+    def settle(self, answer: Any) -> None:
+        """Answer a client that waits, unless another decision gives the answer."""
+        if self.answer is not None and not isinstance(self.decision.answer, DeferredAnswer):
+            self.answer.give(answer)
 
 
 class HostedShard(Generic[S, R]):
@@ -110,7 +151,6 @@ class HostedShard(Generic[S, R]):
         write_timeout_ms: int,
         compression: Compression,
         in_touch: Callable[[], bool],
-        direct: bool = True,
         failed: Callable[[BaseException], None],
     ) -> None:
         self.shard = shard
@@ -122,14 +162,12 @@ class HostedShard(Generic[S, R]):
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
         self._in_touch = in_touch
-        self._direct = direct and not compression
-        """Whether decisions may take the direct way."""
         self._failed = failed
         self.postponed = PostponedRecords(log, clock, timers, failed)
         self._closed = False
         self._unanswered: dict[Unanswered, None] = {}
         self._queues: dict[str, _WriteQueue] = {}
-        self._gathered: list[_Write[R, Any]] = []
+        self._gathered: list[_Write] = []
         """The writes of this iteration of the event loop, in the order of their decisions."""
         self._gathered_bytes = 0
         self._replays: deque[Steps[None]] | None = None
@@ -139,7 +177,8 @@ class HostedShard(Generic[S, R]):
     def serve(self) -> None:
         """Begin to serve: the log has been replayed to its end, and all of it is committed."""
         self.serving = True
-        self._carry_out("", self.shard.loaded(self._now()), None)
+        now = self._now()
+        self._go_on("", self.shard.loaded(now), now)
 
     def close(self) -> None:
         """Stop every timer, and answer every request with NOT_COORDINATOR: leadership is lost."""
@@ -162,100 +201,63 @@ class HostedShard(Generic[S, R]):
         self, key: str, decide: Callable[[S, Instant], Decision[R, A]], mode: Mode
     ) -> Soon[A]:
         """See `CoordinatorRuntime.write`."""
-        if self.is_direct:
-            return self.write_directly(key, decide)
-        answer: DeferredAnswer[A] = DeferredAnswer()
+        at_once = self.log.commits_at_once
+        if mode is Mode.CERTAIN and (not at_once or self._queues or self._replays is not None):
+            raise KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
         queue = self._queues.get(key)
-        if mode is Mode.IMMEDIATE or queue is None or queue.admits(mode):
-            self._decide(key, decide, answer)
-        else:
-            queue.waiting.append(_Waiting(mode, partial(self._decide, key, decide, answer)))
-            self._keep(answer)
-        return answer.outcome()
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether a write of one record is committed and answered before `write` returns."""
-        return (
-            self._direct and not self._queues and self._replays is None and self.log.commits_at_once
-        )
-
-    def write_directly(self, key: str, decide: Callable[[S, Instant], Decision[R, A]]) -> Soon[A]:
-        """Decide, append, replay and answer in one go, if the decision is one plain record.
-
-        The shard `is_direct`: nothing is uncommitted, so that the writes need no queue.
-        """
+        if queue is not None and mode not in _AT_ONCE and not queue.admits(mode):
+            answer: DeferredAnswer[A] = DeferredAnswer()
+            queue.waiting.append(_Waiting(mode, partial(self._decide_later, key, decide, answer)))
+            return self._keep(answer)
         now = self._now()
         try:
             decision = decide(self.shard.state, now)
         except KafkaError as refusal:
-            error = self._unless_replaced(refusal)
-            raise KafkaError(error.code, error.message) from None
-        known, records, effects, then, producer, steps, postpones = decision
-        if (
-            len(records) != 1
-            or effects
-            or producer is not None
-            or steps is not None
-            or isinstance(known, (DeferredAnswer, KafkaError))
-        ):
-            answer: DeferredAnswer[A] = DeferredAnswer()
-            self._carry_out(key, decision, answer)
-            return answer.outcome()
-        postponed = self.postponed
-        postpones = postpones and postponed.takes(now.monotonic_ms)
-        end = -1
-        try:
-            encoded = self.shard.encode(records[0])
-            if not postpones:
-                end = postponed.append(encoded, now.wall_ms)
-        except (KafkaError, ProtocolError) as error:
-            self._refuse(_Write(key, decision, None, ()), error)
-            raise coordinator_error(error) from None
-        if self.log.committed_end < end:
-            answer = DeferredAnswer()
-            self._begin(key)
-            write = _Write(key, decision, answer, (encoded,))
-            self.log.when_committed(end, partial(self._committed, [write]))
-            self._keep_unless_given(answer)
-            return answer.outcome()
-        try:
-            self.shard.replay(records[0], NO_PRODUCER_ID)
-            if postpones:
-                postponed.add(encoded, now.monotonic_ms)
-        except Exception as fault:
-            self._failed(fault)
-            raise KafkaError(ErrorCode.NOT_COORDINATOR) from None
-        if then is not None:
-            self._go_on(key, then, now)
+            raise self._unless_replaced(refusal) from None
+        write = _Write(key, decision, now, at_once)
+        self._carry_out(write)
+        known = decision.answer
+        if write.landed and write.error is None and not isinstance(known, _GIVEN_OTHERWISE):
+            return known
+        return self._answer_to(write)
+
+    def _answer_to(self, write: _Write) -> Soon[Any]:
+        """Return the answer to a write, or a future of it."""
+        known = write.decision.answer
+        if isinstance(known, DeferredAnswer):
+            if self._closed:
+                known.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
+            known.list_in(self._unanswered)
+            return known.outcome()
+        if not write.landed:
+            write.answer = DeferredAnswer()
+            return self._keep(write.answer)
+        if write.error is not None:
+            raise write.error
+        if isinstance(known, KafkaError):
+            # The decision keeps its own, which would be in a cycle with these frames.
+            raise KafkaError(known.code, known.message)
         return known
 
-    def _go_on(
-        self,
-        key: str,
-        then: Callable[[KafkaError | None, Instant], Decision[R, None]],
-        now: Instant,
-    ) -> None:
-        try:
-            decision = then(None, now)
-            if decision.records or decision.effects or decision.then or decision.steps:
-                self._carry_out(key, decision, None)
-        except Exception as fault:
-            self._failed(fault)
-
-    def _decide(
+    def _decide_later(
         self,
         key: str,
         decide: Callable[[S, Instant], Decision[R, A]],
         answer: DeferredAnswer[A],
     ) -> None:
+        now = self._now()
         try:
-            decision = decide(self.shard.state, self._now())
+            decision = decide(self.shard.state, now)
         except KafkaError as refusal:
             # Its frames have the answer, in a cycle.
             answer.give(self._unless_replaced(refusal).with_traceback(None))
             return
-        self._carry_out(key, decision, answer)
+        if isinstance(decision.answer, DeferredAnswer):
+            decision.answer.pass_to(answer)
+            answer.lift_limit()
+        write = _Write(key, decision, now, self.log.commits_at_once)
+        write.answer = answer
+        self._carry_out(write)
 
     def read(self, look: Callable[[S], T]) -> T:
         """See `CoordinatorRuntime.read`."""
@@ -268,51 +270,59 @@ class HostedShard(Generic[S, R]):
         return refusal if self._in_touch() else retriable(refusal)
 
     def _now(self) -> Instant:
-        return Instant(self._clock.now_ms(), int(self._clock.monotonic() * 1000))
+        clock = self._clock
+        return _new(Instant, (clock.now_ms(), int(clock.monotonic() * 1000)))
 
     # -- carrying out ----------------------------------------------------------------------------
 
-    def _carry_out(
-        self, key: str, decision: Decision[R, A], answer: DeferredAnswer[A] | None
-    ) -> None:
-        """Carry out a decision; `answer` is None if no client waits for it."""
-        known = decision.answer
-        if isinstance(known, DeferredAnswer) and answer is not None:
-            known.pass_to(answer)
-            answer.list_in(self._unanswered)
-            answer.lift_limit()
-            answer = None
-        if len(decision.effects) > AT_ONCE:
-            self._perform_many(decision.effects)
+    def _carry_out(self, write: _Write) -> None:
+        """Perform the effects of a decision, and write its records: now, with others, or later."""
+        decision = write.decision
+        _, records, effects, _, producer, steps, postpones = decision
+        if effects:
+            self._perform_all(effects)
+        if (steps is not None and next(steps, _DONE) is not _DONE) or len(records) > AT_ONCE:
+            # In steps: the records of a long write are many, or take long to find.
+            self._count(write).preparing = True
+            self._slices.run(self._guarded(self._prepare(write)))
+            return
+        if not records:
+            self._land(write)
+            return
+        try:
+            write.encoded = list(map(self.shard.encode, records))
+        except ProtocolError as error:
+            self._refuse(write, error)
+            return
+        if not write.at_once and producer is None:
+            self._gather(write)
+            return
+        if self._gathered:
+            self._append_gathered()
+        if postpones and self._may_postpone(write):
+            write.postponed = True
+            self._committed([write], None)
         else:
-            for effect in decision.effects:
-                self._perform(effect)
-        if decision.steps is not None and next(decision.steps, _DONE) is not _DONE:
-            self._append_in_steps(key, decision, answer)
-            return
-        if decision.records:
-            self._append(key, decision, answer)
-            return
-        self._end(key, decision, answer)
+            self._append([write], write.now.wall_ms)
 
-    def _end(self, key: str, decision: Decision[R, A], answer: DeferredAnswer[A] | None) -> None:
-        """Finish a decision that writes nothing."""
-        known = decision.answer
-        if answer is not None and not isinstance(known, DeferredAnswer):
-            answer.give(known)
-        if decision.then is not None:
-            self._carry_out(key, decision.then(None, self._now()), None)
+    def _go_on(self, key: str, decision: Decision[R, None], now: Instant) -> None:
+        """Carry out a decision for which no client waits."""
+        if decision.records or decision.then or decision.steps:
+            self._carry_out(_Write(key, decision, now, self.log.commits_at_once))
+        elif decision.effects:
+            self._perform_all(decision.effects)
 
-    def _perform_many(self, effects: "Sequence[StartTimer[R] | CancelTimer | Call]") -> None:
-        """Set timers, and then give the answers of a large group in steps: to encode thousands of
+    def _perform_all(self, effects: "Sequence[StartTimer[R] | CancelTimer | Call]") -> None:
+        """Set timers and give answers; those of a large group in steps: to encode thousands of
         them in one iteration of the event loop would hold it."""
         calls = []
         for effect in effects:
-            if isinstance(effect, Call):
+            if isinstance(effect, Call) and len(effects) > AT_ONCE:
                 calls.append(effect)
             else:
                 self._perform(effect)
-        self._slices.run(self._guarded(self._call(calls)))
+        if calls:
+            self._slices.run(self._guarded(self._call(calls)))
 
     def _call(self, calls: Sequence[Call]) -> Steps[None]:
         for each in calls:
@@ -349,44 +359,23 @@ class HostedShard(Generic[S, R]):
 
     def _decide_unasked(self, key: str, decide: Callable[[Instant], Decision[R, None]]) -> None:
         """Make the decision of a timer. No client waits: `then` deals with a write that failed."""
+        now = self._now()
         try:
-            decision = decide(self._now())
+            decision = decide(now)
         except KafkaError:
             return
-        self._carry_out(key, decision, None)
+        self._go_on(key, decision, now)
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def _append(self, key: str, decision: Decision[R, A], answer: DeferredAnswer[A] | None) -> None:
-        if len(decision.records) > AT_ONCE:
-            self._append_in_steps(key, decision, answer)
-            return
-        try:
-            write = _Write(key, decision, answer, list(map(self.shard.encode, decision.records)))
-        except ProtocolError as error:
-            self._refuse(_Write(key, decision, answer, []), error)
-            return
-        if decision.producer is None and not self.log.commits_at_once:
-            self._gather(write)
-            return
-        self._append_gathered()
-        try:
-            end = self._append_writes([write])
-        except KafkaError as error:
-            self._refuse(write, error)
-            return
-        self._begin(key)
-        self.log.when_committed(end, partial(self._committed, [write]))
-        self._keep_unless_given(answer)
-
-    def _append_in_steps(
-        self, key: str, decision: Decision[R, A], answer: DeferredAnswer[A] | None
-    ) -> None:
-        """Make the records of a long write in steps, and append them."""
-        queue = self._begin(key)
-        queue.preparing = True
-        self._keep_unless_given(answer)
-        self._slices.run(self._guarded(self._prepare(key, decision, answer, queue)))
+    def _may_postpone(self, write: _Write) -> bool:
+        """Return whether a record may be replayed before it is written: nothing before it is on its
+        way, and another one probably follows in time."""
+        return (
+            not self._queues
+            and self._replays is None
+            and self.postponed.takes(write.now.monotonic_ms)
+        )
 
     def _guarded(self, steps: Steps[None]) -> Steps[None]:
         try:
@@ -394,17 +383,12 @@ class HostedShard(Generic[S, R]):
         except Exception as fault:
             self._failed(fault)
 
-    def _prepare(
-        self,
-        key: str,
-        decision: Decision[R, A],
-        answer: DeferredAnswer[A] | None,
-        queue: _WriteQueue,
-    ) -> Steps[None]:
+    def _prepare(self, write: _Write) -> Steps[None]:
+        decision, queue = write.decision, write.queue
+        assert queue is not None
         if decision.steps is not None:
             yield from decision.steps
-        write = _Write(key, decision, answer, [])
-        refusal: KafkaError | ProtocolError | None = None
+        refusal: ProtocolError | None = None
         batch = BatchBuilder(self._clock.now_ms())
         try:
             for record in decision.records:
@@ -415,31 +399,23 @@ class HostedShard(Generic[S, R]):
         if self._closed:
             return
         queue.preparing = False
-        if refusal is None and batch.count:
-            self._append_gathered()
-            try:
-                end = self._append_batch(decision, batch)
-            except KafkaError as error:
-                refusal = error
-            else:
-                self.log.when_committed(end, partial(self._committed, [write]))
-                self._drain(key, queue)
-                return
-        queue.uncommitted -= 1
-        if refusal is None:
-            self._end(key, decision, answer)
-        else:
+        if refusal is not None:
             self._refuse(write, refusal)
-        self._drain(key, queue)
+        elif batch.count:
+            write.batch = batch
+            self._append_gathered()
+            self._append([write], batch.timestamp)
+            self._drain(write.key, queue)
+        else:
+            self._land(write)
 
-    def _gather(self, write: "_Write[R, A]") -> None:
+    def _gather(self, write: _Write) -> None:
         """Append the records at the end of this iteration of the event loop.
 
         The records of all decisions of the iteration are one batch: one append here and on every
         follower, in place of one for each.
         """
-        self._begin(write.key)
-        self._keep_unless_given(write.answer)
+        self._count(write)
         if not self._gathered:
             self._loop.call_later(0, self._append_gathered)
         self._gathered.append(write)
@@ -448,46 +424,51 @@ class HostedShard(Generic[S, R]):
             self._append_gathered()
 
     def _append_gathered(self) -> None:
-        writes, self._gathered, self._gathered_bytes = self._gathered, [], 0
-        if not writes or self._closed:
+        if not self._gathered or self._closed:
             return
+        writes, self._gathered, self._gathered_bytes = self._gathered, [], 0
         try:
-            self._append_together(writes)
+            self._append(writes, self._clock.now_ms())
         except Exception as fault:
             self._failed(fault)
 
-    def _append_together(self, writes: "list[_Write[R, Any]]") -> None:
+    def _append(self, writes: list[_Write], now_ms: int) -> None:
+        """Append one write, or several without a producer: the only place where the log grows,
+        besides the postponed records before it."""
+        first = writes[0]
+        encoded, producer = first.encoded, first.decision.producer
         try:
-            end = self._append_writes(writes)
+            if len(writes) == len(encoded) == 1 and producer is None and not self._compression:
+                end = self.postponed.append(encoded[0], now_ms)
+            else:
+                end = self._append_batch(writes, now_ms)
         except KafkaError as error:
             if len(writes) > 1:
                 # One alone may be accepted: together they may be too large.
                 for write in writes:
-                    self._append_together([write])
-                return
-            (write,) = writes
-            queue = self._queues[write.key]
-            queue.uncommitted -= 1
-            self._refuse(write, error)
-            self._drain(write.key, queue)
+                    self._append([write], now_ms)
+            else:
+                self._refuse(first, error)
             return
         self.log.when_committed(end, partial(self._committed, writes))
-
-    def _append_writes(self, writes: "Sequence[_Write[R, Any]]") -> int:
-        """Append the records of one decision, or of several without a producer."""
-        decision, encoded, now_ms = writes[0].decision, writes[0].encoded, self._clock.now_ms()
-        if len(writes) == len(encoded) == 1 and decision.producer is None and not self._compression:
-            return self.postponed.append(encoded[0], now_ms)
-        batch = BatchBuilder(now_ms)
         for write in writes:
-            for key, value in write.encoded:
-                batch.add(key, value)
-        return self._append_batch(decision, batch)
+            # Markers follow the order of the log alone: a transaction has records of several keys.
+            if not write.landed and write.queue is None and write.marker is None:
+                self._count(write)
 
-    def _append_batch(self, decision: Decision[R, Any], batch: BatchBuilder) -> int:
-        """Append the records of a decision, or of several without a producer."""
+    def _append_batch(self, writes: list[_Write], now_ms: int) -> int:
+        """Append what is more than one plain record."""
+        first = writes[0]
+        producer, batch, marker = first.decision.producer, first.batch, first.marker
         self.postponed.write()
-        now_ms, producer = batch.timestamp, decision.producer
+        if marker is not None:
+            data, version = marker.batch(now_ms), marker.transaction_version
+            return self.log.append(data, now_ms, transaction_version=version)
+        if batch is None:
+            batch = BatchBuilder(now_ms)
+            for write in writes:
+                for key, value in write.encoded:
+                    batch.add(key, value)
         if producer is None:
             return self.log.append(batch.build(compression=self._compression), now_ms)
         data = batch.build(
@@ -498,46 +479,55 @@ class HostedShard(Generic[S, R]):
         )
         return self.log.append(data, now_ms, producer.guard)
 
-    def _begin(self, key: str) -> _WriteQueue:
+    def _count(self, write: _Write) -> _WriteQueue:
         """Count a write as uncommitted."""
-        queue = self._queues.get(key)
+        queue = self._queues.get(write.key)
         if queue is None:
-            queue = self._queues[key] = _WriteQueue()
+            queue = self._queues[write.key] = _WriteQueue()
         queue.uncommitted += 1
+        write.queue = queue
         return queue
 
-    def _refuse(self, write: "_Write[R, Any]", error: KafkaError | ProtocolError) -> None:
-        """Answer a write of which nothing was appended."""
-        refused = coordinator_error(error)
+    def _land(self, write: _Write, error: KafkaError | None = None) -> None:
+        """Answer a write that is replayed, or of which nothing was appended because of an error,
+        and make the decision that follows."""
+        write.landed, write.error = True, error
+        decision, queue = write.decision, write.queue
+        if queue is None:
+            now = write.now
+        else:
+            queue.uncommitted -= 1
+            now = self._now()
         if write.answer is not None:
-            write.answer.give(refused)
-        if write.decision.then is not None:
-            self._carry_out(write.key, write.decision.then(refused, self._now()), None)
+            write.settle(decision.answer if error is None else error)
+        if decision.then is not None:
+            following = decision.then(error, now)
+            if following is not NOTHING:
+                self._go_on(write.key, following, now)
+        if queue is not None:
+            self._drain(write.key, queue)
 
-    def _keep_unless_given(self, answer: DeferredAnswer[A] | None) -> None:
-        if answer is not None and not answer.given:
-            self._keep(answer)
+    def _refuse(self, write: _Write, error: KafkaError | ProtocolError) -> None:
+        self._land(write, coordinator_error(error))
 
-    def _keep(self, answer: DeferredAnswer[A]) -> None:
+    def _keep(self, answer: DeferredAnswer[A]) -> Soon[A]:
         """Wait for an answer until the write timeout, or until leadership is lost."""
         if self._closed:
             # A replay has failed meanwhile, and the partition is not served any more.
-            answer.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
-            return
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         answer.list_in(self._unanswered)
         answer.limit(
             lambda: self._loop.call_later(self._write_timeout_ms / 1000, partial(_give_up, answer))
         )
+        return answer.outcome()
 
-    def _committed(self, writes: "Sequence[_Write[R, Any]]", error: KafkaError | None) -> None:
-        """Replay records that are committed. With an error, this leader will not commit them."""
-        self._in_order(self._replay_all(writes, error))
+    def _committed(self, writes: list[_Write], error: KafkaError | None) -> None:
+        """Replay committed records in the order of the log; with an error, this leader will not
+        commit them.
 
-    def _in_order(self, steps: Steps[None]) -> None:
-        """Replay in the order of the log: at once, but a long replay and those after it in steps.
-
-        A replay that yields is long.
+        A replay that yields is long: it goes on in steps, and those after it wait for it.
         """
+        steps = self._replay(writes, error)
         if self._replays is not None:
             self._replays.append(steps)
         elif next(steps, _DONE) is not _DONE:
@@ -550,46 +540,50 @@ class HostedShard(Generic[S, R]):
             yield None
         self._replays = None
 
-    def _replay_all(
-        self, writes: "Sequence[_Write[R, Any]]", error: KafkaError | None
-    ) -> Steps[None]:
+    def _replay(self, writes: list[_Write], error: KafkaError | None) -> Steps[None]:
         for write in writes:
             if self._closed:
                 return
-            if error is None:
-                try:
-                    yield from self._replay(write)
-                except Exception as fault:
-                    self._failed(fault)
-            elif write.answer is not None:
+            if error is not None:
                 # The next leader knows whether they count; this shard decides nothing more.
-                write.answer.give(coordinator_error(error))
-
-    def _replay(self, write: "_Write[R, Any]") -> Steps[None]:
-        key, decision, answer, _ = write
-        producer = decision.producer
-        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
-        for number, record in enumerate(decision.records):
-            if number and not number % AT_ONCE:
-                yield None
-            self.shard.replay(record, producer_id)
-        if self._closed:
-            return
-        queue = self._queues[key]
-        queue.uncommitted -= 1
-        if answer is not None and not isinstance(decision.answer, DeferredAnswer):
-            answer.give(decision.answer)
-        if decision.then is not None:
-            self._carry_out(key, decision.then(None, self._now()), None)
-        self._drain(key, queue)
+                write.landed, write.error = True, coordinator_error(error)
+                write.settle(write.error)
+                continue
+            marker, producer = write.marker, write.decision.producer
+            producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+            try:
+                if marker is not None:
+                    yield from self.shard.replay_marker(
+                        marker.producer_id, marker.producer_epoch, marker.committed
+                    )
+                for number, record in enumerate(write.decision.records):
+                    if number and not number % AT_ONCE:
+                        yield None
+                    self.shard.replay(record, producer_id)
+                if write.postponed:
+                    self.postponed.add(write.encoded[0], write.now.monotonic_ms)
+                if not self._closed:
+                    self._land(write)
+            except Exception as fault:
+                self._failed(fault)
 
     def _drain(self, key: str, queue: _WriteQueue) -> None:
-        while queue.waiting and self._queues.get(key) is queue:
-            mode, decide = queue.waiting[0]
-            if queue.blocks(mode):
-                return
-            queue.waiting.popleft()
-            decide()
+        """Make the decisions that wait, until one of them has to wait longer.
+
+        One that is committed at once must not make the next one inside of itself.
+        """
+        if queue.draining:
+            return
+        queue.draining = True
+        try:
+            while queue.waiting and self._queues.get(key) is queue:
+                mode, decide = queue.waiting[0]
+                if queue.blocks(mode):
+                    return
+                queue.waiting.popleft()
+                decide()
+        finally:
+            queue.draining = False
         if not queue.uncommitted and self._queues.get(key) is queue:
             del self._queues[key]
 
@@ -597,43 +591,12 @@ class HostedShard(Generic[S, R]):
 
     def write_marker(self, marker: TxnMarker) -> Soon[None]:
         """See `CoordinatorRuntime.write_marker`."""
+        now = self._now()
+        write = _Write("", NOTHING, now, self.log.commits_at_once)
+        write.marker = marker
         self._append_gathered()
-        now_ms = self._clock.now_ms()
-        try:
-            self.postponed.write()
-            end = self.log.append(
-                marker.batch(now_ms), now_ms, transaction_version=marker.transaction_version
-            )
-        except KafkaError as error:
-            raise coordinator_error(error) from None
-        # A transaction has records of several keys: markers follow the order of the log alone.
-        answer: DeferredAnswer[None] = DeferredAnswer()
-        self.log.when_committed(end, partial(self._marker_committed, marker, answer))
-        if not answer.given:
-            self._keep(answer)
-        return answer.outcome()
-
-    def _marker_committed(
-        self, marker: TxnMarker, answer: DeferredAnswer[None], error: KafkaError | None
-    ) -> None:
-        self._in_order(self._replay_marker(marker, answer, error))
-
-    def _replay_marker(
-        self, marker: TxnMarker, answer: DeferredAnswer[None], error: KafkaError | None
-    ) -> Steps[None]:
-        if self._closed:
-            return
-        if error is not None:
-            answer.give(coordinator_error(error))
-            return
-        try:
-            yield from self.shard.replay_marker(
-                marker.producer_id, marker.producer_epoch, marker.committed
-            )
-        except Exception as fault:
-            self._failed(fault)
-            return
-        answer.give(None)
+        self._append([write], now.wall_ms)
+        return self._answer_to(write)
 
 
 def _give_up(answer: Unanswered) -> None:

@@ -49,14 +49,12 @@ class CoordinatorRuntime(Generic[S, R]):
         load_buffer_bytes: int,
         compression: Compression = Compression.NONE,
         in_touch: Callable[[], bool] = lambda: True,
-        direct: bool = True,
         report: Callable[[int, BaseException], None],
     ) -> None:
         """`new_shard` is called with a partition and its leader epoch. `report` is called with a
         partition that is no longer served because of an error. A broker that is not `in_touch`
         with the cluster may have a successor: it answers COORDINATOR_NOT_AVAILABLE in place of an
-        error after which the client would give up. Without `direct` every decision takes the
-        general way, in tests."""
+        error after which the client would give up."""
         self._new_shard = new_shard
         self._clock = clock
         self._timers = timers
@@ -65,7 +63,6 @@ class CoordinatorRuntime(Generic[S, R]):
         self._load_buffer_bytes = load_buffer_bytes
         self._compression = compression
         self._in_touch = in_touch
-        self._direct = direct
         self._report = report
         self._hosted: dict[int, HostedShard[S, R]] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
@@ -82,7 +79,6 @@ class CoordinatorRuntime(Generic[S, R]):
             write_timeout_ms=self._write_timeout_ms,
             compression=self._compression,
             in_touch=self._in_touch,
-            direct=self._direct,
             failed=lambda error: self._failed(index, error),
         )
         self._hosted[index] = hosted
@@ -154,11 +150,6 @@ class CoordinatorRuntime(Generic[S, R]):
         """Return the committed state of a partition; None if it is not served."""
         hosted = self._hosted.get(index)
         return hosted.shard.state if hosted is not None and hosted.serving else None
-
-    def direct(self, index: int) -> HostedShard[S, R] | None:
-        """Return the shard of a partition if its decisions are committed at once, else None."""
-        hosted = self._hosted.get(index)
-        return hosted if hosted is not None and hosted.serving and hosted.is_direct else None
 
     def served(self) -> Iterator[tuple[int, S]]:
         """Yield every partition that is being served, with its state."""

@@ -60,7 +60,6 @@ class GroupCoordination:
             load_buffer_bytes=config.offsets_load_buffer_size,
             compression=Compression(config.offsets_topic_compression_codec),
             in_touch=in_touch,
-            direct=config.fast_paths_enable,
             report=_report,
         )
         self.coordinator = GroupCoordinator(self.runtime, timers, self.partitions)

@@ -152,7 +152,6 @@ class TransactionCoordination:
             write_timeout_ms=_WRITE_TIMEOUT_MS,
             load_buffer_bytes=self._config().transaction_state_log_load_buffer_size,
             in_touch=in_touch,
-            direct=self._config().fast_paths_enable,
             report=_report,
         )
 

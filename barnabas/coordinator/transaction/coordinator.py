@@ -163,7 +163,7 @@ class TransactionCoordinator:
     def _index(self, transactional_id: str) -> int:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return self.partition_of(transactional_id)
+        return partition_for(transactional_id, self._partitions())
 
     def _read(self, transactional_id: str, look: Callable[[TransactionTable], A]) -> A:
         return self._runtime.read(self._index(transactional_id), look)
@@ -177,13 +177,11 @@ class TransactionCoordinator:
         return self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
 
     def _write_at_once(self, transactional_id: str, decide: Decide[Any]) -> bool:
-        shard = self._runtime.direct(self._index(transactional_id))
-        if shard is None:
-            return False
+        """Write a step if it is certainly answered at once; a refusal has changed nothing."""
         try:
-            answer = shard.write_directly(transactional_id, decide)
+            index = self._index(transactional_id)
+            answer = self._runtime.write(index, transactional_id, decide, Mode.CERTAIN)
         except KafkaError:
-            # A refusal has changed nothing.
             return False
         assert not isinstance(answer, asyncio.Future)
         return True

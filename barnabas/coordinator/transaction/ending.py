@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from barnabas.coordinator.decision import Call, Decision, Instant, StartTimer
+from barnabas.coordinator.decision import NOTHING, Call, Decision, Instant, StartTimer
 from barnabas.coordinator.transaction.metadata import (
     LAST_CLIENT_EPOCH,
     NO_PRODUCER_ID,
@@ -24,7 +24,7 @@ from barnabas.coordinator.transaction.metadata import (
 )
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
-from barnabas.coordinator.transaction.table import NOTHING, TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -268,7 +268,8 @@ def _completion(
     target = txn.completed(now.wall_ms)
     event = "every marker is written"
     # A coordinator that finds PREPARE_x sends the markers again, and completes.
-    return table.transition(target, None, now, event, written, refused, postpones=True)
+    postpones = bool(txn.partitions)
+    return table.transition(target, None, now, event, written, refused, postpones=postpones)
 
 
 def _complete_later(

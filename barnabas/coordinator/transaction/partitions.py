@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from barnabas.coordinator.decision import Instant
+from barnabas.coordinator.decision import NOTHING, Instant
 from barnabas.coordinator.transaction.events import EVENTS_PER_ID
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
-from barnabas.coordinator.transaction.table import NOTHING, TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 

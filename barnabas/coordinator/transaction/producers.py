@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.decision import Decision, Instant
+from barnabas.coordinator.decision import NOTHING, Decision, Instant
 from barnabas.coordinator.transaction.ending import abort
 from barnabas.coordinator.transaction.metadata import (
     LAST_CLIENT_EPOCH,
@@ -18,7 +18,7 @@ from barnabas.coordinator.transaction.metadata import (
 )
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import SETTLED, TransactionState
-from barnabas.coordinator.transaction.table import NOTHING, TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 EXPIRED_AT_ONCE: Final = 1_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol, TypeVar
 
-from barnabas.coordinator.decision import Decision, Instant
+from barnabas.coordinator.decision import NOTHING, Decision, Instant
 from barnabas.coordinator.transaction.events import EventHistory
 from barnabas.coordinator.transaction.metadata import (
     NO_EPOCH,
@@ -30,6 +30,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 A = TypeVar("A")
 TxnDecision = Decision[TransactionRecord, A]
 Next = Callable[[Instant], TxnDecision[None]]
+_new = tuple.__new__
+"""Makes a named tuple from all its fields in a quarter of the time of its class."""
 
 
 EXPECTED: Final = 64
@@ -248,7 +250,8 @@ class TransactionTable:
         txn = self.transactions.get(transactional_id)
         if (
             txn is not None
-            and txn.producer == producer
+            and txn.producer_id == producer.producer_id
+            and txn.epoch == producer.epoch
             and (txn.next_epoch == NO_EPOCH or txn.client == producer)
         ):
             self.connections.admit(transactional_id, producer, connection)
@@ -290,12 +293,8 @@ class TransactionTable:
             or target.next_producer_id != NO_PRODUCER_ID
             or target.owner is not None
         )
-        record = TransactionRecord(key, target, flexible)
-        return Decision(answer, (record,), (), landed, None, None, postpones)
-
-
-NOTHING: TxnDecision[None] = Decision(None)
-"""The decision to do nothing."""
+        record = _new(TransactionRecord, (key, target, flexible))
+        return _new(Decision, (answer, (record,), (), landed, None, None, postpones))
 
 
 class NewestConnections:

@@ -51,7 +51,7 @@ MUTANTS = (
         (lambda host: host.write(2, 3),),
     ),
     Mutant(
-        HostedShard.write_marker,
+        HostedShard._append_batch,
         "self.postponed.write()",
         "pass",
         EVERY,
@@ -59,23 +59,24 @@ MUTANTS = (
     ),
     # What may be postponed, and when.
     Mutant(
-        HostedShard.write_directly,
+        HostedShard._replay,
+        "if write.postponed:",
+        "if False:",
+        NEXT,
+    ),
+    Mutant(
+        HostedShard._replay,
+        "        marker, producer =",
         """\
-        self.shard.replay(records[0], NO_PRODUCER_ID)
-        if postpones:
-            postponed.add(encoded, now.monotonic_ms)
-""",
-        """\
-        if postpones:
-            postponed.add(encoded, now.monotonic_ms)
-        self.shard.replay(records[0], NO_PRODUCER_ID)
-""",
+        if write.postponed:
+            self.postponed.add(write.encoded[0], write.now.monotonic_ms)
+        marker, producer =""",
         "test_replay_that_fails_is_not_written",
     ),
     Mutant(
-        HostedShard.is_direct.fget,  # type: ignore[attr-defined]
-        " and self.log.commits_at_once",
-        "",
+        HostedShard._carry_out,
+        "if not write.at_once and producer is None:",
+        "if False:",
         "test_replicated_log_postpones_nothing",
     ),
     Mutant(

@@ -86,6 +86,18 @@ async def test_an_exclusive_decision_waits_for_every_write_before_it(host: Host)
     assert await exclusive == [1, 2]
 
 
+async def test_many_waiting_decisions_do_not_recurse(host: Host) -> None:
+    """Each was made inside of the one before, as soon as the log committed at once: 100 requests of
+    a group ended the service of its partition."""
+    host.log.held = True
+    answers = [host.write(number) for number in range(500)]
+    host.log.release()
+    assert host.faults == []
+    assert [len(await each) for each in answers] == list(range(500))  # type: ignore[misc]
+    assert host.numbers == list(range(500))
+    assert host.runtime._hosted[0]._queues == {}
+
+
 @pytest.fixture
 async def gathering(host: Host) -> Host:
     host.log.commits_at_once = False

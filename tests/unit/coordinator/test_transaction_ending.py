@@ -316,7 +316,7 @@ async def test_refused_decision_leaves_transaction_open() -> None:
 
 async def test_a_completion_that_the_log_refuses_is_written_later() -> None:
     """KAFKA-9777: the transaction must not stay in PREPARE."""
-    here = await Transactions(direct=False).load()
+    here = await Transactions().load()
     here.end(here.ongoing())
     here.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
     here.mark()
@@ -345,7 +345,7 @@ async def test_an_empty_abort_that_cannot_be_completed_is_completed_later() -> N
 
 
 async def test_markers_of_another_transaction_complete_nothing() -> None:
-    here = await Transactions(direct=False).load()
+    here = await Transactions().load()
     producer = here.ongoing()
     here.coordinator.markers_written("x", producer)
     here.coordinator.markers_written("stranger", producer)

@@ -65,9 +65,7 @@ class Ids:
 class Transactions:
     """The coordinator of one id, its log, and the markers that it has asked for."""
 
-    def __init__(
-        self, *, version: int = TV2, wait_ms: int = 0, direct: bool = True, **settings: Any
-    ) -> None:
+    def __init__(self, *, version: int = TV2, wait_ms: int = 0, **settings: Any) -> None:
         self.time = Time()
         self.log = FakeLog()
         self.ids = Ids()
@@ -90,7 +88,6 @@ class Transactions:
             write_timeout_ms=WRITE_TIMEOUT_MS,
             load_buffer_bytes=1 << 20,
             in_touch=lambda: self.in_touch,
-            direct=direct,
             report=lambda _index, error: self.faults.append(error),
         )
         self.coordinator = TransactionCoordinator(

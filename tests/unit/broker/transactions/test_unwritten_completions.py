@@ -57,8 +57,3 @@ async def test_failed_directory_takes_no_completion(tmp_path: Path) -> None:
         partition.log.log_dir.take_offline(OSError(5, "Input/output error"))
         broker._replication.replicas.log_dir_failed(partition.log.log_dir.path)
         assert states(tmp_path)[-1] == "PrepareCommit"
-
-
-async def test_without_fast_paths_completions_are_written_at_once(tmp_path: Path) -> None:
-    async with completed(tmp_path, fast_paths_enable="false"):
-        assert states(tmp_path)[-1] == "CompleteCommit"

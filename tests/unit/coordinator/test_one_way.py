@@ -1,19 +1,23 @@
-"""Decisions of one record that the log commits at once: the direct way equals the general one."""
+"""Every decision goes one way, whenever its log commits: at once, later, or after gathering."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.coordinator.decision import Decision
+from barnabas.coordinator.hosted_shard import _WriteQueue
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from tests.support.coordinator.numbers_host import Host
 from tests.unit.coordinator.transactions import ID, A, B, Transactions
 
 Step = tuple[Any, ...]
@@ -31,17 +35,41 @@ STEPS = st.one_of(
 )
 
 
+class Commits(Enum):
+    """The time at which the log commits."""
+
+    AT_ONCE = "in the call that appends"
+    LATER = "after the request"
+    GATHERED = "after the iteration of the event loop whose records are gathered"
+
+
 class Story:
     """A coordinator, and the answers to the requests of one client."""
 
-    def __init__(self, *, direct: bool) -> None:
-        self.transactions = Transactions(direct=direct)
+    def __init__(self, commits: Commits) -> None:
+        self.transactions = Transactions()
+        self.commits = commits
+        self.is_held = False
         self.producer = Producer(-1, -1)
         self.answers: list[object] = []
 
-    def take(self, step: Step) -> None:
+    async def take(self, step: Step) -> None:
         kind, *rest = step
+        log = self.transactions.log
+        log.commits_at_once = not self.is_held and self.commits is not Commits.GATHERED
+        log.held = self.is_held or self.commits is Commits.LATER
         getattr(self, "_" + kind)(*rest)
+        self.settle()
+        # The answers that came as futures.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def settle(self) -> None:
+        """Let the log append what it has gathered, and commit, unless the story holds it."""
+        self.transactions.time.pass_ms(0)
+        if not self.is_held:
+            self.transactions.log.release()
+            self.transactions.time.pass_ms(0)
 
     def _heard(self, ask: Callable[[], Any]) -> None:
         place = len(self.answers)
@@ -88,12 +116,10 @@ class Story:
             self.transactions.mark()
 
     def _hold(self) -> None:
-        log = self.transactions.log
-        log.held, log.commits_at_once = True, False
+        self.is_held = True
 
     def _release(self) -> None:
-        self.transactions.log.release()
-        self.transactions.log.commits_at_once = True
+        self.is_held = False
 
     def _refuse(self, code: ErrorCode | None) -> None:
         self.transactions.log.refusal = None if code is None else KafkaError(code)
@@ -104,9 +130,6 @@ class Story:
     @property
     def outcome(self) -> object:
         it = self.transactions
-        it.log.refusal = None
-        it.time.pass_ms(1000)
-        self._release()
         try:
             txn, events = it.txn, it.coordinator.events(ID)
         except KafkaError as error:
@@ -114,24 +137,32 @@ class Story:
         return self.answers, it.sent, txn, events, it.faults
 
 
-async def told(steps: list[Step], *, direct: bool, postpones: bool) -> Story:
-    story = Story(direct=direct)
+async def told(steps: list[Step], commits: Commits, *, postpones: bool) -> Story:
+    story = Story(commits)
     await story.transactions.load()
     story.transactions.hosted.postponed.refused = not postpones
-    story.take(("init", False))
-    for step in steps:
-        story.take(step)
+    for step in [("init", False), *steps, ("refuse", None), ("pass", 1000), ("release",)]:
+        await story.take(step)
     return story
+
+
+def outcome(steps: list[Step], commits: Commits, *, postpones: bool = False) -> object:
+    story = asyncio.run(told(steps, commits, postpones=postpones))
+    return story.outcome, story.transactions.log.records
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(STEPS | REFUSALS, max_size=30))
-def test_direct_way_equals_general_way(steps: list[Step]) -> None:
-    async def tell(direct: bool) -> object:
-        story = await told(steps, direct=direct, postpones=False)
-        return story.outcome, story.transactions.log.batches
+def test_answers_and_records_do_not_depend_on_the_time_of_the_commit(steps: list[Step]) -> None:
+    assert outcome(steps, Commits.LATER) == outcome(steps, Commits.AT_ONCE)
 
-    assert asyncio.run(tell(True)) == asyncio.run(tell(False))
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEPS, max_size=30))
+def test_gathered_records_change_neither_answers_nor_the_order_of_records(
+    steps: list[Step],
+) -> None:
+    assert outcome(steps, Commits.GATHERED) == outcome(steps, Commits.AT_ONCE)
 
 
 @settings(max_examples=200, deadline=None)
@@ -139,11 +170,8 @@ def test_direct_way_equals_general_way(steps: list[Step]) -> None:
 def test_postponed_records_change_neither_answers_nor_the_order_of_records(
     steps: list[Step],
 ) -> None:
-    async def tell(direct: bool) -> object:
-        story = await told(steps, direct=direct, postpones=True)
-        return story.outcome, story.transactions.log.records
-
-    assert asyncio.run(tell(True)) == asyncio.run(tell(False))
+    without = outcome(steps, Commits.AT_ONCE)
+    assert outcome(steps, Commits.AT_ONCE, postpones=True) == without
 
 
 async def test_replay_that_fails_ends_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +189,7 @@ async def test_replay_that_fails_ends_the_service(monkeypatch: pytest.MonkeyPatc
         transactions.add(producer, A)
 
 
-async def test_uncertain_decision_is_left_to_the_general_way() -> None:
+async def test_step_that_may_not_wait_is_refused_where_it_would() -> None:
     transactions = await Transactions().load()
     producer = transactions.init()
     asked = AddPartitions(ID, producer, (A,), TV0, 1)
@@ -182,12 +210,39 @@ async def test_uncertain_decision_is_left_to_the_general_way() -> None:
     assert not transactions.coordinator.end_at_once(end)
 
 
-async def test_write_during_a_long_replay_takes_the_general_way() -> None:
+async def test_step_that_may_not_wait_is_refused_behind_a_write_or_a_long_replay() -> None:
     transactions = await Transactions().load()
-    assert transactions.runtime.direct(0) is not None
-    transactions.runtime._hosted[0]._replays = deque()
-    assert transactions.runtime.direct(0) is None
+    asked = AddPartitions(ID, transactions.init(), (A,), TV0, 1)
+    hosted = transactions.runtime._hosted[0]
+    hosted._replays = deque()
+    assert not transactions.coordinator.add_partitions_at_once(asked)
+    hosted._replays = None
+    hosted._queues["another"] = _WriteQueue()
+    assert not transactions.coordinator.add_partitions_at_once(asked)
+    hosted._queues.clear()
+    assert transactions.coordinator.add_partitions_at_once(asked)
 
 
-async def test_direct_way_can_be_switched_off() -> None:
-    assert (await Transactions(direct=False).load()).runtime.direct(0) is None
+async def postponed_behind(host: Host) -> list[object]:
+    """Write a record that may be postponed; return the values that the log has then."""
+    assert not host.runtime._hosted[0].postponed.takes(host.time.passed_ms)
+    host.runtime.write(0, "postponed", lambda *_: Decision(None, [7], postpones=True))
+    return [value for _, value in host.log.records]
+
+
+async def test_nothing_is_postponed_behind_a_write_that_is_not_committed() -> None:
+    host = await Host().load()
+    assert await postponed_behind(host) == []
+    host = await Host().load()
+    host.log.held = True
+    host.write(1)
+    assert await postponed_behind(host) == [b"1", b"7"]
+    host.log.release()
+    assert host.numbers == [1, 7]
+
+
+async def test_nothing_is_postponed_behind_a_long_replay() -> None:
+    host = await Host().load()
+    host.runtime._hosted[0]._replays = deque()
+    assert await postponed_behind(host) == [b"7"]
+    assert host.numbers == []

@@ -13,15 +13,16 @@ from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.soon import Soon, ignore, spawn, wait
 from barnabas.coordinator.transaction import ending, partitions, producers
 from barnabas.coordinator.transaction.ending import EndTxn, resume
-from barnabas.coordinator.transaction.events import TransactionEvents
+from barnabas.coordinator.transaction.events import TransactionEvents, events_of
 from barnabas.coordinator.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
 from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded, ProducerIds
 from barnabas.coordinator.transaction.producers import Initialised, InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, decode_record, encode_record
 from barnabas.coordinator.transaction.settings import TransactionSettings
-from barnabas.coordinator.transaction.states import PREPARED, TransactionState
+from barnabas.coordinator.transaction.states import PREPARED
 from barnabas.coordinator.transaction.table import LogOutOfOrder, TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
@@ -85,9 +86,7 @@ class TransactionCoordinator:
         """Return whether InitProducerId would create a transactional id. False if another broker
         coordinates it, or it is being loaded: the request is refused then."""
         try:
-            return self._read(
-                transactional_id, lambda table: transactional_id not in table.transactions
-            )
+            return self._read(transactional_id, lambda table: table.find(transactional_id) is None)
         except KafkaError:
             return False
 
@@ -260,7 +259,7 @@ class TransactionCoordinator:
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Return the state of a transactional id. Raises TRANSACTIONAL_ID_NOT_FOUND too."""
-        txn = self._read(transactional_id, lambda table: table.transactions.get(transactional_id))
+        txn = self._read(transactional_id, lambda table: table.find(transactional_id))
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return txn
@@ -271,18 +270,20 @@ class TransactionCoordinator:
         """Add an event of a transaction, unless another broker coordinates its partition `index` of
         `__transaction_state`."""
         table = self._runtime.state(index)
-        if table is not None:
-            table.history.note(transactional_id, self._clock.now_ms(), event, partitions)
+        entry = None if table is None else table.ids.get(transactional_id)
+        if table is not None and entry is not None:
+            table.history.note(entry, self._clock.now_ms(), event, partitions)
 
     def events(self, transactional_id: str) -> TransactionEvents:
         """Return the latest events of a transactional id."""
         return self._read(transactional_id, partial(self._events, transactional_id))
 
     def _events(self, transactional_id: str, table: TransactionTable) -> TransactionEvents:
-        deadline = table.deadlines.get(transactional_id)
+        entry = table.ids.get(transactional_id)
+        deadline_ms = None if entry is None else entry.deadline_ms
         now_ms = int(self._clock.monotonic() * 1000)
-        left_ms = None if deadline is None else max(deadline - now_ms, 0)
-        return table.history.of(transactional_id, left_ms)
+        left_ms = None if deadline_ms is None else max(deadline_ms - now_ms, 0)
+        return events_of(entry, left_ms)
 
     def transactions(self) -> Iterator[TransactionMetadata]:
         """Yield every transactional id that is coordinated here."""
@@ -300,22 +301,26 @@ class TransactionCoordinator:
 
     def kept(self) -> int:
         """Count the open transactions that are kept (KIP-939)."""
-        return sum(len(table.kept) for _, table in self._runtime.served())
+        return sum(1 for _ in self._kept())
 
     def oldest_kept_ms(self) -> int:
         """Return the time since the oldest kept transaction began; 0 without one."""
         now_ms = self._clock.now_ms()
-        starts = (
-            table.transactions[key].start_ms
-            for _, table in self._runtime.served()
-            for key in table.kept
-        )
-        return max(now_ms - min(starts, default=now_ms), 0)
+        return max(now_ms - min((txn.start_ms for txn in self._kept()), default=now_ms), 0)
+
+    def _kept(self) -> Iterator[TransactionMetadata]:
+        for entry in self._unsettled():
+            if entry.txn is not None and entry.txn.is_kept:
+                yield entry.txn
 
     def refused_ends(self) -> int:
         """Count transactions whose every marker is written, but whose end the log refuses."""
-        ends = sum(len(table.refused_ends) for _, table in self._runtime.served())
+        ends = sum(entry.refused_end for entry in self._unsettled())
         return ends + self._runtime.postponed_and_refused()
+
+    def _unsettled(self) -> Iterator[TransactionalId]:
+        for _, table in self._runtime.served():
+            yield from table.unsettled.values()
 
     def require_loaded(self) -> None:
         """Raise COORDINATOR_LOAD_IN_PROGRESS while some partition is still being loaded."""
@@ -354,13 +359,13 @@ class TransactionShard:
     def loaded(self, now: Instant) -> TxnDecision[None]:
         """Carry decided transactions on, and give open ones the time that they have left."""
         effects: list[Call | StartTimer[TransactionRecord]] = []
-        for txn in self.state:
-            if txn.state is TransactionState.ONGOING:
-                if txn.times_out:
-                    left_ms = _time_left_ms(txn, now.wall_ms)
-                    self.state.deadlines[txn.transactional_id] = now.monotonic_ms + left_ms
-            elif txn.state in PREPARED:
+        for entry in self.state.unsettled.values():
+            txn = entry.txn
+            assert txn is not None
+            if txn.state in PREPARED:
                 effects.append(resume(self.state, txn))
+            elif txn.times_out:
+                entry.deadline_ms = now.monotonic_ms + _time_left_ms(txn, now.wall_ms)
         return Decision(None, effects=effects)
 
 

@@ -25,6 +25,7 @@ from barnabas.coordinator.transaction.metadata import (
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -142,26 +143,28 @@ def end(table: TransactionTable, request: EndTxn, now: Instant) -> TxnDecision[P
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     transactional_id, producer, committed, client_version, written, connection, owner = request
-    table.require_owner(transactional_id, owner)
+    entry = table.require_known(transactional_id)
+    entry.require_owner(owner)
     if client_version >= TV2:
         # As in Kafka 4.4: only TV2 looks at pending steps before it looks at the producer.
-        table.require_free(transactional_id)
-    else:
-        table.admit(transactional_id, producer, connection)
-    txn = table.transactions.get(transactional_id)
+        entry.require_free()
+    elif table.settings.fences_older_connections:
+        entry.admit(producer, connection)
+    txn = entry.txn
     if txn is None:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     reply = reply_to(txn, producer, committed, client_version)
     if reply is not Reply.FENCED:
-        table.require_free(transactional_id)
+        entry.require_free()
     if reply is Reply.REPEAT:
         return Decision(txn.producer)
     if reply is not Reply.DECIDE:
         raise _refusal(reply, txn, committed)
-    target = _prepared(table, txn, committed, client_version, now, _to_mark(table, txn, written))
-    goes_on = target.next_producer
+    to_mark = _to_mark(table, entry, txn, written)
+    target = _prepared(table, txn, committed, client_version, now, to_mark)
     event = "EndTxn commits" if committed else "EndTxn aborts"
-    return table.transition(target, goes_on, now, event, partial(_mark, table, target))
+    mark = partial(_mark, table, entry, target)
+    return table.transition(entry, target, target.next_producer, now, event, mark)
 
 
 def _names_used_up_epoch(txn: TransactionMetadata, producer: Producer) -> bool:
@@ -189,6 +192,7 @@ def _refusal(reply: Reply, txn: TransactionMetadata, committed: bool) -> KafkaEr
 
 def _to_mark(
     table: TransactionTable,
+    entry: TransactionalId,
     txn: TransactionMetadata,
     written: frozenset[TopicPartition] | None,
 ) -> frozenset[TopicPartition]:
@@ -198,12 +202,12 @@ def _to_mark(
     """
     if written is None or txn.is_kept:
         return txn.partitions
-    witnessed = table.witnessed(txn.transactional_id)
+    witnessed = table.witnessed(entry)
     if witnessed is None:
         return txn.partitions
     to_mark = txn.partitions & (written | witnessed)
     # A partition that gets no marker must not be written any more.
-    table.void_expected(txn.transactional_id, to_mark)
+    entry.void_expected(to_mark)
     return to_mark
 
 
@@ -225,9 +229,11 @@ def _prepared(
 # -- markers, and the completion -------------------------------------------------------------------
 
 
-def _mark(table: TransactionTable, txn: TransactionMetadata, now: Instant) -> TxnDecision[None]:
+def _mark(
+    table: TransactionTable, entry: TransactionalId, txn: TransactionMetadata, now: Instant
+) -> TxnDecision[None]:
     if not txn.partitions:
-        return _completion(table, txn, now)
+        return _completion(table, entry, txn, now)
     return Decision(None, effects=[_send(table, txn)])
 
 
@@ -246,30 +252,26 @@ def complete(
     table: TransactionTable, transactional_id: str, producer: Producer, now: Instant
 ) -> TxnDecision[None]:
     """Complete a transaction whose every marker is written."""
-    txn = table.transactions.get(transactional_id)
+    entry = table.ids.get(transactional_id)
+    txn = None if entry is None else entry.txn
     if txn is None or txn.producer != producer or txn.state not in PREPARED:
         return NOTHING
-    if transactional_id in table.pending:
-        return NOTHING
-    return _completion(table, txn, now)
+    assert entry is not None
+    return NOTHING if entry.pending is not None else _completion(table, entry, txn, now)
 
 
 def _completion(
-    table: TransactionTable, txn: TransactionMetadata, now: Instant
+    table: TransactionTable, entry: TransactionalId, txn: TransactionMetadata, now: Instant
 ) -> TxnDecision[None]:
     def refused(_now: Instant) -> TxnDecision[None]:
-        table.refused_ends.add(txn.transactional_id)
+        entry.refused_end = True
         return Decision(None, effects=[_complete_later(table, txn, COMPLETION_RETRY_MS)])
 
-    def written(_now: Instant) -> TxnDecision[None]:
-        table.refused_ends.discard(txn.transactional_id)
-        return NOTHING
-
     target = txn.completed(now.wall_ms)
-    event = "every marker is written"
     # A coordinator that finds PREPARE_x sends the markers again, and completes.
     postpones = bool(txn.partitions)
-    return table.transition(target, None, now, event, written, refused, postpones=postpones)
+    event = "every marker is written"
+    return table.transition(entry, target, None, now, event, refused=refused, postpones=postpones)
 
 
 def _complete_later(
@@ -284,22 +286,26 @@ def _complete_later(
 
 def overdue(table: TransactionTable, monotonic_ms: int) -> list[str]:
     """Return the transactional ids whose open transaction has exceeded its timeout."""
-    return [key for key, deadline in table.deadlines.items() if deadline <= monotonic_ms]
+    return [
+        key
+        for key, entry in table.unsettled.items()
+        if entry.deadline_ms is not None and entry.deadline_ms <= monotonic_ms
+    ]
 
 
 def time_out(table: TransactionTable, transactional_id: str, now: Instant) -> TxnDecision[None]:
     """Abort a transaction that has exceeded its timeout."""
-    txn = table.transactions.get(transactional_id)
-    deadline = table.deadlines.get(transactional_id)
-    if txn is None or deadline is None or deadline > now.monotonic_ms:
+    entry = table.ids.get(transactional_id)
+    if entry is None or entry.deadline_ms is None or entry.deadline_ms > now.monotonic_ms:
         return NOTHING
-    if transactional_id in table.pending:
+    if entry.txn is None or entry.pending is not None:
         return NOTHING
-    return abort(table, txn, None, now, "the timeout is over")
+    return abort(table, entry, entry.txn, None, now, "the timeout is over")
 
 
 def abort(
     table: TransactionTable,
+    entry: TransactionalId,
     txn: TransactionMetadata,
     answer: A | KafkaError,
     now: Instant,
@@ -313,4 +319,4 @@ def abort(
         target = _prepared(table, txn, False, version, now, txn.partitions)
     else:
         target = txn.fenced(version, now.wall_ms)
-    return table.transition(target, answer, now, why, partial(_mark, table, target))
+    return table.transition(entry, target, answer, now, why, partial(_mark, table, entry, target))

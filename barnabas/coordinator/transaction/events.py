@@ -6,7 +6,7 @@ They are in memory, bounded, and of this coordinator's time only. No decision is
 from collections import OrderedDict, deque
 from collections.abc import Collection
 from heapq import nsmallest
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -39,29 +39,37 @@ class TransactionEvents(NamedTuple):
     """The address of the latest InitProducerId."""
 
 
-class _Entry:
-    __slots__ = ("client_host", "events")
+class Events:
+    """The latest events of an id, as they were noted."""
+
+    __slots__ = ("client_host", "noted")
 
     def __init__(self) -> None:
         self.client_host: str | None = None
-        self.events: deque[_Noted] = deque(maxlen=EVENTS_PER_ID)
+        self.noted: deque[_Noted] = deque(maxlen=EVENTS_PER_ID)
 
 
 _Noted = tuple[int, str, Collection[TopicPartition]]
 """An event whose text is made when an operator asks for it: time, beginning, and partitions."""
 
 
+class HasEvents(Protocol):
+    """A transactional id."""
+
+    events: Events | None
+
+
 class EventHistory:
-    """The latest events by transactional id."""
+    """The transactional ids that have events: the latest ones."""
 
     def __init__(self, ids: int = IDS) -> None:
         self._ids = ids
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._latest: OrderedDict[HasEvents, None] = OrderedDict()
         """Ordered by the latest event, oldest first."""
 
     def note(
         self,
-        transactional_id: str,
+        of: HasEvents,
         at_ms: int,
         text: str,
         partitions: Collection[TopicPartition] = (),
@@ -70,32 +78,34 @@ class EventHistory:
         many."""
         if len(partitions) > FEW or len(text) > EVENT_LENGTH:
             text, partitions = _shown(text, partitions), ()
-        self._entry(transactional_id).events.append((at_ms, text, partitions))
+        self._events(of).noted.append((at_ms, text, partitions))
 
-    def came_from(self, transactional_id: str, client_host: str) -> None:
+    def came_from(self, of: HasEvents, client_host: str) -> None:
         """Note the address of a client that asks for the producer id."""
-        self._entry(transactional_id).client_host = client_host
+        self._events(of).client_host = client_host
 
-    def of(self, transactional_id: str, time_left_ms: int | None) -> TransactionEvents:
-        """Return the known events, which may be none."""
-        entry = self._entries.get(transactional_id)
-        if entry is None:
-            return TransactionEvents(time_left_ms, [], None)
-        events = [Event(at_ms, _shown(text, named)) for at_ms, text, named in entry.events]
-        return TransactionEvents(time_left_ms, events, entry.client_host)
+    def forget(self, of: HasEvents) -> None:
+        of.events = None
+        self._latest.pop(of, None)
 
-    def forget(self, transactional_id: str) -> None:
-        self._entries.pop(transactional_id, None)
-
-    def _entry(self, transactional_id: str) -> _Entry:
-        entry = self._entries.get(transactional_id)
-        if entry is None:
-            if len(self._entries) >= self._ids:
-                self._entries.popitem(last=False)
-            entry = self._entries[transactional_id] = _Entry()
+    def _events(self, of: HasEvents) -> Events:
+        events = of.events
+        if events is None:
+            if len(self._latest) >= self._ids:
+                self._latest.popitem(last=False)[0].events = None
+            events = of.events = Events()
+            self._latest[of] = None
         else:
-            self._entries.move_to_end(transactional_id)
-        return entry
+            self._latest.move_to_end(of)
+        return events
+
+
+def events_of(of: HasEvents | None, time_left_ms: int | None) -> TransactionEvents:
+    """Return the known events of an id, which may be none."""
+    if of is None or of.events is None:
+        return TransactionEvents(time_left_ms, [], None)
+    noted = [Event(at_ms, _shown(text, named)) for at_ms, text, named in of.events.noted]
+    return TransactionEvents(time_left_ms, noted, of.events.client_host)
 
 
 def _shown(text: str, partitions: Collection[TopicPartition]) -> str:

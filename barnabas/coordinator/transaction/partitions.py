@@ -39,16 +39,18 @@ def add_partitions(
     (the transaction is kept).
     """
     transactional_id, producer, partitions, client_version, connection, principal = request
-    table.require_owner(transactional_id, principal)
-    table.admit(transactional_id, producer, connection)
+    entry = table.require_known(transactional_id)
+    entry.require_owner(principal)
+    if connection is not None and table.settings.fences_older_connections:
+        entry.admit(producer, connection)
     # Before the check of the producer: a TV2 producer may hold an id and epoch that become current
     # only once the transactional id is free.
-    table.require_free(transactional_id)
-    txn = table.require(transactional_id, producer)
+    entry.require_free()
+    txn = entry.require(producer)
     ongoing = txn.state is TransactionState.ONGOING
     if ongoing and txn.partitions.issuperset(partitions):
         if client_version >= TV2:
-            table.witness(transactional_id, partitions)
+            entry.asked_about(partitions)
         return NOTHING
     target = txn.with_partitions(partitions, client_version, now.wall_ms)
     deadline = now.monotonic_ms + target.timeout_ms
@@ -56,17 +58,17 @@ def add_partitions(
     def added(_now: Instant) -> TxnDecision[None]:
         if not ongoing:
             if target.times_out:
-                table.deadlines[transactional_id] = deadline
-            table.begin_witness(transactional_id)
+                entry.deadline_ms = deadline
+            table.begin_witness(entry)
         if client_version >= TV2:
-            table.witness(transactional_id, partitions)
+            entry.asked_about(partitions)
         else:
             joined = [each for each in partitions if each not in txn.partitions]
-            table.expect(transactional_id, producer, joined, principal)
+            table.expect(entry, producer, joined, principal)
         return NOTHING
 
     event = "adds" if ongoing else "begins"
-    return table.transition(target, None, now, event, added, named=partitions)
+    return table.transition(entry, target, None, now, event, added, named=partitions)
 
 
 class VerifyPartitions(NamedTuple):
@@ -82,13 +84,14 @@ def verifies(table: TransactionTable, request: VerifyPartitions) -> bool:
     """Return whether `verify` certainly answers NONE for each partition. Changes nothing."""
     transactional_id, producer, partitions, principal = request
     try:
-        table.require_owner(transactional_id, principal)
-        txn = table.require(transactional_id, producer)
+        entry = table.require_known(transactional_id)
+        entry.require_owner(principal)
+        txn = entry.require(producer)
     except KafkaError:
         return False
     return (
         txn.state is TransactionState.ONGOING
-        and transactional_id not in table.pending
+        and entry.pending is None
         and txn.partitions.issuperset(partitions)
     )
 
@@ -104,19 +107,20 @@ def verify(
     (the transaction is kept).
     """
     transactional_id, producer, partitions, principal = request
-    table.require_owner(transactional_id, principal)
-    txn = table.require(transactional_id, producer)
+    entry = table.require_known(transactional_id)
+    entry.require_owner(principal)
+    txn = entry.require(producer)
     if txn.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-    pending = table.pending.get(transactional_id)
+    pending = entry.pending
     inside = txn.partitions if pending is None else txn.partitions & pending.partitions
     answers = {
         each: ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE
         for each in partitions
     }
-    table.witness(transactional_id, inside.intersection(answers))
+    entry.asked_about(inside.intersection(answers))
     # The history keeps no more events than these of one id.
     for each, code in list(answers.items())[-EVENTS_PER_ID:]:
         event = "first record for" if code is ErrorCode.NONE else f"{code.name}: record for"
-        table.history.note(transactional_id, wall_ms, event, (each,))
+        table.history.note(entry, wall_ms, event, (each,))
     return answers

@@ -19,6 +19,7 @@ from barnabas.coordinator.transaction.metadata import (
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import SETTLED, TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 EXPIRED_AT_ONCE: Final = 1_000
@@ -64,8 +65,9 @@ def init_producer_id(
             ErrorCode.UNSUPPORTED_VERSION, "Two-phase commit needs transaction.version 2."
         )
     timeout_ms = NO_TIMEOUT_MS if two_phase else timeout_ms
-    table.require_free(transactional_id)
-    txn = table.transactions.get(transactional_id)
+    entry = table.ids.get(transactional_id) or TransactionalId(transactional_id)
+    entry.require_free()
+    txn = entry.txn
     if txn is None:
         txn = TransactionMetadata(
             transactional_id, table.take_producer_id(), NO_EPOCH, timeout_ms, now.wall_ms
@@ -73,18 +75,19 @@ def init_producer_id(
     elif expected is not None and not _may_resume(txn, expected, keeps=keeps):
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     if txn.state is TransactionState.ONGOING and not keeps:
-        table.history.came_from(transactional_id, client_host)
+        table.history.came_from(entry, client_host)
         later = KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return abort(table, txn, later, now, "fenced by InitProducerId")
+        return abort(table, entry, txn, later, now, "fenced by InitProducerId")
     client = _next_client(table, txn, expected)
-    table.history.came_from(transactional_id, client_host)
-    table.connections.forget(transactional_id)
+    table.history.came_from(entry, client_host)
+    # A producer that starts again may use any connection.
+    entry.latest_use = None
     if txn.state is TransactionState.ONGOING:
         # The client before must not write any more.
-        table.void_expected(transactional_id)
-        return _keep(table, txn.kept(client, now.wall_ms, principal, pins=two_phase), now)
+        entry.void_expected()
+        return _keep(table, entry, txn.kept(client, now.wall_ms, principal, pins=two_phase), now)
     target = txn.initialised(client, timeout_ms, now.wall_ms, principal)
-    return table.transition(target, Initialised(target.producer), now, "InitProducerId")
+    return table.transition(entry, target, Initialised(target.producer), now, "InitProducerId")
 
 
 def _may_resume(txn: TransactionMetadata, expected: Producer, *, keeps: bool) -> bool:
@@ -109,11 +112,11 @@ def _next_client(
 
 
 def _keep(
-    table: TransactionTable, target: TransactionMetadata, now: Instant
+    table: TransactionTable, entry: TransactionalId, target: TransactionMetadata, now: Instant
 ) -> TxnDecision[Initialised]:
     def written(_now: Instant) -> TxnDecision[None]:
         if not target.times_out:
-            table.deadlines.pop(target.transactional_id, None)
+            entry.deadline_ms = None
         return NOTHING
 
     producer_id, epoch = target.client
@@ -121,7 +124,7 @@ def _keep(
     if not target.times_out:
         event += ", without a timeout"
     answer = Initialised(target.client, ongoing=target.producer)
-    return table.transition(target, answer, now, event, written)
+    return table.transition(entry, target, answer, now, event, written)
 
 
 def expire(table: TransactionTable, now: Instant) -> TxnDecision[int]:
@@ -130,22 +133,25 @@ def expire(table: TransactionTable, now: Instant) -> TxnDecision[int]:
     At most `EXPIRED_AT_ONCE` of them; answered with how many.
     """
     horizon = now.wall_ms - table.settings.id_expiration_ms
-    expired: list[str] = []
-    for key, txn in table.transactions.items():
-        if txn.updated_ms <= horizon and txn.state in SETTLED and key not in table.pending:
-            expired.append(key)
+    expired: list[TransactionalId] = []
+    for entry in table.ids.values():
+        txn = entry.txn
+        if txn is None or entry.pending is not None:
+            continue
+        if txn.updated_ms <= horizon and txn.state in SETTLED:
+            expired.append(entry)
             if len(expired) == EXPIRED_AT_ONCE:
                 break
     if not expired:
         return Decision(0)
-    for key in expired:
-        table.pending[key] = table.transactions[key]
+    for entry in expired:
+        entry.pending = entry.txn
 
     def landed(_error: KafkaError | None, _now: Instant) -> TxnDecision[None]:
-        for key in expired:
-            del table.pending[key]
-            table.release(key)
+        for entry in expired:
+            entry.pending = None
+            table.release(entry)
         return NOTHING
 
-    tombstones = [TransactionRecord(key, None) for key in expired]
+    tombstones = [TransactionRecord(entry.key, None) for entry in expired]
     return Decision(len(expired), tombstones, then=landed)

@@ -29,6 +29,7 @@ from barnabas.coordinator.transaction.metadata import (
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable
+from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH
 from barnabas.storage.cleaning import compaction
@@ -84,6 +85,7 @@ def spent_epochs() -> None:
 
     def spending(
         table: TransactionTable,
+        entry: TransactionalId,
         target: TransactionMetadata,
         answer: object,
         now: Instant,
@@ -93,15 +95,14 @@ def spent_epochs() -> None:
         **options: Any,
     ) -> Any:
         def spent(now: Instant) -> Any:
-            known = table.transactions.get(target.transactional_id)
+            known = entry.txn
             if known is not None and known.producer_id == target.producer_id:
-                kept = known._replace(epoch=target.epoch)
-                table.transactions[target.transactional_id] = kept
+                entry.txn = known._replace(epoch=target.epoch)
             return Decision(None) if refused is None else refused(now)
 
         fences = target.state in (TransactionState.EMPTY, TransactionState.PREPARE_ABORT)
         after = spent if fences else refused
-        return write(table, target, answer, now, event, then, after, **options)
+        return write(table, entry, target, answer, now, event, then, after, **options)
 
     TransactionTable.transition = spending  # type: ignore[method-assign]
 
@@ -114,7 +115,11 @@ def refused_fencing() -> None:
     refuses = False
 
     def counting(
-        table: TransactionTable, target: TransactionMetadata, *others: Any, **options: Any
+        table: TransactionTable,
+        entry: TransactionalId,
+        target: TransactionMetadata,
+        *others: Any,
+        **options: Any,
     ) -> Any:
         nonlocal refuses
         if target.state is TransactionState.PREPARE_ABORT and "fenced" in others[2]:
@@ -122,7 +127,7 @@ def refused_fencing() -> None:
             refuses = tries[target.transactional_id] % 5 != 0
         else:
             refuses = False
-        return write(table, target, *others, **options)
+        return write(table, entry, target, *others, **options)
 
     def refusing(log: LedPartition, *what: Any, **options: Any) -> int:
         nonlocal refuses
@@ -156,6 +161,7 @@ def forgetful_coordinator() -> None:
 
     def unwritten(
         table: TransactionTable,
+        entry: TransactionalId,
         target: TransactionMetadata,
         answer: object,
         now: Instant,
@@ -165,7 +171,7 @@ def forgetful_coordinator() -> None:
         **options: Any,
     ) -> Any:
         if target.state is not TransactionState.ONGOING:
-            return write(table, target, answer, now, event, then, refused, **options)
+            return write(table, entry, target, answer, now, event, then, refused, **options)
         table.replay(TransactionRecord(target.transactional_id, target, True))
         if then is not None:
             then(now)
@@ -346,10 +352,8 @@ def offsets_of_aborted() -> None:
 def unfenced() -> None:
     """A fenced producer is not refused."""
 
-    def lenient(
-        table: TransactionTable, transactional_id: str, producer: Any
-    ) -> TransactionMetadata:
-        txn = table.transactions.get(transactional_id)
+    def lenient(entry: TransactionalId, producer: Any) -> TransactionMetadata:
+        txn = entry.txn
         if txn is None or txn.producer_id != producer.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return txn
@@ -359,7 +363,7 @@ def unfenced() -> None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return ending.Epoch.CURRENT
 
-    TransactionTable.require = lenient  # type: ignore[method-assign]
+    TransactionalId.require = lenient  # type: ignore[method-assign]
     ending.epoch_of = current
     producer_state.check_epoch = lambda *_: None
     producer_rules.check_epoch = lambda *_: None
@@ -367,19 +371,23 @@ def unfenced() -> None:
 
 def revived_ids() -> None:
     """An expired transactional id accepts any producer (KAFKA-18019)."""
-    require = TransactionTable.require
+    require = TransactionTable.require_known
 
-    def reviving(
-        table: TransactionTable, transactional_id: str, producer: Any
-    ) -> TransactionMetadata:
-        if transactional_id not in table.transactions:
+    def reviving(table: TransactionTable, transactional_id: str) -> TransactionalId:
+        if transactional_id not in table.ids:
+            entry = table.ids[transactional_id] = TransactionalId(transactional_id)
             now_ms = int(time.time() * 1000)
-            table.transactions[transactional_id] = TransactionMetadata(
-                transactional_id, producer.producer_id, producer.epoch, 2000, now_ms
-            )
-        return require(table, transactional_id, producer)
+            entry.txn = TransactionMetadata(transactional_id, -1, -1, 2000, now_ms)
+        return require(table, transactional_id)
 
-    TransactionTable.require = reviving  # type: ignore[method-assign]
+    def any_producer(entry: TransactionalId, producer: Any) -> TransactionMetadata:
+        if entry.txn is not None and entry.txn.producer_id == -1:
+            entry.txn = entry.txn._replace(producer_id=producer.producer_id, epoch=producer.epoch)
+        return checked(entry, producer)
+
+    checked = TransactionalId.require
+    TransactionTable.require_known = reviving  # type: ignore[method-assign]
+    TransactionalId.require = any_producer  # type: ignore[method-assign]
 
 
 MUTANTS: Final[dict[str, Callable[[], None]]] = {

@@ -81,8 +81,8 @@ MUTANTS = (
     ),
     Mutant(
         ending.end,
-        "partial(_mark, table, target))",
-        "partial(_mark, table, target), postpones=True)",
+        "target.next_producer, now, event, mark)",
+        "target.next_producer, now, event, mark, postpones=True)",
         "delay",
     ),
     Mutant(

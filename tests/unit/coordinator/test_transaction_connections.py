@@ -8,7 +8,7 @@ from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.support.coordinator.harness import code_of
-from tests.unit.coordinator.transactions import FIRST_ID, A, B, Transactions
+from tests.unit.coordinator.transactions import FIRST_ID, ID, A, B, Transactions
 
 STALLED, RETRIED = 1, 2
 """The connection on which EndTxn stalls, and the newer one on which it is sent again."""
@@ -132,7 +132,7 @@ async def test_unknown_transactional_ids_store_no_connection() -> None:
             here.coordinator.add_partitions(
                 AddPartitions(f"unknown{number}", Producer(7, 0), [A], TV0, number)
             )
-    assert not here.table.connections._newest
+    assert not here.table.ids
 
 
 async def test_expired_id_forgets_its_connection() -> None:
@@ -140,10 +140,10 @@ async def test_expired_id_forgets_its_connection() -> None:
     producer = here.ongoing(A, version=TV0)
     here.end(producer, version=TV0)
     here.mark()
-    assert here.table.connections._newest
+    assert here.table.ids[ID].latest_use is not None
     here.time.pass_ms(1000)
     await here.coordinator.expire()
-    assert not here.table.connections._newest
+    assert not here.table.ids
 
 
 async def test_newer_protocol_and_leaders_are_not_guarded() -> None:

@@ -64,7 +64,7 @@ async def test_unknown_transactional_id_is_refused() -> None:
     here = await Transactions().load()
     for ask in (here.add, here.lead, here.verify, lambda p, _: here.end(p)):
         assert code_of(lambda a=ask: a(STALE, A)) == "INVALID_PRODUCER_ID_MAPPING"
-    assert not here.table.connections._newest
+    assert not here.table.ids
 
 
 @pytest.mark.parametrize("state", PREPARED)

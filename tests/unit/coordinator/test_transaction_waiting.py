@@ -280,9 +280,9 @@ async def test_witnessed_partitions_are_forgotten_at_end() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A, version=TV0)
     here.verify(producer, A)
-    assert here.table.witnessed(ID) == {A}
+    assert here.table.witnessed(here.table.ids[ID]) == {A}
     here.end(producer, version=TV0)
-    assert here.table.witnessed(ID) is None
+    assert here.table.witnessed(here.table.ids[ID]) is None
 
 
 async def test_coordinator_elected_during_transaction_marks_every_partition() -> None:

@@ -178,7 +178,9 @@ class HostedShard(Generic[S, R]):
         """Begin to serve: the log has been replayed to its end, and all of it is committed."""
         self.serving = True
         now = self._now()
-        self._go_on("", self.shard.loaded(now), now)
+        decision = self.shard.loaded(now)
+        self._perform_all(decision.effects, in_steps=True)
+        self._go_on("", decision._replace(effects=()), now)
 
     def close(self) -> None:
         """Stop every timer, and answer every request with NOT_COORDINATOR: leadership is lost."""
@@ -312,12 +314,14 @@ class HostedShard(Generic[S, R]):
         elif decision.effects:
             self._perform_all(decision.effects)
 
-    def _perform_all(self, effects: "Sequence[StartTimer[R] | CancelTimer | Call]") -> None:
-        """Set timers and give answers; those of a large group in steps: to encode thousands of
-        them in one iteration of the event loop would hold it."""
+    def _perform_all(
+        self, effects: "Sequence[StartTimer[R] | CancelTimer | Call]", *, in_steps: bool = False
+    ) -> None:
+        """Set timers and make calls; many calls in steps: to encode the answers of a large group in
+        one iteration of the event loop would hold it."""
         calls = []
         for effect in effects:
-            if isinstance(effect, Call) and len(effects) > AT_ONCE:
+            if isinstance(effect, Call) and (in_steps or len(effects) > AT_ONCE):
                 calls.append(effect)
             else:
                 self._perform(effect)
@@ -326,6 +330,8 @@ class HostedShard(Generic[S, R]):
 
     def _call(self, calls: Sequence[Call]) -> Steps[None]:
         for each in calls:
+            if self._closed:
+                return
             each.function()
             yield None
 

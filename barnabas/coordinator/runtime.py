@@ -116,7 +116,10 @@ class CoordinatorRuntime(Generic[S, R]):
         all earlier writes of it, so that each is made on committed state; pipelined ones do not
         wait for writes. Raises KafkaError.
         """
-        return self._serving(index).write(key, decide, mode)
+        hosted = self._hosted.get(index)
+        if hosted is None or not hosted.serving:
+            hosted = self._serving(index)
+        return hosted.write(key, decide, mode)
 
     def begin_verification(self, index: int, claim: Claim) -> object | None:
         """Return the guard that a `TransactionalProducer` needs, None if it needs none.

@@ -15,6 +15,7 @@ from barnabas.broker.handlers import add_partitions_to_txn as handler
 from barnabas.broker.handlers import end_txn as ending
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeats
+from barnabas.broker.transactions import marker_sender
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.request_batcher import ACCEPTED
 from barnabas.broker.transactions.verification_request import (
@@ -194,7 +195,11 @@ def test_fenced_producer_and_ended_transaction_are_refused() -> None:
 
 
 def test_transaction_that_waits_for_markers_is_refused() -> None:
-    with known() as rig, patch.object(MarkerSender, "_send_due"):
+    with (
+        known() as rig,
+        patch.object(marker_sender, "AT_ONCE", 0),
+        patch.object(MarkerSender, "_send_due"),
+    ):
         rig.end("x")
         assert not rig.ask(rig.question("x", T0))
 

@@ -103,6 +103,7 @@ class TransactionCoordination:
             cache,
             self.routes,
             timers,
+            write_led=self.writer.write_led,
             partition_exists=partition_exists,
             finished=self.coordinator.markers_written,
             noted=self.coordinator.note,

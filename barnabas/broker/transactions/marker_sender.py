@@ -1,8 +1,9 @@
 """The sender of markers: each partition of a decided transaction gets one (KIP-98, section 5).
 
-A marker that cannot be written is tried again until it can, until its topic is known to be deleted,
-or until this broker stops coordinating the transaction. A failing partition does not delay the
-markers of others.
+A partition that this broker leads takes its marker in the call in which the decision is committed;
+other brokers are sent theirs. A marker that cannot be written is tried again until it can, until
+its topic is known to be deleted, or until this broker stops coordinating the transaction. A failing
+partition does not delay the markers of others.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.broker.transactions.marker_routes import MarkerRoutes
-from barnabas.broker.transactions.marker_writer import NOTHING_OPEN
+from barnabas.broker.transactions.marker_writer import NOTHING_OPEN, MarkerWrite
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.transaction.metadata import Markers, Producer
 from barnabas.protocol.errors import ErrorCode
@@ -28,6 +29,9 @@ RETRY_MS: Final = 100
 LONGEST_RETRY_MS: Final = 1000
 """The longest wait before a retry. Thousands of markers for a partition that stays unavailable must
 not keep the event loop busy."""
+AT_ONCE: Final = 16
+"""The partitions of a transaction up to which markers are written in the same call: less than a
+millisecond."""
 WRITTEN_PER_TURN: Final = 256
 """The number of markers that are written before the event loop runs other tasks: some
 milliseconds."""
@@ -95,16 +99,19 @@ class MarkerSender:
         routes: MarkerRoutes,
         timers: Timers,
         *,
+        write_led: Callable[[MarkerWrite], bool],
         partition_exists: Callable[[str, int], Awaitable[bool]],
         finished: Callable[[str, Producer, int], None],
         noted: Callable[..., None],
     ) -> None:
-        """`partition_exists` asks the metadata store, and may raise StoreError; `finished` is
+        """`write_led` writes a marker if this broker leads its partition, and returns whether it
+        does; `partition_exists` asks the metadata store, and may raise StoreError; `finished` is
         called when every partition has its marker, `noted` with an event of a transaction and the
         partitions that the event names; both with the partition of the transaction topic."""
         self._cache = cache
         self._routes = routes
         self._timers = timers
+        self._write_led = write_led
         self._partition_exists = partition_exists
         self._finished = finished
         self._noted = noted
@@ -124,15 +131,22 @@ class MarkerSender:
         """Send the markers of a transaction of partition `index` of the transaction topic."""
         unfinished = _UnfinishedTransaction(index, coordinator_epoch, markers)
         self._unfinished[markers.transactional_id] = unfinished
-        if len(markers.partitions) <= WRITTEN_PER_TURN:
-            partitions = sorted(markers.partitions)
-            self._due += [_PendingMarker(self, unfinished, each) for each in partitions]
-        else:
+        partitions = markers.partitions
+        if len(partitions) > WRITTEN_PER_TURN:
             # To sort and to make very many takes long.
-            self._large.append(
-                _PendingMarker(self, unfinished, each) for each in markers.partitions
-            )
-        self._schedule()
+            self._large.append(_PendingMarker(self, unfinished, each) for each in partitions)
+        elif len(partitions) > AT_ONCE:
+            self._due += [_PendingMarker(self, unfinished, each) for each in sorted(partitions)]
+        else:
+            for each in sorted(partitions) if len(partitions) > 1 else partitions:
+                pending = _PendingMarker(self, unfinished, each)
+                if not self._write_led(MarkerWrite(each, unfinished.marker, pending.done)):
+                    self._due.append(pending)
+                if not pending.wanted:
+                    # It is complete, or has been given up.
+                    break
+        if self._due or self._large:
+            self._schedule()
 
     def resigned(self, index: int) -> None:
         """Drop the markers of a partition: another broker coordinates its transactions now."""

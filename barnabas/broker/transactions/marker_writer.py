@@ -53,6 +53,15 @@ class MarkerWriter:
             self._write(each)
             yield None
 
+    def write_led(self, write: MarkerWrite) -> bool:
+        """Write a marker in this call, if this broker leads its partition; return whether it
+        does."""
+        partition = self._replicas.find(write.partition)
+        if partition is None or not partition.is_leader:
+            return False
+        self._write(write)
+        return True
+
     def accepts(self, writes: Collection[MarkerWrite]) -> bool:
         """Return whether `write` certainly writes each of these markers and calls `done` with NONE
         before it returns. Of a single marker only the log knows whether it is fenced: a refusal

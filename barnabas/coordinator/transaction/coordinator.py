@@ -33,6 +33,8 @@ Decide = Callable[[TransactionTable, Instant], TxnDecision[A]]
 TransactionRuntime = CoordinatorRuntime[TransactionTable, TransactionRecord]
 _EXPIRY_KEY = ""
 """The key of writes that expire ids: no transactional id is empty."""
+_ABORTED_AT_ONCE = 8
+"""The aborts of a sweep, with their markers, before the event loop runs other tasks."""
 
 
 class TransactionCoordinator:
@@ -229,7 +231,10 @@ class TransactionCoordinator:
     async def abort_timed_out(self) -> None:
         """Abort every transaction that has exceeded its timeout."""
         async for index, table in self._each_table():
-            for transactional_id in ending.overdue(table, int(self._clock.monotonic() * 1000)):
+            overdue = ending.overdue(table, int(self._clock.monotonic() * 1000))
+            for number, transactional_id in enumerate(overdue):
+                if number and not number % _ABORTED_AT_ONCE:
+                    await self._timers.pause()
                 try:
                     decide = _time_out(transactional_id)
                     ignore(self._write_with_ids(transactional_id, decide, index))
@@ -338,8 +343,7 @@ class TransactionShard:
     def __init__(self, table: TransactionTable) -> None:
         self.state = table
 
-    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
-        return encode_record(record)
+    encode = staticmethod(encode_record)
 
     def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
         return decode_record(key, value)

@@ -253,11 +253,12 @@ def complete(
 ) -> TxnDecision[None]:
     """Complete a transaction whose every marker is written."""
     entry = table.ids.get(transactional_id)
-    txn = None if entry is None else entry.txn
-    if txn is None or txn.producer != producer or txn.state not in PREPARED:
+    if entry is None or entry.pending is not None or (txn := entry.txn) is None:
         return NOTHING
-    assert entry is not None
-    return NOTHING if entry.pending is not None else _completion(table, entry, txn, now)
+    producer_id, epoch = producer
+    if txn.producer_id != producer_id or txn.epoch != epoch or txn.state not in PREPARED:
+        return NOTHING
+    return _completion(table, entry, txn, now)
 
 
 def _completion(

@@ -78,25 +78,27 @@ class EventHistory:
         many."""
         if len(partitions) > FEW or len(text) > EVENT_LENGTH:
             text, partitions = _shown(text, partitions), ()
-        self._events(of).noted.append((at_ms, text, partitions))
+        events = of.events
+        if events is None:
+            events = self._begin(of)
+        else:
+            self._latest.move_to_end(of)
+        events.noted.append((at_ms, text, partitions))
 
     def came_from(self, of: HasEvents, client_host: str) -> None:
         """Note the address of a client that asks for the producer id."""
-        self._events(of).client_host = client_host
+        (of.events or self._begin(of)).client_host = client_host
+        self._latest.move_to_end(of)
 
     def forget(self, of: HasEvents) -> None:
         of.events = None
         self._latest.pop(of, None)
 
-    def _events(self, of: HasEvents) -> Events:
-        events = of.events
-        if events is None:
-            if len(self._latest) >= self._ids:
-                self._latest.popitem(last=False)[0].events = None
-            events = of.events = Events()
-            self._latest[of] = None
-        else:
-            self._latest.move_to_end(of)
+    def _begin(self, of: HasEvents) -> Events:
+        if len(self._latest) >= self._ids:
+            self._latest.popitem(last=False)[0].events = None
+        events = of.events = Events()
+        self._latest[of] = None
         return events
 
 

@@ -84,7 +84,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def producer(self) -> Producer:
-        return Producer(self.producer_id, self.epoch)
+        return _new(Producer, (self.producer_id, self.epoch))
 
     @property
     def is_kept(self) -> bool:
@@ -97,7 +97,7 @@ class TransactionMetadata(NamedTuple):
         transaction until its end is complete."""
         if self.next_epoch != NO_EPOCH:
             return Producer(self.next_producer_id, self.next_epoch)
-        return self.producer
+        return _new(Producer, (self.producer_id, self.epoch))
 
     @property
     def times_out(self) -> bool:
@@ -111,7 +111,7 @@ class TransactionMetadata(NamedTuple):
             return self.client
         if self.client_version >= TV2 and self.next_producer_id != NO_PRODUCER_ID:
             return Producer(self.next_producer_id, 0)
-        return self.producer
+        return _new(Producer, (self.producer_id, self.epoch))
 
     def is_current(self, producer: Producer) -> bool:
         """Whether a client may use the id as this producer."""
@@ -370,6 +370,7 @@ class Markers(NamedTuple):
     def of(cls, txn: TransactionMetadata) -> "Markers":
         """Return the markers of a transaction in a PREPARE state."""
         committed = txn.state is TransactionState.PREPARE_COMMIT
-        return cls(
-            txn.transactional_id, txn.producer, committed, txn.partitions, txn.client_version
+        producer = _new(Producer, (txn.producer_id, txn.epoch))
+        return _new(
+            cls, (txn.transactional_id, producer, committed, txn.partitions, txn.client_version)
         )

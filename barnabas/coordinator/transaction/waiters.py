@@ -48,9 +48,12 @@ class TransactionWaiters:
         self._wait_ms = wait_ms
         self._waiters: dict[str, list[_Waiter]] = {}
         self.count = 0
+        self._freed = 0
+        """The number of times that an id was free."""
 
     def wake(self, transactional_id: str) -> None:
         """Wake the requests of a transactional id that is free, or coordinated elsewhere."""
+        self._freed += 1
         for waiter in self._waiters.pop(transactional_id, ()):
             waiter.wake()
 
@@ -62,12 +65,17 @@ class TransactionWaiters:
 
     def ask(self, transactional_id: str, ask: Callable[[], Soon[A]]) -> Soon[A]:
         """Return the answer of `ask`; wait and ask again instead of CONCURRENT_TRANSACTIONS."""
+        freed = self._freed
         try:
             answer = ask()
         except KafkaError as error:
             if not self._may_wait(error):
                 raise
-            return self._wait(self._enter(transactional_id), ask)
+            waiter = self._enter(transactional_id)
+            if self._freed != freed:
+                # The request has ended the transaction before, with its markers, in this call.
+                waiter.wake()
+            return self._wait(waiter, ask)
         if isinstance(answer, asyncio.Future) and self._wait_ms() > 0:
             return spawn(self._see_through(transactional_id, ask, answer))
         return answer

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from barnabas.broker.handlers import metadata, produce
 from barnabas.broker.replication.coordinator_log import LedPartition
+from barnabas.broker.transactions import marker_sender
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.coordinator.decision import Decision, Instant
@@ -298,6 +299,7 @@ def slow_markers() -> None:
             sender._scheduled = True
             sender._timers.call_later(0.01, sender._send_due)
 
+    marker_sender.AT_ONCE = 0  # type: ignore[misc]
     MarkerSender._schedule = later  # type: ignore[method-assign]
 
 

@@ -10,6 +10,7 @@ import confluent_kafka
 import kafka
 import pytest
 
+from barnabas.broker.transactions import marker_sender
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.testing import Broker
 from tests.support.ports import free_port
@@ -29,6 +30,7 @@ def _slow_markers(monkeypatch: pytest.MonkeyPatch) -> None:
             sender._scheduled = True
             sender._timers.call_later(MARKERS_TAKE_S, sender._send_due)
 
+    monkeypatch.setattr(marker_sender, "AT_ONCE", 0)
     monkeypatch.setattr(MarkerSender, "_schedule", later)
 
 

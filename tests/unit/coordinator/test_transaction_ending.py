@@ -10,7 +10,15 @@ from barnabas.coordinator.transaction.ending import (
     Replies,
     Reply,
 )
-from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TV0, TV2, Producer
+from barnabas.coordinator.transaction.metadata import (
+    LAST_CLIENT_EPOCH,
+    TV0,
+    TV2,
+    Markers,
+    Producer,
+)
+from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.producers import InitProducerId
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.support.coordinator.harness import code_of
@@ -18,6 +26,7 @@ from tests.unit.coordinator.transactions import (
     CLIENT_VERSIONS,
     EXHAUSTED,
     FIRST_ID,
+    TIMEOUT_MS,
     WRITE_TIMEOUT_MS,
     A,
     B,
@@ -389,3 +398,50 @@ async def test_failed_completion_reports_no_unretrieved_exception() -> None:
     here.runtime.resigned(0)
     gc.collect()
     assert heard == []
+
+
+async def test_markers_in_the_call_of_the_decision_complete_the_transaction() -> None:
+    here = await Transactions().load()
+    sent: list[str] = []
+
+    def write(markers: Markers) -> None:
+        sent.append(here.state)
+        here.coordinator.markers_written(markers.transactional_id, markers.producer)
+
+    here.table.send_markers = write
+    goes_on = here.end(here.ongoing())
+    assert (goes_on, here.state, sent) == (
+        Producer(FIRST_ID, 1),
+        "CompleteCommit",
+        ["PrepareCommit"],
+    )
+    here.log.held = True
+    adding = here.lead(goes_on, A)
+    here.log.release()
+    await adding
+    here.log.held = True
+    ending = here.end(goes_on, commits=False)
+    assert (here.state, sent) == ("Ongoing", ["PrepareCommit"]), "a marker follows the commit"
+    here.log.release()
+    assert (here.state, sent[1:]) == ("CompleteAbort", ["PrepareAbort"])
+    assert await ending == Producer(FIRST_ID, 2)
+
+
+async def test_sweep_of_many_transactions_lets_the_event_loop_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = await Transactions().load()
+    for number in range(20):
+        asked = InitProducerId(f"x{number}", TIMEOUT_MS, None, "host")
+        producer = here.coordinator.init_producer_id(asked).producer  # type: ignore[union-attr]
+        here.coordinator.add_partitions(AddPartitions(f"x{number}", producer, (A,), TV0, 1))
+    here.time.pass_ms(TIMEOUT_MS)
+    sent: list[int] = []
+
+    async def pause() -> None:
+        sent.append(len(here.sent))
+
+    monkeypatch.setattr(here.time, "pause", pause)
+    await here.sweep()
+    assert sent == [0, 8, 16]
+    assert len(here.sent) == 20

@@ -367,3 +367,19 @@ async def test_timeout_marks_every_partition() -> None:
     here.time.pass_ms(60_000)
     await here.sweep()
     assert here.sent[0].partitions == {A, B}
+
+
+async def test_id_that_is_freed_by_the_request_itself_is_asked_for_again_at_once() -> None:
+    """InitProducerId aborts the open transaction, and the markers of its partitions are written in
+    the same call: nothing wakes the request later."""
+    here = await Transactions(wait_ms=WAIT_MS).load()
+    here.ongoing(A)
+    here.table.send_markers = lambda markers: here.coordinator.markers_written(
+        markers.transactional_id, markers.producer
+    )
+    answer = here.init()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert answer.done()
+    assert (answer.result(), here.state) == (Producer(FIRST_ID, 2), "Empty")
+    assert here.time.running == 0

@@ -10,12 +10,13 @@ from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.broker.transactions.marker_channel import PendingMarker
 from barnabas.broker.transactions.marker_sender import (
+    AT_ONCE,
     LONGEST_RETRY_MS,
     RETRY_MS,
     WRITTEN_PER_TURN,
     MarkerSender,
 )
-from barnabas.broker.transactions.marker_writer import NOTHING_OPEN
+from barnabas.broker.transactions.marker_writer import NOTHING_OPEN, MarkerWrite
 from barnabas.coordinator.transaction.metadata import Markers, Producer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.control import TxnMarker
@@ -34,6 +35,8 @@ class Rig:
         self.time = Time()
         self.codes: dict[TopicPartition, ErrorCode] = {}
         self.held = False
+        self.led: set[TopicPartition] = set()
+        """The partitions that this broker leads."""
         self.writes: list[Write] = []
         self.known: set[TopicPartition] = {A, B, OFFSETS}
         self.stored: set[TopicPartition] = {A, B, OFFSETS}
@@ -44,6 +47,7 @@ class Rig:
             self,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             self.time,
+            write_led=self._write_led,
             partition_exists=self._exists,
             finished=lambda key, producer, _: self.finished.append((key, producer)),
             noted=lambda _index, _key, text, *named: self.notes.append(
@@ -61,6 +65,14 @@ class Rig:
             self.writes.append((pending.partition, pending.marker, pending.done))
             if not self.held:
                 pending.done(self.codes.get(pending.partition, ErrorCode.NONE))
+
+    def _write_led(self, write: MarkerWrite) -> bool:
+        if write.partition not in self.led:
+            return False
+        self.writes.append(write)
+        if not self.held:
+            write.done(self.codes.get(write.partition, ErrorCode.NONE))
+        return True
 
     def forget_unwanted(self) -> None:
         """Take a resignation in place of the routes."""
@@ -295,3 +307,57 @@ async def test_writing_many_markers_yields_event_loop(rig: Rig) -> None:
     assert len(rig.writes) == len(many)
     assert seen == [WRITTEN_PER_TURN, 2 * WRITTEN_PER_TURN]
     assert rig.finished == [("x", PRODUCER)]
+
+
+async def test_marker_of_led_partition_is_written_in_the_same_call(rig: Rig) -> None:
+    rig.led = {A, B}
+    rig.send(B, A)
+    assert rig.places == [A, B]
+    assert rig.finished == [("x", PRODUCER)]
+    assert rig.time.running == 0
+
+
+async def test_transaction_waits_for_the_markers_that_another_broker_writes(rig: Rig) -> None:
+    rig.led = {B}
+    rig.send(A, B)
+    assert (rig.places, rig.finished) == ([B], [])
+    await rig.turns()
+    assert rig.places == [B, A]
+    assert rig.finished == [("x", PRODUCER)]
+
+
+async def test_marker_that_is_written_in_the_same_call_is_awaited_until_it_is_committed(
+    rig: Rig,
+) -> None:
+    rig.led, rig.held = {A}, True
+    rig.send(A)
+    assert (rig.places, rig.finished, rig.sender.queued) == ([A], [], 1)
+    rig.writes[0][2](ErrorCode.NONE)
+    assert rig.finished == [("x", PRODUCER)]
+
+
+async def test_marker_that_fails_in_the_same_call_is_retried(rig: Rig) -> None:
+    rig.led = {A, B}
+    rig.codes[A] = ErrorCode.NOT_ENOUGH_REPLICAS
+    rig.send(A, B)
+    assert (rig.places, rig.finished) == ([A, B], [])
+    rig.codes.clear()
+    await rig.turns(RETRY_MS)
+    assert rig.finished == [("x", PRODUCER)]
+
+
+async def test_transaction_given_up_in_the_same_call_writes_no_further_marker(rig: Rig) -> None:
+    rig.led = {A, B}
+    rig.codes[A] = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    rig.send(A, B)
+    await rig.turns()
+    assert (rig.places, rig.finished, rig.sender.queued) == ([A], [], 0)
+
+
+async def test_markers_of_many_led_partitions_are_written_in_slices(rig: Rig) -> None:
+    rig.led = {("t", index) for index in range(AT_ONCE + 1)}
+    rig.known |= rig.led
+    rig.send(*rig.led)
+    assert rig.places == []
+    await rig.turns()
+    assert rig.places == sorted(rig.led)

@@ -89,6 +89,12 @@ class Rig:
             )
         )
 
+    def write_led(self, topic: str = "t", index: int = 0) -> bool:
+        write = MarkerWrite(
+            TopicPartition(topic, index), ABORT, lambda code: self.told.append(code.name)
+        )
+        return self.writer.write_led(write)
+
     def open(self, epoch: int = EPOCH) -> None:
         data = build_batch(
             [Record(0, NOW_MS, b"k", b"v")],
@@ -358,3 +364,38 @@ async def test_rest_of_request_is_not_written_after_a_later_connection_sent_mark
     answer, _ = taken(steps)
     assert codes(answer) == ["NETWORK_EXCEPTION"] * handler.FEW
     assert rig.markers == []
+
+
+# -- in the call of the decision -------------------------------------------------------------------
+
+
+async def test_led_partition_takes_its_marker_at_once(rig: Rig) -> None:
+    rig.open()
+    assert rig.write_led()
+    assert (rig.markers, rig.told) == ([TxnMarker(PID, EPOCH, 9, False)], ["NONE"])
+    assert rig.partition.log.producers.entry(PID).current_txn_first_offset is None
+
+
+async def test_marker_of_led_partition_waits_for_its_followers(rig: Rig) -> None:
+    await rig.replicas.lead(epoch=1, isr=(0, 1), replicas=(0, 1))
+    assert rig.write_led()
+    assert (rig.told, len(rig.markers)) == ([], 1)
+    rig.replicas.fetched(1, rig.partition.log.log_end_offset)
+    assert rig.told == ["NONE"]
+
+
+async def test_marker_of_led_offsets_goes_through_the_group_shard(rig: Rig) -> None:
+    """KAFKA-17507."""
+    answer = rig.groups.later()
+    assert rig.write_led(OFFSETS)
+    assert (rig.groups.asked, rig.told) == ([(0, ABORT)], [])
+    answer.set_result(None)
+    await asyncio.sleep(0)
+    assert rig.told == ["NONE"]
+
+
+async def test_partition_of_another_leader_takes_no_marker_here(rig: Rig) -> None:
+    assert not rig.write_led("unknown")
+    await rig.replicas.lead(epoch=1, leader=1, isr=(0, 1), replicas=(0, 1))
+    assert not rig.write_led()
+    assert rig.told == []

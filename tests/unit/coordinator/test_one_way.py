@@ -1,6 +1,7 @@
 """Every decision goes one way, whenever its log commits: at once, later, or after gathering."""
 
 import asyncio
+import inspect
 from collections import deque
 
 import pytest
@@ -8,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.coordinator.decision import Decision
-from barnabas.coordinator.hosted_shard import _WriteQueue
+from barnabas.coordinator.hosted_shard import HostedShard, _WriteQueue
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.protocol.errors import KafkaError
-from tests.support.coordinator.numbers_host import Host
+from barnabas.protocol.steps import Steps
+from tests.support.coordinator.numbers_host import KEY, Host
+from tests.support.mutants import Mutant, installed
 from tests.unit.coordinator.story import REFUSALS, STEPS, Commits, Step, Story
 from tests.unit.coordinator.transactions import ID, A, Transactions
 
@@ -128,3 +131,65 @@ async def test_nothing_is_postponed_behind_a_long_replay() -> None:
     host.runtime._hosted[0]._replays = deque()
     assert await postponed_behind(host) == [b"7"]
     assert host.numbers == []
+
+
+# -- each check, removed once ----------------------------------------------------------------------
+
+WAITS = "test_step_that_may_not_wait_is_refused_where_it_would"
+BEHIND = "test_step_that_may_not_wait_is_refused_behind_a_write_or_a_long_replay"
+MUTANTS = (
+    Mutant(HostedShard.write, "not at_once or ", "", WAITS),
+    Mutant(HostedShard.write, "self._queues or ", "", BEHIND),
+    Mutant(HostedShard.write, " or self._replays is not None", "", BEHIND),
+    Mutant(
+        HostedShard._may_postpone,
+        "not self._queues and ",
+        "",
+        "test_nothing_is_postponed_behind_a_write_that_is_not_committed",
+    ),
+    Mutant(
+        HostedShard._may_postpone,
+        "and self._replays is None ",
+        "",
+        "test_nothing_is_postponed_behind_a_long_replay",
+    ),
+    Mutant(HostedShard._append, "not write.landed and ", "", "test_write_that_has_landed_is_free"),
+    Mutant(HostedShard._drain, "if queue.draining:", "if False:", "test_waiting_writes_take_turns"),
+)
+
+
+async def test_write_that_has_landed_is_free() -> None:
+    host = await Host().load()
+    host.write(1)
+    assert host.runtime._hosted[0]._queues == {}
+    host.write(2)
+    assert host.numbers == [1, 2]
+
+
+async def test_waiting_writes_take_turns() -> None:
+    """A write whose records are made in steps ends before the next one is decided."""
+    host = await Host().load()
+    host.log.held = True
+    depths = []
+
+    def steps() -> Steps[None]:
+        yield None
+        yield None
+
+    def decided(*_: object) -> Decision[int, None]:
+        depths.append(len(inspect.stack(0)))
+        return Decision(None, [len(depths)], steps=steps())
+
+    answers = [host.runtime.write(0, KEY, decided) for _ in range(4)]
+    host.log.release()
+    assert host.numbers == [1, 2, 3, 4]
+    assert len(set(depths[1:])) == 1
+    assert [await each for each in answers] == [None] * 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_missing_check_is_found(mutant: Mutant) -> None:
+    story = globals()[mutant.found_by]
+    asyncio.run(story())
+    with installed(mutant), pytest.raises((Exception, pytest.fail.Exception)):
+        asyncio.run(story())

@@ -19,7 +19,6 @@ from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
-from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -98,8 +97,7 @@ from barnabas.broker.security.gate import Gate
 from barnabas.broker.security.rights import Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import MakeFastPath, Route, error_alone
-from barnabas.broker.server.repeats import Repeats
+from barnabas.broker.server.dispatch import Route, error_alone
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
@@ -169,6 +167,8 @@ class HandlerModule(Protocol[*Cs]):
 
     The answer to a request that fails as a whole is derived. Where Kafka's differs, the module also
     has a function `error_response(request, code, version)`, which may be a generator function.
+    If its requests repeat, the module has a function `again` with the collaborators of `handle`
+    (`barnabas/broker/server/repeats.py`).
     """
 
     API: Api
@@ -186,7 +186,6 @@ class ApiRow(NamedTuple):
 
     module: HandlerModule[*tuple[Any, ...]]
     collaborators: Callable[[BrokerParts], tuple[Any, ...]]
-    fast_path: Callable[[BrokerParts], MakeFastPath] | None = None
     of_controller: bool = False
     """Whether only the controller can answer: other brokers forward the requests of clients."""
 
@@ -237,18 +236,16 @@ class ApiRow(NamedTuple):
         collaborators = self.collaborators(parts)
         handle = _bound(self.module.handle, collaborators)
         again = getattr(self.module, "again", None)
-        fast_path: MakeFastPath | None = None
-        if again is not None and parts.config().fast_paths_enable:
-            fast_path = partial(Repeats, self.api, again=_bound(again, collaborators))
-        elif self.fast_path is not None and parts.config().fast_paths_enable:
-            fast_path = self.fast_path(parts)
+        if again is not None:
+            enabled = parts.config().fast_paths_enable
+            again = _bound(again, collaborators) if enabled else None
         route = Route(
             self.api,
             versions,
             handle,
             self.refuse,
             for_brokers=not self.clients,
-            fast_path=fast_path,
+            again=again,
         )
         return route if guard is None else guard(route, rights)
 
@@ -299,14 +296,9 @@ def _row(
     module: HandlerModule[*Cs],
     collaborators: Callable[[BrokerParts], tuple[*Cs]],
     *,
-    fast_path: Callable[[BrokerParts], MakeFastPath] | None = None,
     of_controller: bool = False,
 ) -> ApiRow:
-    return ApiRow(module, collaborators, fast_path, of_controller)
-
-
-def _produce_fast_path(parts: BrokerParts) -> MakeFastPath:
-    return partial(ProduceFastPath, parts.replicas, parts.cache)
+    return ApiRow(module, collaborators, of_controller)
 
 
 def _produce(parts: BrokerParts) -> produce.Parts:
@@ -372,7 +364,7 @@ API_TABLE: Final = (
     _row(sasl_handshake, lambda p: (p,)),
     _row(sasl_authenticate, lambda p: (p,)),
     # data
-    _row(produce, lambda p: (_produce(p),), fast_path=_produce_fast_path),
+    _row(produce, lambda p: (_produce(p),)),
     _row(fetch, lambda p: (_fetch(p),)),
     _row(list_offsets, lambda p: (p.replicas, lambda: p.config().group_lag_counted_batches)),
     _row(delete_records, lambda p: (p.replicas,)),

@@ -5,14 +5,15 @@ Faults apply to every request of their API on all listeners, so also to requests
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.broker.server.dispatch import FastPath, Handle, Part, Route
+from barnabas.broker.server.dispatch import Handle, Route
+from barnabas.broker.server.repeats import Again, Repeat, RepeatByElement
 from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.soon import in_task, settle
 from barnabas.faults.arguments import check_text
@@ -97,18 +98,6 @@ class RequestFault:
         return self.topic is None or self.topic in _topics(request, cache)
 
 
-class _WithoutFaults:
-    """A fast path that is closed while there is a fault."""
-
-    def __init__(self, faults: Sized, path: FastPath) -> None:
-        self._faults = faults
-        self._path = path
-        self.learn = path.learn
-
-    def serve(self, frame: memoryview, received_ms: int) -> list[Part] | None:
-        return None if self._faults else self._path.serve(frame, received_ms)
-
-
 class RequestFaults:
     """The faults of one broker, by the number of their lever."""
 
@@ -128,13 +117,20 @@ class RequestFaults:
         return [
             each._replace(
                 handle=partial(self._handle, each.handle, each.api.key),
-                fast_path=None if each.fast_path is None else partial(self._fast, each.fast_path),
+                again=None if each.again is None else partial(self._again, each.again),
             )
             for each in routes
         ]
 
-    def _fast(self, make: Callable[[int], FastPath], version: int) -> FastPath:
-        return _WithoutFaults(self._faults, make(version))
+    def _again(
+        self, again: Again, request: Any, context: RequestContext, response: Any
+    ) -> Repeat | RepeatByElement | None:
+        """Return how a request is served again, while there is no fault."""
+        repeat = again(request, context, response)
+        if repeat is None:
+            return None
+        serve = repeat.serve
+        return repeat._replace(serve=lambda *asked: None if self._faults else serve(*asked))
 
     def add(self, number: int, fault: RequestFault) -> None:
         self._faults[number] = fault

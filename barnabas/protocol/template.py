@@ -21,6 +21,8 @@ LENGTH: Final = Struct(">i")
 """The length of records before compact ones."""
 COMPACT_LENGTH: Final = lru_cache(4096)(write_uvarint)
 """Returns the length field of compact records and arrays: the length is one less."""
+MOST_LENGTH: Final = 5
+"""The bytes of a length field at most."""
 _RECORDS: Final = "records"
 _LOWEST: Final = {"bool": False, _RECORDS: b"\0"}
 _HIGHEST: Final = {"bool": True, "uint16": 2**16 - 1, "uint32": 2**32 - 1, _RECORDS: b"\xff"}
@@ -99,19 +101,15 @@ def template_of(
     return Template(tuple(constants), codes, end)
 
 
-class _Shape(NamedTuple, Generic[M]):
-    """The templates of the same sizes."""
-
-    form: str
-    size: int
-    """The bytes without records and their length."""
-    end: bytes | None
-    unpack: Callable[..., tuple[Any, ...]]
-    constants_of: Callable[[tuple[Any, ...]], Any]
-    values_of: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None
-    """None without fields of a fixed width."""
-    meanings: dict[Any, M]
-    """By the constants: the bytes, or a tuple of several."""
+_Unpack = Callable[..., tuple[Any, ...]]
+_Shape = tuple[int, _Unpack, Callable[[Any], Any], Callable[[Any], Any] | None, dict[Any, M]]
+"""The templates of the same sizes: the bytes of one, how it is unpacked, its constants and its
+values (None without varying fields), and the meanings by the constants. Plain, because a NamedTuple
+takes twice the time to unpack."""
+_RecordsShape = tuple[int, bytes, list[_Unpack], dict[Any, M]]
+"""The templates of the same sizes that vary in records only: the bytes around the records and their
+length, those behind them, how the bytes before them are unpacked, by the width of the length, and
+the meanings."""
 
 
 class Templates(Generic[M]):
@@ -121,84 +119,109 @@ class Templates(Generic[M]):
         """`before` is the format of one field that no template has, or "". `flexible` says that
         records have a compact length."""
         self._before = before
-        self._flexible = flexible
-        self._shapes: dict[tuple[str, bytes | None], _Shape[M]] = {}
+        self._measure = _compact if flexible else _plain
+        self._shapes: dict[Any, _Shape[M]] = {}
+        self._with_records: list[_RecordsShape[M]] = []
+        """The one that was found last comes first."""
         self.count = 0
 
     @property
     def shapes(self) -> int:
         """The number of shapes, each of which may be tried."""
-        return len(self._shapes)
+        return len(self._shapes) + len(self._with_records)
 
     def clear(self) -> None:
         self._shapes.clear()
+        self._with_records.clear()
         self.count = 0
 
     def put(self, template: Template, meaning: M) -> None:
-        """Remember a template; it takes the place of an equal one."""
-        form, end = f">{self._before}{template.form}", template.end
-        shape = self._shapes.get((form, end))
-        if shape is None:
-            first = 1 if self._before else 0
-            behind = first + 2 * len(template.codes)
-            odd = range(first, behind + 1, 2)
-            struct = Struct(form)
-            shape = self._shapes[form, end] = _Shape(
-                form,
-                struct.size + len(end or b""),
-                end,
-                struct.unpack_from,
-                itemgetter(*odd),
-                # A slice is a tuple also of one value.
-                itemgetter(slice(first + 1, behind, 2)) if template.codes else None,
-                {},
-            )
+        """Remember a template; it takes the place of an equal one. One with records has no other
+        varying field."""
+        form = f">{self._before}{template.form}"
+        if template.end is None:
+            shape = self._shapes.get(form)
+            if shape is None:
+                shape = self._shapes[form] = self._shape(form, len(template.codes))
+            meanings = shape[-1]
+        else:
+            size, end = calcsize(form) + len(template.end), template.end
+            known = [each for each in self._with_records if each[:2] == (size, end)]
+            if not known:
+                unpack = [Struct(f"{form}{width}s").unpack_from for width in range(MOST_LENGTH + 1)]
+                known.append((size, end, unpack, {}))
+                self._with_records.insert(0, known[0])
+            meanings = known[0][-1]
         constants = template.constants if template.codes else template.constants[0]
-        self.count += constants not in shape.meanings
-        shape.meanings[constants] = meaning
+        self.count += constants not in meanings
+        meanings[constants] = meaning
+
+    def _shape(self, form: str, fields: int) -> _Shape[M]:
+        first = 1 if self._before else 0
+        behind = first + 2 * fields + 1
+        # A slice is a tuple also of one value.
+        values_of = itemgetter(slice(first + 1, behind, 2)) if fields else None
+        struct = Struct(form)
+        constants_of = itemgetter(*range(first, behind, 2))
+        return struct.size, struct.unpack_from, constants_of, values_of, {}
 
     def find(self, frame: memoryview) -> tuple[M, int, tuple[Any, ...]] | None:
         """Return the meaning of the template that a frame fits, the field before it, and the values
         of the others."""
         size = len(frame)
-        for form, fixed, end, unpack, constants_of, values_of, meanings in self._shapes.values():
-            rest = size - fixed
-            if end is None:
-                if rest:
-                    continue
+        for fixed, unpack, constants_of, values_of, meanings in self._shapes.values():
+            if size == fixed:
                 parts = unpack(frame)
                 meaning = meanings.get(constants_of(parts))
                 if meaning is not None:
                     return meaning, parts[0], values_of(parts) if values_of else ()
-            elif rest >= LENGTH.size:
-                # The length of the records and the records: the sum says how long the first is.
-                width = (rest.bit_length() + 6) // 7 if self._flexible else LENGTH.size
-                parts = _unpacker(form, width)(frame)
-                meaning = meanings.get(constants_of(parts))
-                records = rest - width
-                if (
-                    meaning is None
-                    or parts[-1]
-                    != (COMPACT_LENGTH(records + 1) if self._flexible else LENGTH.pack(records))
-                    or frame[size - len(end) :] != end
-                ):
-                    continue
-                at = size - len(end) - records
-                values = values_of(parts) if values_of else ()
-                return meaning, parts[0], (*values, frame[at : at + records])
+        return None
+
+    def find_with_records(self, frame: memoryview) -> tuple[M, int, tuple[memoryview]] | None:
+        """Return what `find` returns; the value is the records."""
+        size = len(frame)
+        for shape in self._with_records:
+            fixed, end, unpack, meanings = shape
+            rest = size - fixed
+            if rest > MOST_LENGTH:
+                width, records, length = self._measure(rest)
+                before, constant, found = unpack[width](frame)
+                meaning = meanings.get(constant)
+                behind = size - len(end)
+                if meaning is not None and found == length and frame[behind:] == end:
+                    if shape is not self._with_records[0]:
+                        self._with_records.remove(shape)
+                        self._with_records.insert(0, shape)
+                    return meaning, before, (frame[behind - records : behind],)
         return None
 
     def find_at(self, data: bytes, at: int) -> tuple[M, int, tuple[Any, ...]] | None:
         """Return the meaning of the template that the bytes from `at` on fit, the place behind
-        them, and the values of the fields. No template has records."""
+        them, and the values of the fields."""
         left = len(data) - at
-        for _, size, _, unpack, constants_of, values_of, meanings in self._shapes.values():
+        for size, unpack, constants_of, values_of, meanings in self._shapes.values():
             if size <= left:
                 parts = unpack(data, at)
                 meaning = meanings.get(constants_of(parts))
                 if meaning is not None:
                     return meaning, at + size, values_of(parts) if values_of else ()
         return None
+
+
+@lru_cache(4096)
+def _compact(rest: int) -> tuple[int, int, bytes]:
+    """Return the width of a compact length, the length and its bytes; `rest` is the sum of both.
+
+    If no length has this sum, the width and the bytes differ in size.
+    """
+    width = (rest.bit_length() + 6) // 7
+    return width, rest - width, write_uvarint(rest - width + 1)
+
+
+@lru_cache(4096)
+def _plain(rest: int) -> tuple[int, int, bytes]:
+    """Return what `_compact` returns, for lengths before compact ones."""
+    return LENGTH.size, rest - LENGTH.size, LENGTH.pack(rest - LENGTH.size)
 
 
 class Elements:
@@ -272,8 +295,3 @@ def with_value(message: Any, path: Sequence[str], value: Any) -> Any:
 @lru_cache(4096)
 def _packer(form: str) -> Callable[..., bytes]:
     return Struct(form).pack
-
-
-@lru_cache(4096)
-def _unpacker(form: str, width: int) -> Callable[..., tuple[Any, ...]]:
-    return Struct(f"{form}{width}s").unpack_from

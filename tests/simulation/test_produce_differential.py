@@ -18,8 +18,8 @@ from barnabas.protocol.compile import write_uvarint
 from barnabas.protocol.messages import add_partitions_to_txn, end_txn, init_producer_id
 from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.compression import Compression
-from tests.simulation.fast_paths.produce import TIME_MS, Producer, batch, changed, limit, trim
-from tests.simulation.fast_paths.twins import Twins, frame, twins
+from tests.simulation.repeats.produce import TIME_MS, Producer, batch, changed, limit, trim
+from tests.simulation.repeats.twins import Twins, frame, twins
 
 STORIES: Final = int(os.environ.get("BARNABAS_STORIES", "50"))
 PLACES: Final = (("t", 0), ("t", 0), ("t", 1), ("u", 0))

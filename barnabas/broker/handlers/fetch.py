@@ -37,7 +37,6 @@ from barnabas.broker.replication.leader.fetch_session import (
     Answers,
     FetchContext,
     FetchedPartition,
-    FetchSession,
     FetchSessionCache,
     SessionOwner,
 )
@@ -45,7 +44,6 @@ from barnabas.broker.replication.leader.follower_read import FollowerRead, Follo
 from barnabas.broker.replication.leader.follower_session import FollowerSession
 from barnabas.broker.replication.leader.leader_hints import endpoints
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
-from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
@@ -56,7 +54,6 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     API,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     NodeEndpoint,
@@ -360,23 +357,6 @@ def _by_topic(
 # -- a consumer that continues to read one partition ---------------------------------------------
 
 
-class _Reading(NamedTuple):
-    """A consumer's request for one partition."""
-
-    parts: Parts
-    partition: Partition
-    place: tuple[str, int]
-    leader_epoch: int
-    topic_id: bytes | None
-    """None in versions that name the topic."""
-    session: FetchSession | None
-    fetched: FetchedPartition | None
-    wanted: FetchPartition
-    read_committed: bool
-    min_bytes: int
-    max_bytes: int
-
-
 def again(
     parts: Parts, request: FetchRequest, context: RequestContext, response: FetchResponse
 ) -> Repeat | None:
@@ -402,7 +382,7 @@ def again(
             return None
         (fetched,) = session.partitions.values()
     basis = partition, (name, wanted.partition), partition.leader_epoch, topic_id, session, fetched
-    reading = _Reading(
+    reading = (
         parts,
         *basis,
         copy(wanted),
@@ -435,7 +415,7 @@ def _is_for_one(request: FetchRequest, response: FetchResponse) -> bool:
 
 
 def _read_again(
-    reading: _Reading, now_ms: int, values: tuple[int, int]
+    reading: tuple[Any, ...], now_ms: int, values: tuple[int, int]
 ) -> tuple[int, int, int, Any] | None:
     """Read from the consumer's offset; return the offsets of the log, and the records."""
     epoch, offset = values

@@ -27,11 +27,13 @@ from typing import Any, Final, NamedTuple
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.leader.leader_hints import current_leader, endpoints
-from barnabas.broker.replication.partition import ACKS_ALL, Partition
+from barnabas.broker.replication.partition import ACKS_ALL, Partition, Standing
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import TOPIC, TRANSACTIONAL_ID, WRITE, Each, Need, Rights
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
+from barnabas.broker.server.repeats import Repeat
 from barnabas.broker.transactions.produce_verification import (
+    ADDS_SINCE,
     ProduceVerification,
     Verdicts,
     VerificationError,
@@ -66,10 +68,12 @@ from barnabas.storage.log.validator import (
     check_codec_of_version,
     validate_briefly,
 )
-from barnabas.storage.producers.verification import VerificationGuard
+from barnabas.storage.producers.verification import Opener, VerificationGuard
 
-__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "again", "error_response", "handle"]
 
+REPEATS_SINCE: Final = 7
+"""The first version that is served again: it knows all codecs, and the log start offset."""
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINTS_SINCE = 10
 MANY = 500
@@ -80,6 +84,11 @@ _data_of = attrgetter("partition_data")
 _QUEUED, _WAITS, _FAILED = 1, 2, 4
 """The outcomes of an append: it is in the append queue, misses an acknowledgement, or failed."""
 _IN_MEMORY = (bytes, memoryview)
+_VARYING: Final = ("topic_data.partition_data.records",)
+_OF_ANSWER: Final = tuple(
+    f"responses.partition_responses.{name}"
+    for name in ("base_offset", "log_append_time_ms", "log_start_offset")
+)
 _UNKNOWN_LEADER: Final = LeaderIdAndEpoch()
 """Shared by all answers, because a default of its own costs each answer a quarter of its time."""
 _WITHOUT_LOG_START = frozenset(
@@ -577,6 +586,84 @@ def _answer(work: _Work, *, failed: bool) -> ProduceResponse | None:
             for node in endpoints(work.parts.cache, leaders, work.context.listener)
         ]
     return work.response
+
+
+# -- the next batch for a partition that the connection has written to ----------------------------
+
+
+_Writing = tuple[Parts, tuple[str, int], Standing, Opener | None]
+"""The rest of a request for one partition: the partition, its standing, and the owner of the
+transaction that the batches belong to. That is None if the client's right to it was not asked for:
+the batch had no transaction. A topic that is made anew has partitions with other standings."""
+
+
+def again(
+    parts: Parts, request: ProduceRequest, context: RequestContext, response: ProduceResponse
+) -> Repeat | None:
+    """Append the next batch to a partition, as long as it is certainly appended and committed at
+    once.
+
+    The requests for one partition differ in the batch, and the answers in the offset. A batch that
+    the partition refuses is left to `handle`, which says why: a refusal changes nothing.
+    """
+    version = context.api_version
+    if (
+        version < REPEATS_SINCE
+        or len(request.topic_data) != 1
+        or len(request.topic_data[0].partition_data) != 1
+    ):
+        return None
+    ((topic,), (answered,)) = request.topic_data, response.responses
+    (data,), (answer,) = topic.partition_data, answered.partition_responses
+    records: Any = data.records
+    if answer.error_code or not records:
+        return None
+    name = _topic_name(parts.cache, topic, version)
+    partition = None if name is None else parts.replicas.find((name, data.index))
+    if name is None or partition is None or not partition.standing.is_prompt:
+        return None
+    opener = None
+    if request.transactional_id is not None and begins_transactional(records):
+        opener = Opener(request.transactional_id, version >= ADDS_SINCE, context.owner)
+    basis = (name, data.index), partition.standing, opener
+    return Repeat(_append_again, (parts, *basis), _VARYING, _OF_ANSWER, basis)
+
+
+def _append_again(
+    writing: _Writing, now_ms: int, values: tuple[memoryview]
+) -> tuple[int, int, int] | None:
+    (records,) = values
+    parts, place, standing, opener = writing
+    partition, header = parts.replicas.find(place), header_of(records)
+    if (
+        header is None
+        or partition is None
+        or standing is not partition.standing
+        or partition.appends
+    ):
+        return None
+    producers, producer_id, guard = partition.log.producers, header.producer_id, None
+    if header.attributes & TRANSACTIONAL:
+        if (opened := producers.opener(producer_id)) is None:
+            guard = producers.expected(producer_id, header.producer_epoch, opener)
+            if guard is None:
+                return None
+        elif opened != opener:
+            return None
+    if producer_id >= 0 and producers.entry(producer_id) is None:
+        # The handler limits the number of new producers.
+        return None
+    try:
+        appended = partition.append(records, now_ms, header=header, guard=guard)
+    except KafkaError:
+        return None
+    first_offset, _, append_time, log_start_offset, duplicate = appended
+    cells = partition.cells
+    cells.produces.value += 1
+    if not duplicate:
+        cells.bytes_in.value += len(records)
+        cells.messages_in.value += header.record_count
+    return first_offset, append_time, log_start_offset
 
 
 def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:

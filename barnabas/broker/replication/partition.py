@@ -7,7 +7,8 @@ watermark and wakes the waiting requests. All of it runs on the event loop, betw
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from barnabas.broker.cluster.cache import NO_LEADER
 from barnabas.broker.replication.leader.isr_state import (
@@ -53,7 +54,8 @@ class PendingAppend:
         """The appended offsets, or the error; the producer's request cancels it to withdraw."""
 
 
-class Standing(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
     """The state of a partition on which appends depend, besides the batch and the disk.
 
     Every change replaces it: what was asked once holds while the partition has the same object.

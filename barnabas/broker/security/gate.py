@@ -92,8 +92,8 @@ class Gate:
         if route.api.key in BEFORE_AUTHENTICATION:
             return route
         handle = _Guarded(self, route, OF_BROKERS, asks=False).handle
-        # A fast path asks for the rights of clients only.
-        return route._replace(handle=handle, fast_path=None)
+        # A request that repeats asks for the rights of clients only.
+        return route._replace(handle=handle, again=None)
 
     def is_broker(self, principal: Principal, host: str) -> bool:
         """Return whether a principal may act as a broker. The audit log does not hear of it."""

@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         """Begins a request. On a listener with SASL it is the authentication at first."""
         self.again: Again = shared.dispatcher.again
         """Answers a request that repeats an earlier one."""
-        self.fast_paths: dict[int, Any] = {}
+        self.repeats: dict[int, Any] = {}
         self._slicer = shared.dispatcher.slicer
         self._guard = shared.guard
         self._memory = shared.memory
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(exchange, Exchange):
                 exchange.abandon()
         self._forget_exchanges()
-        self.fast_paths.clear()
+        self.repeats.clear()
         self._reader.drop()
         self._memory.leave(self)
         self._unread.remove(self)
@@ -209,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         self._received += nbytes
         frame = self._reader.wrote(nbytes)
         tried = False
-        if frame is not None and self.fast_paths and not self._is_occupied:
+        if frame is not None and self.repeats and not self._is_occupied:
             if self._serve_alone(frame):
                 return
             tried = True
@@ -281,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def trim(self) -> None:
         """Give back the memory of a silent connection."""
-        self.fast_paths.clear()
+        self.repeats.clear()
         if self._stalled is None and not self._frame_in_use:
             self._reader.trim()
 
@@ -391,7 +391,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 self._stalled = None
                 begun: Answer | Exchange = None
-                if self.fast_paths and not tried:
+                if self.repeats and not tried:
                     begun = self.again(frame, self, arrival)
                 if begun is None:
                     begun = begin(frame, self, arrival)

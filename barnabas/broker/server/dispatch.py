@@ -25,6 +25,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.broker.server.quotas import Charge, ClientQuotas, timed
+from barnabas.broker.server.repeats import Again, Repeats
 from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.soon import settle
 from barnabas.metrics.catalogue import RequestMetrics
@@ -72,28 +73,6 @@ _EMPTY: dict[str, Any] = {"array": (), "bytes": b"", "string": ""}
 _log = get_logger(__name__)
 
 
-class FastPath(Protocol):
-    """A short way for requests that are like an earlier one of their connection.
-
-    It may only accept: where something is not certain, it has changed nothing, and the handler
-    decides. It belongs to one connection, API and version.
-    """
-
-    def serve(self, frame: memoryview, received_ms: int, /) -> list[Part] | None:
-        """Return the answer to a request; None if the handler has to serve it."""
-        ...
-
-    def learn(
-        self, frame: memoryview, request: Any, context: RequestContext, response: Any, /
-    ) -> None:
-        """Remember a request that the handler has answered, as far as others may be like it."""
-        ...
-
-
-MakeFastPath = Callable[[int], FastPath]
-"""Makes a fast path for a version of an API."""
-
-
 class Route(NamedTuple):
     """One row of the dispatch table: an API, its served versions and its handler."""
 
@@ -104,9 +83,9 @@ class Route(NamedTuple):
     """Builds the answer to a request that failed as a whole; None is `error_alone`."""
     for_brokers: bool = False
     """Whether only brokers send the requests, which quotas do not limit."""
-    fast_path: MakeFastPath | None = None
-    """Makes a fast path for a version of the API. A route with another handler needs another one or
-    none, because requests on the fast path do not reach the handler."""
+    again: Again | None = None
+    """Returns how requests like one that was answered are served. A route with another handler
+    needs another one or none, because requests that repeat do not reach the handler."""
 
     def refuse(self, request: Any, code: ErrorCode, version: int) -> Steps[Any]:
         """Return the answer to a request that failed as a whole."""
@@ -163,8 +142,8 @@ class Peer(Protocol):
     listener: str
     principal: Principal
     host: str
-    fast_paths: dict[int, tuple[_Served, FastPath]]
-    """The fast paths by API key and version, as one number."""
+    repeats: dict[int, tuple[_Served, Repeats]]
+    """The memory of requests that repeat, by API key and version as one number."""
 
     def answered(self, exchange: Exchange, /) -> None:
         """Send the answer of a request that had to wait."""
@@ -187,11 +166,11 @@ class _Served:
         "_head_size",
         "_pack_head",
         "_version",
+        "again",
         "bytes_in",
         "decode",
         "decode_records",
         "errors_of",
-        "fast_path",
         "handle",
         "key",
         "requests",
@@ -203,7 +182,7 @@ class _Served:
     def __init__(self, route: Route, version: int, metrics: RequestMetrics) -> None:
         self.route = route
         self.handle = route.handle
-        self.fast_path = route.fast_path
+        self.again = route.again
         self.key: int = _unpack_key(_KEY.pack(route.api.key, version))[0]
         self.response: type = route.api.response
         self.errors_of = errors_of(route.api.response)
@@ -360,7 +339,7 @@ class Dispatcher:
         quotas = self._quotas
         if len(frame) < _KEY.size or (quotas is not None and quotas.limits):
             return None
-        known = peer.fast_paths.get(_unpack_key(frame)[0])
+        known = peer.repeats.get(_unpack_key(frame)[0])
         if known is None:
             return None
         cells, memory = known
@@ -407,7 +386,7 @@ class Dispatcher:
             response = served.handle(request, context)
             if response is None or type(response) is served.response:
                 answer = self._answer(served, context, started, response)
-                if served.fast_path is not None and response is not None and quotas is None:
+                if served.again is not None and response is not None and quotas is None:
                     self._learn(served, frame, request, context, response, peer)
                 return answer
         except TooManyElements:
@@ -430,16 +409,17 @@ class Dispatcher:
         response: Any,
         peer: Peer,
     ) -> None:
-        known = peer.fast_paths.get(served.key)
+        known = peer.repeats.get(served.key)
         if known is None:
-            assert served.fast_path is not None
-            known = peer.fast_paths[served.key] = served, served.fast_path(context.api_version)
+            assert served.again is not None
+            repeats = Repeats(served.route.api, context.api_version, served.again)
+            known = peer.repeats[served.key] = served, repeats
         try:
             known[1].learn(frame, request, context, response)
         except Exception as error:
             # The request has its effect and its answer, so this must not become an error answer.
-            _log.error("fast path failed", api=served.route.api.name, exc_info=error)
-            del peer.fast_paths[served.key]
+            _log.error("request not remembered", api=served.route.api.name, exc_info=error)
+            del peer.repeats[served.key]
 
     def _wait(
         self,

@@ -24,7 +24,6 @@ from barnabas.protocol.template import (
     COMPACT_LENGTH,
     LENGTH,
     ByElement,
-    Packing,
     Templates,
     template_of,
 )
@@ -84,25 +83,18 @@ Again = Callable[[Any, RequestContext, Any], Repeat | RepeatByElement | None]
 """Takes a request, its context and its response; returns None if the request may not repeat."""
 
 
-class _Known(NamedTuple):
-    """A request that the connection has sent, or an element of one."""
-
-    serve: Callable[..., Any]
-    """Serves the request, or all of the elements together."""
-    known: Any
-    basis: Any
-    answer: Packing
-    end: bytes | None
-    """The bytes of the answer behind its records; None without records."""
-    size: int
-    """The bytes of the answer behind its length, without records and their length."""
+_Known = tuple[Callable[..., Any], Any, Any, Callable[..., bytes], int, bytes, bytes, bytes | None]
+"""A request that the connection has sent, or an element of one: the function that serves it, what
+is known of it, and its basis; the function that packs its answer, the bytes of the answer behind
+its length, without records and their length, and those before and behind its fields and behind its
+records. Plain, because a NamedTuple takes twice the time to unpack."""
 
 
 class Repeats:
     """The memory of one connection for an API in one version."""
 
     __slots__ = (
-        "_again", "_api", "_asker", "_credit", "_flexible", "_form", "_has_records", "_head",
+        "_again", "_api", "_asker", "_credit", "_find", "_flexible", "_form", "_head",
         "_header", "_serve_elements", "_standing", "_templates", "_version",
     )  # fmt: skip
 
@@ -111,10 +103,11 @@ class Repeats:
         self._version = version
         self._again = again
         self._flexible = api.is_flexible(version)
-        self._has_records = has_records(api.request, version)
         self._header = encode_response_header(api.key, version, 0)[LENGTH.size :]
         """The header of an answer behind the correlation id."""
         self._templates: Templates[_Known] = Templates("4xi", flexible=self._flexible)
+        with_records = has_records(api.request, version)
+        self._find = self._templates.find_with_records if with_records else self._templates.find
         self._asker: Asker | None = None
         self._standing: object = None
         """The rules by which the remembered requests were allowed."""
@@ -135,10 +128,10 @@ class Repeats:
             return None
         if self._form is not None:
             return self._serve_by_element(self._form, bytes(frame))
-        found = self._templates.find(frame)
+        found = self._find(frame)
         if found is None:
             return None
-        (serve, known, _, (pack, _, first, last), end, size), correlation_id, values = found
+        (serve, known, _, pack, size, first, last, end), correlation_id, values = found
         answer = serve(known, now_ms, values)
         if answer is None:
             return None
@@ -172,13 +165,12 @@ class Repeats:
             found.append(element)
         if data[at:] != form.request.behind:
             return None
-        answers = self._serve_elements([(known.known, values) for known, _, values in found])
+        answers = self._serve_elements([(each[0][1], each[2]) for each in found])
         if answers is None:
             return None
         self._credit += 1
         packed = []
-        for (known, _, _), answer in zip(found, answers, strict=True):
-            pack, _, first, last = known.answer
+        for ((_, _, _, pack, _, first, last, _), _, _), answer in zip(found, answers, strict=True):
             packed.append(pack(first, *answer, last))
         content = self._header + form.response.joined(packed)
         (correlation_id,) = _correlation_id(data)
@@ -209,26 +201,23 @@ class Repeats:
     def _learn_request(
         self, frame: memoryview, body: int, request: Any, response: Any, repeat: Repeat
     ) -> None:
-        found = self._templates.find(frame)
-        if found is not None and found[0].basis == repeat.basis:
+        found = self._find(frame)
+        if found is not None and found[0][2] == repeat.basis:
             # It was left to the handler for another reason.
             return
-        size = body if self._has_records else len(frame)
-        if size > LARGEST or (found is None and not self._has_room(MOST, COST)):
+        if found is None and not self._has_room(MOST, COST):
             return
         start = bytes(frame[_CONTENT_AT:body])
         template = template_of(request, self._version, repeat.fields, start)
-        alone: Templates[bool] = Templates("4xi", flexible=self._flexible)
-        alone.put(template, True)
-        if alone.find(frame) is None:
-            # It has bytes that its meaning does not need.
+        if sum(map(len, template.constants)) > LARGEST:
             return
         response = repeat.response or response
         answer = template_of(response, self._version, repeat.answers, self._header)
-        packing, end = answer.packing("ii"), answer.end
-        size = LENGTH.size + packing.size + len(end or b"")
-        known = _Known(repeat.serve, repeat.known, repeat.basis, packing, end, size)
-        self._templates.put(template, known)
+        (pack, size, first, last), end = answer.packing("ii"), answer.end
+        size += LENGTH.size + len(end or b"")
+        self._templates.put(
+            template, (repeat.serve, repeat.known, repeat.basis, pack, size, first, last, end)
+        )
 
     def _learn_elements(
         self, data: bytes, body: int, request: Any, response: Any, repeat: RepeatByElement
@@ -242,20 +231,17 @@ class Repeats:
             self._templates = Templates("")
         self._form, self._head, self._serve_elements = form, head, repeat.serve
         at += 1
-        asked, answers = (
-            getattr(request, form.request.array),
-            getattr(response, form.response.array),
-        )
+        asked = getattr(request, form.request.array)
+        answers = getattr(response, form.response.array)
         for element, answer, known in zip(asked, answers, repeat.known, strict=True):
             found = self._templates.find_at(data, at)
-            if found is None or found[0].known != known:
+            if found is None or found[0][1] != known:
                 if found is None and not self._has_room(MOST_ELEMENTS, COST_OF_ELEMENT):
                     return
-                packing = form.response.template(answer).packing()
+                pack, size, first, last = form.response.template(answer).packing()
                 template = form.request.template(element)
-                self._templates.put(
-                    template, _Known(repeat.serve, known, None, packing, None, packing.size)
-                )
+                made = repeat.serve, known, None, pack, size, first, last, None
+                self._templates.put(template, made)
                 found = self._templates.find_at(data, at)
             if found is None:
                 return

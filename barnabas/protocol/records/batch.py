@@ -31,8 +31,8 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 """The base timestamp is the delete horizon, after which tombstones may be dropped (KIP-534)."""
 
-HEADER_FORMAT = "qiibIhiqqqhii"
-_HEADER = Struct(">" + HEADER_FORMAT)
+
+_HEADER = Struct(">qiibIhiqqqhii")
 _unpack_header = _HEADER.unpack_from
 _as_tuple = tuple.__new__
 _PREFIX = Struct(">qi")

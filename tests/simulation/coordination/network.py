@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cluster.peers import PeerUnreachable, Then
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import FastPath
+from barnabas.broker.server.repeats import Repeats
 from barnabas.client.connection import Decode
 from barnabas.coordinator.soon import wait
 from barnabas.protocol import codec
@@ -34,7 +34,7 @@ class Line:
         self._target = target
         self._closed = False
         self._connection: int | None = None
-        self._fast_paths: dict[tuple[Node, int, int], FastPath] = {}
+        self._repeats: dict[tuple[Node, int, int], Repeats] = {}
         self._pending: dict[asyncio.Future[Any], None] = {}
 
     def submit(
@@ -82,7 +82,7 @@ class Line:
         self._pending[future] = None
         if self._connection is None:
             self._connection = world.connect()
-            self._fast_paths.clear()
+            self._repeats.clear()
         context = RequestContext(
             api_key=api.key,
             api_version=version,
@@ -136,24 +136,24 @@ class Line:
             future.set_result(encoded)
 
     async def _answer(self, node: "Node", api: Api, body: bytes, context: RequestContext) -> bytes:
-        """Have the broker answer, on the fast path of the connection if it has one."""
+        """Have the broker answer, from the memory of the connection if the request repeats."""
         version = context.api_version
-        make = node.fast_paths.get(api.key)
-        path = self._fast_paths.get((node, api.key, context.connection_id))
+        again = node.again.get(api.key)
+        repeats = self._repeats.get((node, api.key, context.connection_id))
         header = encode_request_header(api.key, version, 0, context.client_id)
         request = memoryview(header + body)
-        if path is not None:
-            parts = path.serve(request, context.received_ms)
+        if repeats is not None:
+            parts = repeats.serve(request, context.received_ms)
             if parts is not None:
                 (part,) = parts
                 return bytes(part)[_ANSWER_HEADER:]
         decoded = codec.decode(api.request, version, body)
         outcome = all_taken(node.handlers[api.key](decoded, context))
         answer = await wait(outcome)
-        if make is not None and not isinstance(outcome, asyncio.Future):
-            path = path or make(version)
-            self._fast_paths[node, api.key, context.connection_id] = path
-            path.learn(request, decoded, context, answer)
+        if again is not None and not isinstance(outcome, asyncio.Future):
+            repeats = repeats or Repeats(api, version, again)
+            self._repeats[node, api.key, context.connection_id] = repeats
+            repeats.learn(request, decoded, context, answer)
         return encode(answer, version)
 
     def abort(self) -> None:

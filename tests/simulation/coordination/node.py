@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.broker.handlers import add_partitions_to_txn, write_txn_markers
-from barnabas.broker.server.dispatch import MakeFastPath
-from barnabas.broker.server.repeats import Repeats
+from barnabas.broker.server.repeats import Again
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
@@ -114,13 +113,9 @@ class Node:
         )
         origins = MarkerOrigins(self.cache)
         marking = write_txn_markers.Parts(self.coordination.writer, origins, refuse_future=True)
-        self.fast_paths: dict[int, MakeFastPath] = {
+        self.again: dict[int, Again] = {
             # That of markers needs a log with files.
-            add_partitions_to_txn.API.key: partial(
-                Repeats,
-                add_partitions_to_txn.API,
-                again=partial(add_partitions_to_txn.again, adding),
-            )
+            add_partitions_to_txn.API.key: partial(add_partitions_to_txn.again, adding)
         }
         self.handlers: dict[int, Callable[..., Any]] = {
             add_partitions_to_txn.API.key: partial(add_partitions_to_txn.handle, adding),

@@ -36,7 +36,7 @@ from barnabas.broker.security.rights import (
     Shown,
 )
 from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.broker.server.dispatch import FastPath, Route
+from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -64,7 +64,6 @@ from barnabas.security.principal import ANONYMOUS, Principal
 from tests.support.rows import row_of
 from tests.support.steps import all_taken, taken
 
-PATH = cast(FastPath, SimpleNamespace())
 KNOWN_ID, UNKNOWN_ID = b"k" * 16, b"u" * 16
 
 
@@ -453,10 +452,10 @@ def test_client_of_a_shared_listener_waits_for_metadata_and_is_no_broker(
         assert not seen
 
 
-def test_listener_of_brokers_has_no_fast_path(authority: Authority) -> None:
-    """A fast path asks for the rights of clients, and there every request needs ClusterAction."""
-    route = Route(produce.API, range(14), produce.handle, fast_path=lambda _version: PATH)
+def test_listener_of_brokers_remembers_no_requests(authority: Authority) -> None:
+    """The rights of clients are asked for again, and there every request needs ClusterAction."""
+    route = Route(produce.API, range(14), produce.handle, again=lambda *_: None)
     gate = Gate(cast(Authorizer, authority), cast(MetadataCache, SimpleNamespace()))
-    assert gate.guard_between(route, produce.RIGHTS).fast_path is None
+    assert gate.guard_between(route, produce.RIGHTS).again is None
     for guard in (gate.guard, gate.guard_shared):
-        assert guard(route, produce.RIGHTS).fast_path is route.fast_path
+        assert guard(route, produce.RIGHTS).again is route.again

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.repeats import Repeats
 from barnabas.broker.transactions.verifier import TransactionVerifier
@@ -30,19 +29,15 @@ class Asked:
             return ask(verifier, *args, **options)
 
         monkeypatch.setattr(TransactionVerifier, "ask", count)
-        for kind in (ProduceFastPath, Repeats):
-            monkeypatch.setattr(kind, "serve", self._counted(kind))
+        serve = Repeats.serve
 
-    def _counted(self, kind: Any) -> Any:
-        serve = kind.serve
-
-        def served(path: Any, frame: memoryview, received_ms: int) -> Any:
-            answer = serve(path, frame, received_ms)
+        def served(repeats: Repeats, frame: memoryview, now_ms: int) -> Any:
+            answer = serve(repeats, frame, now_ms)
             if answer is not None:
-                self.fast.append("Produce" if kind is ProduceFastPath else path._api.name)
+                self.fast.append(repeats._api.name)
             return answer
 
-        return served
+        monkeypatch.setattr(Repeats, "serve", served)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""The fast path of Produce: each test runs a broker with it and one without, and compares answers,
-states, metrics and files (`tests/simulation/fast_paths/twins.py`).
+"""Produce that repeats: each test runs a broker that remembers requests and one that does not, and
+compares answers, states, metrics and files (`tests/simulation/repeats/twins.py`).
 
 The tests take no fixtures, because they run again without each check of the fast path.
 """
@@ -14,9 +14,9 @@ from unittest.mock import patch
 
 import pytest
 
-from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.replication.partition import PendingAppend
 from barnabas.broker.security import authorizer
+from barnabas.broker.server.repeats import LARGEST, Repeats
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.codec import encode
 from barnabas.protocol.compile import write_uvarint
@@ -32,7 +32,7 @@ from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.compression import Compression
 from barnabas.security.acl.rules import AclBinding, AclOperation, ResourceType
 from barnabas.storage.files.mem_files import Fault
-from tests.simulation.fast_paths.produce import (
+from tests.simulation.repeats.produce import (
     AUTHORIZER,
     FRAMING,
     LINKED,
@@ -50,8 +50,8 @@ from tests.simulation.fast_paths.produce import (
     trim,
     writing,
 )
-from tests.simulation.fast_paths.produce_mutants import MUTANTS
-from tests.simulation.fast_paths.twins import Side, Twins, frame, twins
+from tests.simulation.repeats.produce_mutants import MUTANTS
+from tests.simulation.repeats.twins import Side, Twins, frame, twins
 from tests.support.mutants import Mutant, require_found
 
 WRITE, ALL = AclOperation.WRITE, AclOperation.ALL
@@ -142,7 +142,7 @@ def test_some_partitions_are_remembered_and_others_take_their_place() -> None:
         assert pair.served > 400
 
 
-@pytest.mark.parametrize("size", [513, 30_000])
+@pytest.mark.parametrize("size", [LARGEST, 30_000])
 def test_long_beginning_of_a_request_is_not_remembered(size: int) -> None:
     with twins() as pair:
         pair.create()
@@ -165,7 +165,7 @@ def test_fault_of_the_fast_path_is_not_the_answer_to_a_request_that_has_been_ser
     """The producer would send the batch again. It happened to Fetch."""
     with twins() as pair:
         pair.create()
-        with patch.object(ProduceFastPath, "learn", side_effect=ValueError("unexpected")):
+        with patch.object(Repeats, "learn", side_effect=ValueError("unexpected")):
             assert codes(pair, batch(), batch()) == ["NONE"] * 2
         assert not quick(pair)
         assert quick(pair)
@@ -202,6 +202,12 @@ def test_beginning_of_a_request_closes_the_connection(size: int) -> None:
     with writing() as pair:
         assert pair.exchange(frame(batch())[:size]) == []
         assert pair.fast.wires[0].closed
+
+
+def test_short_records_are_refused() -> None:
+    with writing() as pair:
+        codes(pair, *[b"r" * size for size in (1, 3, 4, 5, 20, 60, 61)])
+        assert pair.served == 1
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -888,7 +894,7 @@ def test_audit_log_has_each_allowed_request(known: int) -> None:
                 pair.produce(batch())
         writes = [line for line in lines if "allowed" in line and "Write" in line]
         assert len(writes) == 3 * len(pair.sides)
-        assert not quick(pair)
+        assert quick(pair) is bool(known), "the rules are the same as before"
         assert quick(pair)
 
 
@@ -897,9 +903,8 @@ def test_rules_of_the_past_are_not_kept_by_what_is_remembered() -> None:
         quick(pair)
         quick(pair)
         (gate,) = [
-            each.asker._authorizer
-            for _, path in pair.fast.wires[0].transport.peer.get_protocol().fast_paths.values()
-            for each in path._known.values()
+            repeats._asker._authorizer
+            for _, repeats in pair.fast.wires[0].transport.peer.get_protocol().repeats.values()
         ]
         old = weakref.ref(gate._matcher)
         allow(pair, rule(WRITE, TOPIC, "other"))

@@ -1,14 +1,16 @@
-"""The checks of the fast path of Produce, each with the test that finds it missing."""
+"""The checks of a Produce that is served again, each with the test that finds it missing."""
 
 from typing import Any
 
-from barnabas.broker.fast_paths.produce import ProduceFastPath
+from barnabas.broker.handlers import produce
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.server.connection import Connection
 from barnabas.broker.server.dispatch import Dispatcher
+from barnabas.broker.server.repeats import LARGEST, Repeats
+from barnabas.protocol.template import Templates
 from barnabas.storage.log.validator import is_sound
-from tests.simulation.fast_paths.produce import LINKED, TIME_MS, batch, changed
+from tests.simulation.repeats.produce import LINKED, TIME_MS, batch, changed
 from tests.support.mutants import Mutant
 
 
@@ -21,64 +23,62 @@ def configured(expected: str, records: bytes, **configs: str) -> tuple[str, tupl
     return "test_changed_configuration_holds_for_the_next_request", arguments
 
 
-SERVE, LEARN, STILL = ProduceFastPath.serve, ProduceFastPath.learn, ProduceFastPath._still
+SERVE, AGAIN = produce._append_again, produce.again
+FIND, MEMORY = Templates.find_with_records, Repeats.serve
 BEGIN, STAND, SOUND = Dispatcher.begin, Partition._stand, is_sound
+SEVERAL = "test_request_for_two_partitions_or_topics_is_not_served"
+TRUNCATED = "test_truncated_request_closes_the_connection"
 MUTANTS = (
     # The dispatcher.
     Mutant(
-        BEGIN,
-        "if peer.fast_paths and quotas is None and",
-        "if peer.fast_paths and",
+        Dispatcher.again,
+        " or (quotas is not None and quotas.limits)",
+        "",
         "test_quota_that_is_set_holds_for_the_next_request",
     ),
     Mutant(
-        BEGIN,
-        " and len(frame) >= _KEY.size:",
-        ":",
+        Dispatcher.again,
+        "len(frame) < _KEY.size or ",
+        "",
         "test_beginning_of_a_request_closes_the_connection",
         (3,),
     ),
     Mutant(
         BEGIN,
-        "served.fast_path is not None and response is not None and",
-        "served.fast_path is not None and",
+        "served.again is not None and response is not None and",
+        "served.again is not None and",
         "test_acks_without_an_answer_is_not_served",
     ),
     # The request.
+    Mutant(FIND, "if rest > MOST_LENGTH:", "if True:", TRUNCATED, (70, 9)),
     Mutant(
-        SERVE,
-        "if rest < HEADER_SIZE + _LONGEST_LENGTH:",
-        "if False:",
-        "test_truncated_request_closes_the_connection",
-        (70, 9),
-    ),
-    Mutant(
-        SERVE,
-        "known is None or (",
-        "(",
+        FIND,
+        "meaning is not None and ",
+        "",
         "test_another_partition_or_topic_is_another_one",
     ),
     Mutant(
-        SERVE,
-        "length != COMPACT_LENGTH(records + 1) or ",
+        FIND,
+        "and found == length",
         "",
         "test_wrong_length_of_records_is_refused",
         (-3, 9),
     ),
     Mutant(
-        SERVE,
-        "or _TAGS.unpack_from(frame, size - 3)[0] != _NO_TAGS",
+        FIND,
+        "and found == length",
+        "",
+        "test_wrong_length_of_records_is_refused",
+        (-3, 8),
+    ),
+    Mutant(
+        FIND,
+        "and frame[behind:] == end",
         "",
         "test_tags_behind_the_records_are_read_as_ever",
         (b"\0\0\1",),
     ),
-    Mutant(
-        SERVE,
-        "else length != LENGTH.pack(records)",
-        "else False",
-        "test_wrong_length_of_records_is_refused",
-        (-3, 8),
-    ),
+    Mutant(SERVE, "header is None or ", "", "test_short_records_are_refused"),
     # The topic, the leader and the rights.
     Mutant(
         SERVE,
@@ -100,15 +100,15 @@ MUTANTS = (
         (13,),
     ),
     Mutant(
-        SERVE,
-        " or asker.standing() is not rights",
-        "",
+        MEMORY,
+        "self._asker.standing() is not self._standing",
+        "False",
         "test_rule_that_is_taken_away_holds_for_the_next_request",
     ),
     Mutant(
-        SERVE,
-        "rights is None or ",
-        "",
+        Repeats.learn,
+        "if asker is not None and standing is None:",
+        "if False:",
         "test_audit_log_has_each_allowed_request",
         (0,),
     ),
@@ -140,76 +140,49 @@ MUTANTS = (
     ),
     # What is remembered.
     Mutant(
-        LEARN,
-        "self._version < SINCE or ",
+        AGAIN,
+        "version < REPEATS_SINCE or ",
         "",
         "test_versions_with_other_rules_and_answers_are_not_served",
-        (3,),
+        (5,),
     ),
+    Mutant(AGAIN, "or len(request.topic_data) != 1", "", SEVERAL),
+    Mutant(AGAIN, "or len(request.topic_data[0].partition_data) != 1", "", SEVERAL),
+    Mutant(AGAIN, "answer.error_code or ", "", "test_refused_request_is_not_remembered"),
     Mutant(
-        LEARN,
-        "or len(request.topic_data) != 1",
-        "",
-        "test_request_for_two_partitions_or_topics_is_not_served",
-    ),
-    Mutant(
-        LEARN,
-        "or len(request.topic_data[0].partition_data) != 1",
-        "",
-        "test_request_for_two_partitions_or_topics_is_not_served",
-    ),
-    Mutant(
-        LEARN,
-        "answer.error_code or ",
-        "",
-        "test_refused_request_is_not_remembered",
-    ),
-    Mutant(
-        LEARN,
-        "if prefix_end > CONTENT_AT + LARGEST_PREFIX:",
-        "if False:",
-        "test_long_beginning_of_a_request_is_not_remembered",
-        (513,),
-    ),
-    Mutant(
-        LEARN,
+        AGAIN,
         " and begins_transactional(records)",
         "",
         "test_right_to_a_transaction_is_not_taken_from_a_plain_batch",
     ),
     Mutant(
-        LEARN,
-        "len(self._known) >= MOST",
-        "False",
-        "test_some_partitions_are_remembered_and_others_take_their_place",
-    ),
-    Mutant(
-        LEARN,
-        "if not self._is_canonical(frame, request):",
-        "if False:",
-        "test_batch_behind_the_request_is_no_batch_of_the_request",
-    ),
-    Mutant(
-        STILL,
-        "partition is not None and known.standing is partition.standing",
-        "True",
+        AGAIN,
+        "basis = (name, data.index), partition.standing, opener",
+        "basis = (name, data.index), None, opener",
         "test_leader_that_changes_is_asked_for",
     ),
     Mutant(
-        STILL,
-        "and (opener is None or opener == known.opener)",
-        "",
+        Repeats._learn_request,
+        "found[0][2] == repeat.basis",
+        "True",
         "test_transaction_is_remembered_after_a_plain_batch_too",
     ),
     Mutant(
-        STILL,
-        "and known.rights is (None if asker is None else asker.standing())",
+        Repeats._learn_request,
+        "if sum(map(len, template.constants)) > LARGEST:",
+        "if False:",
+        "test_long_beginning_of_a_request_is_not_remembered",
+        (LARGEST - 20,),
+    ),
+    Mutant(
+        Repeats._has_room,
+        "self._templates.count >= most or ",
         "",
-        "test_rule_of_another_resource_costs_one_request",
+        "test_some_partitions_are_remembered_and_others_take_their_place",
     ),
     Mutant(
         Connection.trim,
-        "self.fast_paths.clear()",
+        "self.repeats.clear()",
         "pass",
         "test_silent_connection_remembers_nothing",
     ),
@@ -221,7 +194,7 @@ MUTANTS = (
         "test_batch_waits_behind_one_that_is_queued",
     ),
     Mutant(
-        LEARN,
+        AGAIN,
         " or not partition.standing.is_prompt",
         "",
         "test_new_follower_is_waited_for",
@@ -311,13 +284,13 @@ MUTANTS = (
     ),
     Mutant(
         SOUND,
-        "or (codec and codec_error(data, 0, codec))",
+        "or (codec and codec_error(data, codec))",
         "",
         *judged(changed(batch(), attributes=7), "UNSUPPORTED_COMPRESSION_TYPE"),
     ),
     Mutant(
         SOUND,
-        "or (codec and codec_error(data, 0, codec))",
+        "or (codec and codec_error(data, codec))",
         "or codec > 4",
         *judged(LINKED, "INVALID_RECORD"),
     ),

@@ -7,7 +7,6 @@ from typing import Any
 
 from lz4 import frame
 
-from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
@@ -16,6 +15,7 @@ from barnabas.protocol.messages import (
     end_txn,
     find_coordinator,
     init_producer_id,
+    produce,
 )
 from barnabas.protocol.messages.describe_client_quotas import EntityData
 from barnabas.protocol.records.batch import ATTRIBUTES_AT, HEADER_SIZE, LOG_OVERHEAD
@@ -31,7 +31,7 @@ from barnabas.security.acl.rules import (
     ResourceType,
     new_rule,
 )
-from tests.simulation.fast_paths.twins import Side, Twins, twins
+from tests.simulation.repeats.twins import Side, Twins, twins
 from tests.support.virtual_loop import BIRTHDAY_MS
 
 TIME_MS = BIRTHDAY_MS
@@ -267,8 +267,4 @@ def trim(pair: Twins, offset: int, topic: str = "t", index: int = 0) -> None:
 def remembered(pair: Twins, connection: int = 0) -> int:
     """Return the number of partitions that the broker remembers for a connection."""
     peer = pair.fast.wires[connection].transport.peer.get_protocol()
-    return sum(
-        len(path._known)
-        for _, path in peer.fast_paths.values()
-        if isinstance(path, ProduceFastPath)
-    )
+    return sum(repeats.count for _, repeats in peer.repeats.values() if repeats._api is produce.API)

@@ -38,7 +38,7 @@ from barnabas.protocol.messages import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.security.principal import ANONYMOUS
-from tests.simulation.fast_paths.twins import Twins, twins
+from tests.simulation.repeats.twins import Twins, twins
 from tests.support.mutants import Mutant, require_found
 
 API = add_partitions_to_txn.API

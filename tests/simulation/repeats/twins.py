@@ -8,9 +8,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from barnabas.broker.fast_paths.produce import ProduceFastPath
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.server.dispatch import Part
+from barnabas.broker.server.repeats import Repeats
 from barnabas.client.connection import Connection
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages import (
@@ -351,11 +350,11 @@ class Twins:
 def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
     """Run two brokers; at the end their states and files must be the same."""
     pair = Twins(seed, port=port, **keys)
-    serve = ProduceFastPath.serve
+    serve = Repeats.serve
 
-    def counted(path: ProduceFastPath, frame: memoryview, received_ms: int) -> list[Part] | None:
-        parts = serve(path, frame, received_ms)
-        pair.served += parts is not None
+    def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> list[Any] | None:
+        parts = serve(repeats, frame, now_ms)
+        pair.served += parts is not None and repeats._api is API
         return parts
 
     append = Partition.append
@@ -366,7 +365,7 @@ def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
         return info
 
     with (
-        patch.object(ProduceFastPath, "serve", counted),
+        patch.object(Repeats, "serve", counted),
         patch.object(Partition, "append", counting),
     ):
         try:

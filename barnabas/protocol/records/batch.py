@@ -4,7 +4,7 @@ The first 61 bytes hold everything that a broker needs to order, fence and serve
 offset and leader epoch are not covered by the CRC, so that they can be set in place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -237,8 +237,11 @@ def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
     return bytes(pack_mutable_batch(header, body))
 
 
-def pack_mutable_batch(header: BatchHeader, body: Buffer) -> bytearray:
-    """Build a batch as `pack_batch` does, whose producer and offset can still be set in place."""
+def pack_mutable_batch(header: Sequence[int], body: Buffer) -> bytearray:
+    """Build a batch as `pack_batch` does, whose producer and offset can still be set in place.
+
+    `header` has the fields of a `BatchHeader`.
+    """
     base_offset, _, leader_epoch, _, _, *covered = header
     tail = _COVERED.pack(*covered)
     length = _SHORTEST + len(body)

@@ -60,7 +60,7 @@ class TxnMarker(NamedTuple):
 
     def batch(self, timestamp: int, offset: int = 0) -> bytearray:
         """Return the control batch with this marker."""
-        header = BatchHeader(
+        header = (
             offset, 0, -1, MAGIC, 0, TRANSACTIONAL | CONTROL, 0, timestamp, timestamp,
             self.producer_id, self.producer_epoch, NO_SEQUENCE, 1,
         )  # fmt: skip

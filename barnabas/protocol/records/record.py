@@ -131,7 +131,7 @@ class BatchBuilder:
     ) -> bytearray:
         """Return the batch, to which a log gives its offset in place."""
         timestamp, count, body = self.timestamp, self.count, self._body
-        header = BatchHeader(
+        header = (
             0, 0, -1, MAGIC, 0, compression | (TRANSACTIONAL if transactional else 0), count - 1,
             timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, count,
         )  # fmt: skip

@@ -174,10 +174,10 @@ def is_sound(data: Buffer, header: BatchHeader, rules: Rules, origin: Origin, no
     size = len(data)
     if size != LOG_OVERHEAD + length or size > rules.max_batch_bytes or rules.log_append_time:
         return False
+    codec = attributes & COMPRESSION_MASK
     if origin is not _CLIENT:
         # The broker has just built it.
-        return rules.compression is None or bool(attributes & CONTROL)
-    codec = attributes & COMPRESSION_MASK
+        return rules.compression in (None, codec) or bool(attributes & CONTROL)
     earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     return not (
         base

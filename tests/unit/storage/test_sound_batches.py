@@ -227,7 +227,7 @@ def test_marker_is_a_control_record_and_is_read_as_one(marker: TxnMarker, now_ms
         assert (built == batch) is (not headers)
 
 
-@pytest.mark.parametrize("config", CONFIGS[:3])
+@pytest.mark.parametrize("config", [*CONFIGS[:3], CONFIGS[5]])
 def test_sound_batch_is_not_validated_at_length(config: TopicConfig) -> None:
     writer = Writer(config)
     with patch.object(log_module, "validate", side_effect=AssertionError):

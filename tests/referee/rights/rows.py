@@ -233,6 +233,12 @@ def reassign(g: Given) -> AlterPartitionReassignmentsRequest:
     return AlterPartitionReassignmentsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS)
 
 
+def reassign_within_the_factor(g: Given) -> AlterPartitionReassignmentsRequest:
+    request = reassign(g)
+    request.allow_replication_factor_change = False
+    return request
+
+
 def list_reassignments(g: Given) -> ListPartitionReassignmentsRequest:
     wanted = ListPartitionReassignmentsTopics(name=g.name, partition_indexes=[0])
     return ListPartitionReassignmentsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS)
@@ -639,6 +645,7 @@ _SINGLE = (
     ),
     Row("elect", 2, ALTER_CLUSTER, elect, "t"),
     Row("reassign", 1, ALTER_CLUSTER, reassign, "t"),
+    Row("reassign within the factor", 1, ALTER_CLUSTER, reassign_within_the_factor, "t"),
     Row("list reassignments", 0, DESCRIBE_CLUSTER, list_reassignments, "t"),
     Row(
         "cluster operations",

@@ -157,11 +157,9 @@ class Log:
     ) -> LogAppendInfo:
         """Append one batch as its leader, which assigns the offsets in place.
 
-        `header` is that of the batch, if the caller has read it; it may be `validated` already. A
-        batch that would open a transaction needs the `guard` of `begin_verification`; a marker
-        needs the transaction version that rules its epoch. If an idempotent producer repeats a
-        batch, its existing offsets are returned. Raises KafkaError as `validate` and
-        `ProducerStateManager.prepare` do; neither the log nor `data` has changed then.
+        `header` is the batch's, if it has been read. A batch that opens a transaction needs the
+        `guard` of `begin_verification`, a marker the version that rules its epoch. Of a repeated
+        batch the offsets are returned. Raises KafkaError, before log and `data` have changed.
         """
         log_dir, rules = self.log_dir, self.rules
         if log_dir.failure is not None:

@@ -55,8 +55,10 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
+    CorruptRecordError,
     begins_transactional,
     header_of,
+    read_header,
 )
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
@@ -634,13 +636,12 @@ def _append_again(
 ) -> tuple[int, int, int] | None:
     (records,) = values
     parts, place, standing, opener = writing
-    partition, header = parts.replicas.find(place), header_of(records)
-    if (
-        header is None
-        or partition is None
-        or standing is not partition.standing
-        or partition.appends
-    ):
+    partition = parts.replicas.find(place)
+    if partition is None or standing is not partition.standing or partition.appends:
+        return None
+    try:
+        header = read_header(records)
+    except CorruptRecordError:
         return None
     producers, producer_id, guard = partition.log.producers, header.producer_id, None
     if header.attributes & TRANSACTIONAL:

@@ -209,7 +209,22 @@ class Connection(asyncio.BufferedProtocol):
         self._received += nbytes
         frame = self._reader.wrote(nbytes)
         tried = False
-        if frame is not None and self.repeats and not self._is_occupied:
+        if (
+            frame is not None
+            and self.repeats
+            # Nothing else is to be done, or has to be waited for.
+            and not (
+                self._exchanges
+                or self._turn_over
+                or self._read_paused
+                or self._closing
+                or self._eof
+                or self._borrowed
+                or self._stalled is not None
+                or self._out.parts
+                or self._out.blocked
+            )
+        ):
             if self._serve_alone(frame):
                 return
             tried = True
@@ -327,21 +342,6 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection without waiting for the peer."""
         self._closing = True
         self._transport.abort()
-
-    @property
-    def _is_occupied(self) -> bool:
-        """Whether anything but a request that comes now is to be done, or has to be waited for."""
-        return bool(
-            self._exchanges
-            or self._turn_over
-            or self._read_paused
-            or self._closing
-            or self._eof
-            or self._borrowed
-            or self._stalled is not None
-            or self._out
-            or self._out.blocked
-        )
 
     def _serve_alone(self, frame: memoryview) -> bool:
         """Answer a request that has come alone, if it certainly repeats; return whether it does."""

@@ -61,13 +61,13 @@ class Outbox:
         "_loop",
         "_offload",
         "_on_disk",
-        "_parts",
         "_paused",
         "_resumed",
         "_socket",
         "_transport",
         "_turn_over",
         "blocked",
+        "parts",
     )
 
     def __init__(
@@ -80,7 +80,7 @@ class Outbox:
         self._failed = failed
         self._transport: Any = None
         self._socket: int | None = None
-        self._parts: deque[Part | SliceReader] = deque()
+        self.parts: deque[Part | SliceReader] = deque()
         self._chunk = _WORTH_SENDING
         self._left_of_turn = BYTES_PER_TURN
         self._joins = False
@@ -91,7 +91,7 @@ class Outbox:
         """Whether queued parts wait for the peer, the disk or other connections."""
 
     def __bool__(self) -> bool:
-        return bool(self._parts)
+        return bool(self.parts)
 
     def open(self, transport: Any) -> None:
         """Use the transport from now on."""
@@ -104,7 +104,7 @@ class Outbox:
 
     def put(self, parts: Iterable[Part]) -> None:
         """Queue an answer."""
-        self._parts.extend(parts)
+        self.parts.extend(parts)
 
     def send(self, parts: list[Part]) -> None:
         """Write an answer, as far as the socket takes it; nothing else is queued or blocked."""
@@ -113,12 +113,12 @@ class Outbox:
             self._transport.write(parts[0])
             self._count(len(parts[0]))
         else:
-            self._parts.extend(parts)
+            self.parts.extend(parts)
             self.pump()
 
     def clear(self) -> None:
         """Drop everything: the connection is closed."""
-        self._parts.clear()
+        self.parts.clear()
 
     def forget_owner(self) -> None:
         """Break the cycles with the connection: only the collector would free it."""
@@ -140,7 +140,7 @@ class Outbox:
 
     def pump(self) -> None:
         """Write queued parts until the socket is full or BYTES_PER_TURN are written."""
-        parts = self._parts
+        parts = self.parts
         self._left_of_turn = BYTES_PER_TURN
         if self._transport.is_closing():
             parts.clear()
@@ -189,7 +189,7 @@ class Outbox:
         self._count(size)
         if self._transport.is_closing():
             # The peer is gone, and another connection may have its descriptor by now.
-            self._parts.clear()
+            self.parts.clear()
 
     def _send(self, reader: SliceReader) -> bool:
         """Send a part of a long range without a copy; return False if it has to be copied."""

@@ -46,6 +46,7 @@ from barnabas.storage.log.validator import (
     writable,
 )
 from barnabas.storage.opening.log_dir import on_disk
+from barnabas.storage.producers.entry import BatchMetadata, DuplicateSequence
 from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
 
 if TYPE_CHECKING:
@@ -172,13 +173,12 @@ class Log:
         first_offset, newest = self.log_end_offset, header.max_timestamp
         last_offset, update = first_offset + header.last_offset_delta, None
         if header.producer_id >= 0:
-            update = self.producers.prepare(
-                data, [(0, header)], origin, first_offset, guard, transaction_version
-            )
-            if (seen := update.duplicate) is not None:
-                return LogAppendInfo(
-                    seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True
+            try:
+                update = self.producers.prepare(
+                    data, [(0, header)], origin, first_offset, guard, transaction_version
                 )
+            except DuplicateSequence as repeated:
+                return self._appended(repeated.batch)
         segment, size, limit = self.segments.active, len(data), rules.segment_bytes
         try:
             if should_roll(segment, size, newest, last_offset, now_ms, limit, self._roll_ms):
@@ -203,6 +203,11 @@ class Log:
         append_time = now_ms if rules.log_append_time else NO_TIMESTAMP
         return _new(
             LogAppendInfo, (first_offset, last_offset, append_time, self.log_start_offset, False)
+        )
+
+    def _appended(self, batch: BatchMetadata) -> LogAppendInfo:
+        return LogAppendInfo(
+            batch.first_offset, batch.last_offset, batch.timestamp, self.log_start_offset, True
         )
 
     @on_disk

@@ -16,7 +16,7 @@ from barnabas.protocol.records.batch import NO_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.checksum import crc32c
 from barnabas.storage.files.files import File, Files
 from barnabas.storage.log.flush import UnsyncedFile
-from barnabas.storage.producers.entry import WINDOW, BatchMetadata, ProducerStateEntry
+from barnabas.storage.producers.entry import WINDOW, Batch, ProducerStateEntry
 from barnabas.storage.producers.state import ProducerStateManager
 
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -40,9 +40,9 @@ _BATCH = Struct(">iqiq")
 _WINDOWS = [Struct(_PRODUCER.format + n * _BATCH.format.lstrip(">")) for n in range(WINDOW)]
 """A producer and its earlier batches, by their number."""
 _NO_OFFSET = -1
-_NO_BATCH = BatchMetadata(NO_SEQUENCE, _NO_OFFSET, 0, NO_TIMESTAMP)
+_NO_BATCH = (NO_SEQUENCE, _NO_OFFSET, 0, NO_TIMESTAMP)
 
-Windows = dict[int, tuple[BatchMetadata, ...]]
+Windows = dict[int, tuple[Batch, ...]]
 """The batches before the last one, oldest first, by producer id."""
 
 
@@ -84,8 +84,7 @@ def decode_windows(data: bytes, snapshot: bytes) -> Windows:
             producer_id, _, count = _PRODUCER.unpack_from(body, pos)
             start = pos + _PRODUCER.size
             pos = start + count * _BATCH.size
-            rows = _BATCH.iter_unpack(body[start:pos])
-            windows[producer_id] = tuple(map(BatchMetadata._make, rows))
+            windows[producer_id] = tuple(_BATCH.iter_unpack(body[start:pos]))
     except StructError as error:
         raise CorruptSnapshotError(f"the windows are cut off: {error}") from None
     if pos != len(body) or len(windows) != producers:
@@ -349,7 +348,7 @@ def _window_parts(steps: Iterable[Iterable[ProducerStateEntry]], snapshot_crc: i
 
 
 def _decode_entry(
-    earlier: tuple[BatchMetadata, ...],
+    earlier: tuple[Batch, ...],
     producer_id: int,
     epoch: int,
     last_sequence: int,
@@ -359,7 +358,7 @@ def _decode_entry(
     coordinator_epoch: int,
     txn_first: int,
 ) -> ProducerStateEntry:
-    last = BatchMetadata(last_sequence, last_offset, offset_delta, timestamp)
+    last = (last_sequence, last_offset, offset_delta, timestamp)
     return ProducerStateEntry(
         producer_id,
         epoch,

@@ -129,10 +129,10 @@ def followers_remember_one_batch() -> None:
 
     def short(producers: Any, data: Any, batches: Any, origin: Any, *more: Any) -> Any:
         update = prepare(producers, data, batches, origin, *more)
-        if origin.name != "REPLICATION" or not update.entries:
+        if origin.name != "REPLICATION":
             return update
-        kept = tuple(replace(each, batches=each.batches[-1:]) for each in update.entries)
-        return update._replace(entries=kept)
+        kept = tuple(replace(each, batches=each.batches[-1:]) for each in update[0])
+        return (kept, *update[1:])
 
     ProducerStateManager.prepare = short  # type: ignore[method-assign]
 

@@ -217,10 +217,10 @@ def short_memory() -> None:
     check = producer_state.check_sequence
     expire = ProducerStateManager.expire
 
-    def strict(entry: Any, header: Any, verification: Any) -> Any:
-        if entry.producer_epoch == NO_PRODUCER_EPOCH and header.base_sequence > 0:
+    def strict(entry: Any, epoch: int, sequence: int, *more: Any) -> None:
+        if entry.producer_epoch == NO_PRODUCER_EPOCH and sequence > 0:
             raise KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID)
-        return check(entry, header, verification)
+        check(entry, epoch, sequence, *more)
 
     producer_state.check_sequence = strict
     ProducerStateManager.expire = (  # type: ignore[method-assign]

@@ -14,6 +14,7 @@ from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.entry import DuplicateSequence
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import VerificationGuard
 from tests.simulation.transactions.broker import DataPartition
@@ -142,9 +143,12 @@ class Replica:
         if self.refusal is not None:
             raise KafkaError(self.refusal)
         offset, headers = self.log_end_offset, list(iter_headers(data))
-        update = self.producers.prepare(data, headers, origin, offset, guard, transaction_version)
-        if update.duplicate is not None:
-            first, last = update.duplicate.first_offset, update.duplicate.last_offset
+        try:
+            update = self.producers.prepare(
+                data, headers, origin, offset, guard, transaction_version
+            )
+        except DuplicateSequence as duplicate:
+            first, last = duplicate.batch.first_offset, duplicate.batch.last_offset
             return LogAppendInfo(first, last, -1, 0, duplicate=True)
         truth = self._truth
         for pos, header in headers:

@@ -10,6 +10,7 @@ from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.repeats import LARGEST, Repeats
 from barnabas.protocol.template import Templates
 from barnabas.storage.log.validator import is_sound
+from barnabas.storage.producers.state import ProducerStateManager
 from tests.simulation.repeats.produce import LINKED, TIME_MS, batch, changed
 from tests.support.mutants import Mutant
 
@@ -26,6 +27,7 @@ def configured(expected: str, records: bytes, **configs: str) -> tuple[str, tupl
 SERVE, AGAIN = produce._append_again, produce.again
 FIND, MEMORY = Templates.find_with_records, Repeats.serve
 BEGIN, STAND, SOUND = Dispatcher.begin, Partition._stand, is_sound
+PREPARE = ProducerStateManager.prepare
 SEVERAL = "test_request_for_two_partitions_or_topics_is_not_served"
 TRUNCATED = "test_truncated_request_closes_the_connection"
 MUTANTS = (
@@ -347,5 +349,44 @@ MUTANTS = (
         "",
         "test_producer_without_a_sequence_or_an_epoch_is_refused",
         ({"producer_epoch": -1},),
+    ),
+    # What the log knows of the producer.
+    Mutant(
+        PREPARE,
+        "and (known := entry.batches)",
+        "and ((known := entry.batches) or True)",
+        "test_producer_without_batches_of_its_epoch_begins_anew",
+    ),
+    Mutant(
+        PREPARE,
+        "and sequence == known[-1][0] + 1",
+        "",
+        "test_repeated_batch_or_gap_is_found",
+    ),
+    Mutant(
+        PREPARE,
+        "and epoch == entry.producer_epoch and entry.verification is None",
+        "and entry.verification is None",
+        "test_fenced_producer_is_refused",
+    ),
+    Mutant(
+        PREPARE,
+        "and attributes & _KIND == (0 if (txn_first := entry.current_txn_first_offset) is None "
+        "else TRANSACTIONAL)",
+        "and (txn_first := entry.current_txn_first_offset, True)[1]",
+        "test_plain_batch_in_a_transaction_is_refused",
+    ),
+    Mutant(
+        PREPARE,
+        "((sequence + delta) & MAX_SEQUENCE, first + delta",
+        "((sequence + delta), first + delta",
+        "test_sequence_wraps",
+    ),
+    Mutant(
+        PREPARE,
+        "started.append((first, producer_id))",
+        "pass",
+        "test_batches_of_an_open_transaction_are_served",
+        (9,),
     ),
 )

@@ -26,6 +26,7 @@ from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.entry import DuplicateSequence
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import VerificationGuard
 from tests.support.coordinator.harness import FakeLog, Time
@@ -89,15 +90,16 @@ class DataPartition:
         transaction_version: int = 0,
     ) -> None:
         header = read_header(batch)
-        update = self.producers.prepare(
-            batch,
-            [(0, header)],
-            origin=origin,
-            base_offset=self.end_offset,
-            guard=guard,
-            transaction_version=transaction_version,
-        )
-        if update.duplicate is not None:
+        try:
+            update = self.producers.prepare(
+                batch,
+                [(0, header)],
+                origin=origin,
+                base_offset=self.end_offset,
+                guard=guard,
+                transaction_version=transaction_version,
+            )
+        except DuplicateSequence:
             return
         self.end_offset += header.last_offset_delta + 1
         self.batches.append(batch)

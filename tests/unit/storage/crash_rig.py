@@ -16,6 +16,7 @@ from barnabas.storage.log.trim import drop_old_segments
 from barnabas.storage.log.truncation import start_again, truncate
 from barnabas.storage.opening.dir_marks import BrokerIdentity
 from barnabas.storage.opening.log_manager import LogManager
+from barnabas.storage.producers.entry import BatchMetadata
 from barnabas.storage.producers.state import ProducerStateManager
 
 SMALL = TopicConfig(
@@ -354,7 +355,8 @@ class Rig:
             if header.next_offset <= log.log_end_offset:
                 replayed.replay(data, [(0, header)])
         for entry in replayed:
-            seen = tuple(b for b in entry.batches if b.first_offset >= log.log_start_offset)
+            start = log.log_start_offset
+            seen = tuple(b for b in entry.batches if BatchMetadata(*b).first_offset >= start)
             if not seen:
                 continue
             state = log.producers.entry(entry.producer_id)
@@ -365,7 +367,7 @@ class Rig:
                 f"{log} remembers {state.batches}, not {seen}",
             )
         for state in log.producers:
-            for batch in state.batches:
+            for batch in map(BatchMetadata._make, state.batches):
                 check(batch.last_offset < log.log_end_offset, f"{log} remembers lost {batch}")
 
 

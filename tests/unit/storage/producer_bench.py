@@ -10,7 +10,7 @@ from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
-from barnabas.storage.producers.entry import BatchMetadata, ProducerUpdate
+from barnabas.storage.producers.entry import BatchMetadata, DuplicateSequence, ProducerUpdate
 from barnabas.storage.producers.state import ProducerStateManager
 
 PID = 7
@@ -47,11 +47,13 @@ class Partition:
 
     def append(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> BatchMetadata | None:
         """Append `batch`; return the batch that it repeats, None if it was appended."""
-        update = self.prepare(batch, origin)
-        if update.duplicate is None:
-            self.end += batch.last_offset_delta + 1
-            self.state.commit(update, self.end)
-        return update.duplicate
+        try:
+            update = self.prepare(batch, origin)
+        except DuplicateSequence as duplicate:
+            return duplicate.batch
+        self.end += batch.last_offset_delta + 1
+        self.state.commit(update, self.end)
+        return None
 
     def end_txn(
         self,

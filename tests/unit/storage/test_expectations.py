@@ -6,7 +6,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 from barnabas.storage.log.validator import Origin
-from barnabas.storage.producers.verification import Opener, VerificationGuard
+from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 from tests.unit.storage.producer_bench import PID, header
 from tests.unit.storage.verifying_leader import TV2, Leader
 
@@ -150,17 +150,27 @@ def test_open_transaction_is_not_expected_again(leader: Leader) -> None:
     assert expect(leader) is None
 
 
-def test_expected_producer_that_is_known_opens_its_next_transaction(leader: Leader) -> None:
+def test_expected_producer_opens_its_next_transaction(leader: Leader) -> None:
     leader.send(0, leader.guard())
     leader.mark()
     expectation = expected(leader)
     first = leader.end
     leader.send(1, leader.state.expected(PID, 0, OPENER))
     assert leader.state.opened_in(0, 10) == [PID]
-    assert leader.state.opened_in(first, first + 1) == [PID]
+    assert leader.state.first_unstable_offset == min(first, 0)
     assert (leader.state.opener(PID), expectation.written) == (OPENER, True)
     leader.mark()
     assert leader.state.opened_in(0, 10) == []
+
+
+def test_expected_producer_does_not_open_a_transaction_twice(leader: Leader) -> None:
+    """A batch may open it without a guard, while verification is switched off."""
+    expected(leader)
+    leader.send(0, UNVERIFIED)
+    leader.send(1, leader.state.expected(PID, 0, OPENER))
+    leader.send(2, leader.begin(2))
+    assert leader.state.opened_in(0, 10) == [PID]
+    assert leader.state.first_unstable_offset == 0
 
 
 def test_older_epoch_is_not_expected(leader: Leader) -> None:

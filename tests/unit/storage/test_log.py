@@ -237,7 +237,7 @@ def test_truncated_log_continues_at_its_new_end(log: Log) -> None:
     assert log.epochs.latest_epoch == 1
     entry = log.producers.entry(1)
     assert entry is not None
-    assert [b.last_offset for b in entry.batches] == [3, 4, 5, 6, 7]
+    assert [last for _, last, _, _ in entry.batches] == [3, 4, 5, 6, 7]
     assert put(log, b"new", producer_id=1, producer_epoch=0, base_sequence=8) == 8
     truncate(log, 30, now_ms=NOW).complete()
     assert log.log_end_offset == 9

@@ -48,7 +48,7 @@ entries = st.builds(
     st.none() | int64,
 ).map(
     # The last batch in a snapshot takes the timestamp of its producer.
-    lambda e: replace(e, last_timestamp=e.batches[-1].timestamp) if e.batches else e
+    lambda e: replace(e, last_timestamp=e.batches[-1][3]) if e.batches else e
 )
 tables = st.lists(entries, max_size=6, unique_by=lambda entry: entry.producer_id)
 

@@ -74,7 +74,10 @@ def test_one_batch_may_wrap_its_sequences(log: Partition) -> None:
     assert log.append(header(MAX_SEQUENCE - 1, 4)) is not None
     entry = log.state.entry(PID)
     assert entry is not None
-    assert (entry.batches[0].first_sequence, entry.last_sequence) == (MAX_SEQUENCE - 1, 1)
+    assert (BatchMetadata(*entry.batches[0]).first_sequence, entry.last_sequence) == (
+        MAX_SEQUENCE - 1,
+        1,
+    )
     assert log.append(header(2)) is None
 
 
@@ -109,7 +112,7 @@ def test_batches_of_one_producer_in_one_append_are_checked_in_order() -> None:
     assert state.replay(b"", batches) == []
     entry = state.entry(PID)
     assert entry is not None
-    assert [batch.last_offset for batch in entry.batches] == [1, 4]
+    assert [last for _, last, _, _ in entry.batches] == [1, 4]
     assert state.map_end_offset == 5
 
 

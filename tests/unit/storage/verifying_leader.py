@@ -4,7 +4,7 @@ from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.storage.log.validator import Origin
-from barnabas.storage.producers.entry import BatchMetadata
+from barnabas.storage.producers.entry import BatchMetadata, DuplicateSequence
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import VerificationGuard
 from tests.unit.storage.producer_bench import PID, header
@@ -41,11 +41,13 @@ class Leader:
         guard: VerificationGuard | None = None,
         origin: Origin = Origin.CLIENT,
     ) -> BatchMetadata | None:
-        update = self.state.prepare(b"", [(0, batch)], origin, self.end, guard)
-        if update.duplicate is None:
-            self.end += batch.last_offset_delta + 1
-            self.state.commit(update, self.end)
-        return update.duplicate
+        try:
+            update = self.state.prepare(b"", [(0, batch)], origin, self.end, guard)
+        except DuplicateSequence as duplicate:
+            return duplicate.batch
+        self.end += batch.last_offset_delta + 1
+        self.state.commit(update, self.end)
+        return None
 
     def send(
         self, sequence: int, guard: VerificationGuard | None = None, epoch: int = 0

@@ -116,7 +116,7 @@ class Side:
             [Record(0, NOW_MS, b"k", b"v")],
             producer_id=producer,
             producer_epoch=epoch,
-            base_sequence=0 if new else entry.batches[-1].last_sequence + 1,
+            base_sequence=0 if new else entry.last_sequence + 1,
             transactional=True,
         )
         self.partition(place).append(records, now_ms=NOW_MS, guard=UNVERIFIED, required_acks=1)

@@ -110,5 +110,5 @@ async def go_on(files: CrashingFiles, acknowledged: int, end: int) -> None:
     assert values(again.log) == expected(0, again.log.log_end_offset)
     entry = again.log.producers.entry(7)
     assert entry is not None
-    assert entry.batches[-1].last_sequence == again.log.log_end_offset - 1
+    assert entry.last_sequence == again.log.log_end_offset - 1
     again.logs.remove(again.logs.due_removals())

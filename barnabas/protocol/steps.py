@@ -62,3 +62,35 @@ def at_once(steps: Steps[T]) -> T:
         except StopIteration as done:
             result: T = done.value
             return result
+
+
+def promptly(steps: Steps[T]) -> T | Steps[T]:
+    """Return the result of short work, or the rest of it from the first future on."""
+    while True:
+        try:
+            awaited = next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        if awaited is not None:
+            return _from(awaited, steps)
+
+
+def _from(awaited: Future, steps: Steps[T]) -> Steps[T]:
+    """Continue steps that have yielded a future."""
+    while True:
+        try:
+            given = yield awaited
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as error:
+            proceed: Callable[[Any], Any] = steps.throw
+            given = error
+        else:
+            proceed = steps.send
+        try:
+            awaited = proceed(given)
+        except StopIteration as done:
+            result: T = done.value
+            return result

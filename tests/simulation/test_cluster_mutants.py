@@ -22,7 +22,7 @@ FOUND = {
     "believes_a_lost_answer": (World, 9),
     "believes_the_cache": (LosesPowerAfterAFailedFsync, 4),
     "counts_who_diverges": (World, 18),
-    "cuts_to_its_high_watermark": (World, 191),
+    "cuts_to_its_high_watermark": (World, 285),
     "followers_forget_producers": (World, 11),
     "forgets_quiet_followers": (SessionsExpireInAQuietCluster, 56),
     "goes_home_in_the_same_epoch": (World, 2),

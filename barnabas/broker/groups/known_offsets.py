@@ -36,6 +36,20 @@ def find_topic(
     return known, unknown
 
 
+def new_offset(
+    topic: TopicMetadata, asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
+) -> NewOffset:
+    """Return the offset that a request commits for a partition of a topic."""
+    return NewOffset(
+        topic.name,
+        asked.partition_index,
+        asked.committed_offset,
+        asked.committed_leader_epoch,
+        asked.committed_metadata,
+        topic.topic_id,
+    )
+
+
 class KnownOffsets:
     """The offsets of a request for partitions that exist, and the positions of their answers."""
 
@@ -51,16 +65,7 @@ class KnownOffsets:
             yield None
             if each.partition_index in topic.partitions:
                 self._answers.append(answer)
-                self.offsets.append(
-                    NewOffset(
-                        topic.name,
-                        each.partition_index,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        each.committed_metadata,
-                        topic.topic_id,
-                    )
-                )
+                self.offsets.append(new_offset(topic, each))
 
     def commit(self, commit: Callable[[], Soon[list[ErrorCode]]]) -> Steps[None]:
         """Put the codes of `commit` into the answers of known partitions."""

@@ -7,11 +7,12 @@ loaded the answer is NONE: the member should neither leave nor look for another 
 
 from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import Repeat
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.messages.heartbeat import API, HeartbeatRequest, HeartbeatResponse
 
-__all__ = ["API", "RIGHTS", "handle"]
+__all__ = ["API", "RIGHTS", "again", "handle"]
 
 RIGHTS = Rights(whole=(Need(READ, GROUP, "group_id"),))
 
@@ -23,3 +24,20 @@ def handle(
 ) -> Soon[HeartbeatResponse]:
     """Answer at once."""
     return groups.heartbeat(request)
+
+
+def again(
+    groups: GroupCoordinator,
+    request: HeartbeatRequest,
+    _context: RequestContext,
+    response: HeartbeatResponse,
+) -> Repeat | None:
+    """Serve a member whose generation goes on: its requests are equal."""
+    return None if response.error_code else Repeat(_beat_again, (groups, request))
+
+
+def _beat_again(
+    known: tuple[GroupCoordinator, HeartbeatRequest], _now_ms: int, _values: tuple[()]
+) -> tuple[()] | None:
+    groups, request = known
+    return () if groups.heartbeat_at_once(request) else None

@@ -11,10 +11,11 @@ GROUP_ID_NOT_FOUND, and those of coordinators.
 from __future__ import annotations
 
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic
+from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic, new_offset
 from barnabas.broker.security.rights import GROUP, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.committing import CommitOffsets
+from barnabas.broker.server.repeats import FEW, Repeat
+from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_commit import (
@@ -26,9 +27,9 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from barnabas.protocol.steps import Steps, in_steps
+from barnabas.protocol.steps import Steps, in_steps, promptly
 
-__all__ = ["API", "RIGHTS", "handle"]
+__all__ = ["API", "RIGHTS", "again", "handle"]
 
 _TOPIC_IDS_SINCE = 10
 
@@ -38,9 +39,17 @@ def handle(
     cache: MetadataCache,
     request: OffsetCommitRequest,
     context: RequestContext,
-) -> Steps[OffsetCommitResponse]:
+) -> OffsetCommitResponse | Steps[OffsetCommitResponse]:
     """Commit the offsets of partitions that exist; answer when they are committed."""
-    version = context.api_version
+    topics = request.topics
+    steps = _commit(groups, cache, request, context.api_version)
+    few = len(topics) <= FEW and sum([len(each.partitions) for each in topics]) <= FEW
+    return promptly(steps) if few else steps
+
+
+def _commit(
+    groups: GroupCoordinator, cache: MetadataCache, request: OffsetCommitRequest, version: int
+) -> Steps[OffsetCommitResponse]:
     response = OffsetCommitResponse(topics=[])
     known_offsets = KnownOffsets(API.key, version)
     for topic in request.topics:
@@ -59,6 +68,58 @@ def handle(
     )
     yield from known_offsets.commit(lambda: groups.commit_offsets(commit))
     return response
+
+
+def again(
+    groups: GroupCoordinator,
+    cache: MetadataCache,
+    request: OffsetCommitRequest,
+    context: RequestContext,
+    response: OffsetCommitResponse,
+) -> Repeat | None:
+    """Serve a member that commits further offsets of the same partitions, as long as these exist.
+
+    The coordinator decides each time.
+    """
+    answers = [each for topic in response.topics for each in topic.partitions]
+    if not answers or any(each.error_code for each in answers):
+        return None
+    fields, offsets, ids = [], [], {}
+    for number, topic in enumerate(request.topics):
+        known, _ = find_topic(cache, topic, by_id=context.api_version >= _TOPIC_IDS_SINCE)
+        if known is None:
+            return None
+        ids[known.name] = known.topic_id
+        for at, each in enumerate(topic.partitions):
+            fields.append(f"topics.{number}.partitions.{at}.committed_offset")
+            offsets.append(new_offset(known, each))
+    commit = CommitOffsets(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        offsets,
+        request.retention_time_ms,
+    )
+    basis = (tuple(ids.items()),)
+    return Repeat(_commit_again, (groups, cache, commit), tuple(fields), (), basis)
+
+
+def _commit_again(
+    known: tuple[GroupCoordinator, MetadataCache, CommitOffsets],
+    _now_ms: int,
+    values: tuple[int, ...],
+) -> tuple[()] | None:
+    groups, cache, commit = known
+    offsets = []
+    for (topic, index, _, epoch, metadata, topic_id), offset in zip(
+        commit.offsets, values, strict=True
+    ):
+        found = cache.topic(topic)
+        if found is None or found.topic_id != topic_id or index not in found.partitions:
+            return None
+        offsets.append(NewOffset(topic, index, offset, epoch, metadata, topic_id))
+    return () if groups.commit_offsets_at_once(commit._replace(offsets=offsets)) else None
 
 
 def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> Steps[OffsetCommitResponseTopic]:

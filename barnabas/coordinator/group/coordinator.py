@@ -1,5 +1,6 @@
 """The group coordinator, and its state machine for a partition of `__consumer_offsets`."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -73,6 +74,20 @@ class GroupCoordinator:
     def _write(self, group_id: str, decide: Decide[A], mode: Mode = Mode.EXCLUSIVE) -> Soon[A]:
         return self._runtime.write(self.partition_of(group_id), group_id, decide, mode)
 
+    def _write_at_once(self, group_id: str, decide: Decide[A]) -> A | None:
+        """Return the answer, if it is certainly committed at once and no refusal.
+
+        None otherwise: nothing has changed then, and `_write` decides.
+        """
+        try:
+            answer = self._runtime.write(
+                self.partition_of(group_id), group_id, decide, Mode.CERTAIN
+            )
+        except KafkaError:
+            return None
+        assert not isinstance(answer, asyncio.Future)
+        return answer
+
     # -- members ---------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, client: Client) -> Soon[JoinGroupResponse]:
@@ -103,6 +118,16 @@ class GroupCoordinator:
                 return HeartbeatResponse()
             raise
 
+    def heartbeat_at_once(self, request: HeartbeatRequest) -> bool:
+        """Extend a session, if that is certainly answered at once without an error.
+
+        Otherwise returns False; `heartbeat` then decides, and may extend the session again.
+        """
+        answer = self._write_at_once(
+            request.group_id, lambda table, now: membership.heartbeat(table, request, now)
+        )
+        return answer is not None and not answer.error_code
+
     def leave(self, group_id: str, members: Sequence[MemberIdentity]) -> Soon[list[ErrorCode]]:
         """Remove members, with one code for each of them."""
         _require_id(group_id)
@@ -121,6 +146,17 @@ class GroupCoordinator:
             lambda table, now: commit_offsets(table, request, now),
             Mode.PIPELINED,
         )
+
+    def commit_offsets_at_once(self, request: CommitOffsets) -> bool:
+        """Commit offsets outside of a transaction, if that is certainly committed at once.
+
+        Otherwise returns False; `commit_offsets` then decides. No offset has longer metadata than
+        one that was committed before.
+        """
+        decided = self._write_at_once(
+            request.group_id, lambda table, now: commit_offsets(table, request, now)
+        )
+        return decided is not None
 
     def begin_verification(self, group_id: str, claim: Claim) -> object | None:
         """Return the guard that a producer needs to commit its first offsets for the group.

@@ -1,0 +1,269 @@
+"""Heartbeat and OffsetCommit that repeat: a broker that remembers them and one that does not have
+the same answers, logs and groups."""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from barnabas.broker.handlers import offset_commit as committing
+from barnabas.broker.server.repeats import Repeats
+from barnabas.client.connection import Connection
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import (
+    create_partitions,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    offset_commit,
+    offset_fetch,
+    sync_group,
+)
+from tests.simulation.repeats.twins import Twins, twins
+from tests.support.mutants import Mutant, require_found
+
+GROUP = "g"
+LATEST = 10
+
+
+class Rig:
+    """Two brokers with the topics `t` and `u`, and a group."""
+
+    def __init__(self, pair: Twins) -> None:
+        self.twins = pair
+        self.served = 0
+        self.member_id, self.generation = "", -1
+        pair.create("t", 2)
+        pair.create("u", 1)
+        asked = find_coordinator.FindCoordinatorRequest(coordinator_keys=[GROUP], key_type=0)
+        pair.ask(find_coordinator, asked)
+        pair.wait(3)
+
+    def join(self) -> None:
+        protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
+        request = join_group.JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        joined = self.twins.ask(join_group, request, 3)
+        self.member_id, self.generation = joined.member_id, joined.generation_id
+        request = sync_group.SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            assignments=[
+                sync_group.SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"")
+            ],
+        )
+        assert not self.twins.ask(sync_group, request, 2).error_code
+
+    def beat(self) -> str:
+        request = heartbeat.HeartbeatRequest(
+            group_id=GROUP, generation_id=self.generation, member_id=self.member_id
+        )
+        return ErrorCode(self.twins.ask(heartbeat, request, 4).error_code).name
+
+    def commit(self, *offsets: tuple[str, int, int], version: int = 8, **fields: Any) -> list[str]:
+        topics: dict[str, list[Any]] = {}
+        for topic, index, offset in offsets:
+            topics.setdefault(topic, []).append(
+                offset_commit.OffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_metadata=fields.get("metadata", ""),
+                )
+            )
+        request = offset_commit.OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            topics=[
+                offset_commit.OffsetCommitRequestTopic(
+                    name=name if version < LATEST else "",
+                    topic_id=self.twins.ids[name] if version >= LATEST else bytes(16),
+                    partitions=some,
+                )
+                for name, some in topics.items()
+            ],
+        )
+        answer = self.twins.ask(offset_commit, request, version)
+        wanted = offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=None)
+        self.twins.ask(offset_fetch, wanted, 7)
+        self.twins.state()
+        return [
+            ErrorCode(each.error_code).name for topic in answer.topics for each in topic.partitions
+        ]
+
+
+@contextmanager
+def running() -> Iterator[Rig]:
+    serve = Repeats.serve
+    rigs: list[Rig] = []
+
+    def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> Any:
+        parts = serve(repeats, frame, now_ms)
+        if rigs and repeats._api in (heartbeat.API, offset_commit.API):
+            rigs[0].served += parts is not None
+        return parts
+
+    with patch.object(Repeats, "serve", counted), twins() as pair:
+        rigs.append(Rig(pair))
+        yield rigs[0]
+
+
+@pytest.mark.parametrize("version", [2, 4, 8, 9, 10])
+def test_further_offsets_of_the_same_partitions_are_committed_again(version: int) -> None:
+    with running() as rig:
+        for offset in range(4):
+            some = ("t", 0, offset), ("t", 1, 2 * offset), ("u", 0, -(offset + 1))
+            assert rig.commit(*some, version=version) == ["NONE"] * 3
+        assert rig.served == 3
+
+
+def test_member_commits_and_beats_again_in_its_generation() -> None:
+    with running() as rig:
+        rig.join()
+        for offset in range(3):
+            assert rig.beat() == "NONE"
+            assert rig.commit(("t", 0, offset)) == ["NONE"]
+        assert rig.served == 4
+        rig.generation += 1
+        assert rig.beat() == "ILLEGAL_GENERATION"
+        assert rig.commit(("t", 0, 9)) == ["ILLEGAL_GENERATION"]
+
+
+def test_member_that_has_left_is_refused() -> None:
+    with running() as rig:
+        rig.join()
+        for offset in range(2):
+            rig.beat()
+            rig.commit(("t", 0, offset))
+        identity = leave_group.MemberIdentity(member_id=rig.member_id)
+        rig.twins.ask(
+            leave_group, leave_group.LeaveGroupRequest(group_id=GROUP, members=[identity]), 3
+        )
+        assert rig.beat() == "UNKNOWN_MEMBER_ID"
+        assert rig.commit(("t", 0, 5)) == ["UNKNOWN_MEMBER_ID"]
+
+
+def test_heartbeats_extend_the_session() -> None:
+    with running() as rig:
+        rig.join()
+        for _ in range(5):
+            assert rig.beat() == "NONE"
+            rig.twins.wait(7)
+        assert rig.served == 4
+        rig.twins.wait(7)
+        assert rig.beat() == "UNKNOWN_MEMBER_ID"
+
+
+def test_rebalance_is_told() -> None:
+    with running() as rig:
+        rig.join()
+        for _ in range(2):
+            rig.beat()
+        member, rig.member_id = rig.member_id, ""
+        protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
+        request = join_group.JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=3_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+
+        async def join(side: Any) -> None:
+            side.other = await Connection.open("sim", 9092)
+            joining = side.other.request(join_group.API, request, version=3, timeout=60)
+            side.joining = asyncio.ensure_future(joining)
+            await asyncio.sleep(0.5)
+
+        async def joined(side: Any) -> int:
+            answer = await side.joining
+            await side.other.close()
+            return int(answer.error_code)
+
+        rig.twins.both(join)
+        rig.member_id = member
+        assert rig.beat() == "REBALANCE_IN_PROGRESS"
+        assert rig.beat() == "REBALANCE_IN_PROGRESS"
+        assert rig.twins.both(joined) == 0
+
+
+def test_refused_offsets_are_not_remembered() -> None:
+    with running() as rig:
+        for _ in range(2):
+            assert rig.commit(("t", 0, 1), ("t", 7, 1)) == ["NONE", "UNKNOWN_TOPIC_OR_PARTITION"]
+            assert rig.commit(("t", 0, 1), metadata="m" * 5000) == ["OFFSET_METADATA_TOO_LARGE"]
+            assert rig.commit() == []
+        more = create_partitions.CreatePartitionsTopic(name="t", count=8, assignments=None)
+        request = create_partitions.CreatePartitionsRequest(
+            topics=[more], timeout_ms=5000, validate_only=False
+        )
+        rig.twins.ask(create_partitions, request)
+        assert not rig.served
+        for _ in range(2):
+            assert rig.commit(("t", 0, 1), ("t", 7, 1)) == ["NONE"] * 2
+        assert rig.served == 1
+
+
+def test_topic_that_was_deleted_or_made_anew_is_another_one() -> None:
+    with running() as rig:
+        for offset in range(2):
+            for version in (8, LATEST):
+                rig.commit(("u", 0, offset), version=version)
+        assert rig.served == 2
+        rig.twins.delete("u")
+        rig.twins.wait(5)
+        assert rig.commit(("u", 0, 2)) == ["UNKNOWN_TOPIC_OR_PARTITION"]
+        assert rig.commit(("u", 0, 2), version=LATEST) == ["UNKNOWN_TOPIC_ID"]
+        old = rig.twins.ids["u"]
+        rig.twins.create("u", 1)
+        assert rig.commit(("u", 0, 3)) == ["NONE"]
+        assert rig.served == 2
+        assert rig.commit(("u", 0, 4)) == ["NONE"]
+        assert rig.served == 3
+        rig.twins.ids["u"] = old
+        assert rig.commit(("u", 0, 5), version=LATEST) == ["UNKNOWN_TOPIC_ID"]
+
+
+COMMIT, DIRECT = committing._commit_again, GroupCoordinator._write_at_once
+ANEW = "test_topic_that_was_deleted_or_made_anew_is_another_one"
+REFUSED, LEFT = "test_refused_offsets_are_not_remembered", "test_member_that_has_left_is_refused"
+MUTANTS = (
+    Mutant(committing.again, "not answers or ", "", REFUSED),
+    Mutant(committing.again, "any(each.error_code for each in answers)", "False", REFUSED),
+    Mutant(COMMIT, "found is None or ", "", ANEW),
+    Mutant(COMMIT, "found.topic_id != topic_id or ", "", ANEW),
+    Mutant(DIRECT, "except KafkaError: return None", "except KafkaError: return True", LEFT),
+    Mutant(
+        GroupCoordinator.heartbeat_at_once,
+        " and not answer.error_code",
+        "",
+        "test_rebalance_is_told",
+    ),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def garbage_of_broken_brokers() -> Iterator[None]:
+    """Collect here what a test left that broke off."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_missing_check_is_found(mutant: Mutant) -> None:
+    require_found(mutant, globals())

@@ -106,7 +106,7 @@ _Shape = tuple[int, _Unpack, Callable[[Any], Any], Callable[[Any], Any] | None, 
 """The templates of the same sizes: the bytes of one, how it is unpacked, its constants and its
 values (None without varying fields), and the meanings by the constants. Plain, because a NamedTuple
 takes twice the time to unpack."""
-_RecordsShape = tuple[int, bytes, list[_Unpack], dict[Any, M]]
+_RecordsShape = tuple[int, bytes, tuple[_Unpack, ...], dict[Any, M]]
 """The templates of the same sizes that vary in records only: the bytes around the records and their
 length, those behind them, how the bytes before them are unpacked, by the width of the length, and
 the meanings."""
@@ -114,6 +114,8 @@ the meanings."""
 
 class Templates(Generic[M]):
     """Templates with a meaning each, found again by bytes."""
+
+    __slots__ = ("_before", "_measure", "_shapes", "_with_records", "count")
 
     def __init__(self, before: str, *, flexible: bool = True) -> None:
         """`before` is the format of one field that no template has, or "". `flexible` says that
@@ -142,28 +144,20 @@ class Templates(Generic[M]):
         if template.end is None:
             shape = self._shapes.get(form)
             if shape is None:
-                shape = self._shapes[form] = self._shape(form, len(template.codes))
+                first = 1 if self._before else 0
+                shape = *_reading(form, first, len(template.codes)), {}
+                self._shapes[form] = shape
             meanings = shape[-1]
         else:
             size, end = calcsize(form) + len(template.end), template.end
             known = [each for each in self._with_records if each[:2] == (size, end)]
             if not known:
-                unpack = [Struct(f"{form}{width}s").unpack_from for width in range(MOST_LENGTH + 1)]
-                known.append((size, end, unpack, {}))
+                known.append((size, end, _unpack_by_width(form), {}))
                 self._with_records.insert(0, known[0])
             meanings = known[0][-1]
         constants = template.constants if template.codes else template.constants[0]
         self.count += constants not in meanings
         meanings[constants] = meaning
-
-    def _shape(self, form: str, fields: int) -> _Shape[M]:
-        first = 1 if self._before else 0
-        behind = first + 2 * fields + 1
-        # A slice is a tuple also of one value.
-        values_of = itemgetter(slice(first + 1, behind, 2)) if fields else None
-        struct = Struct(form)
-        constants_of = itemgetter(*range(first, behind, 2))
-        return struct.size, struct.unpack_from, constants_of, values_of, {}
 
     def find(self, frame: memoryview) -> tuple[M, int, tuple[Any, ...]] | None:
         """Return the meaning of the template that a frame fits, the field before it, and the values
@@ -206,6 +200,26 @@ class Templates(Generic[M]):
                 if meaning is not None:
                     return meaning, at + size, values_of(parts) if values_of else ()
         return None
+
+
+# Shared by all connections: a Struct takes more memory than a meaning.
+
+
+@lru_cache(4096)
+def _reading(
+    form: str, first: int, fields: int
+) -> tuple[int, _Unpack, Callable[[Any], Any], Callable[[Any], Any] | None]:
+    """Return the parts of a shape whose first constant is at an index."""
+    behind = first + 2 * fields + 1
+    # A slice is a tuple also of one value.
+    values_of = itemgetter(slice(first + 1, behind, 2)) if fields else None
+    struct = Struct(form)
+    return struct.size, struct.unpack_from, itemgetter(*range(first, behind, 2)), values_of
+
+
+@lru_cache(1024)
+def _unpack_by_width(form: str) -> tuple[_Unpack, ...]:
+    return tuple(Struct(f"{form}{width}s").unpack_from for width in range(MOST_LENGTH + 1))
 
 
 @lru_cache(4096)

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from barnabas.broker.handlers import heartbeat as beating
 from barnabas.broker.handlers import offset_commit as committing
 from barnabas.broker.server.repeats import Repeats
 from barnabas.client.connection import Connection
@@ -238,14 +239,29 @@ def test_topic_that_was_deleted_or_made_anew_is_another_one() -> None:
         assert rig.commit(("u", 0, 5), version=LATEST) == ["UNKNOWN_TOPIC_ID"]
 
 
+def test_refused_heartbeat_is_not_remembered() -> None:
+    asked: Any = heartbeat.HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m")
+    nothing: Any = None
+    answer = heartbeat.HeartbeatResponse()
+    assert beating.again(nothing, asked, nothing, answer) is not None
+    answer.error_code = ErrorCode.REBALANCE_IN_PROGRESS
+    assert beating.again(nothing, asked, nothing, answer) is None
+
+
 COMMIT, DIRECT = committing._commit_again, GroupCoordinator._write_at_once
 ANEW = "test_topic_that_was_deleted_or_made_anew_is_another_one"
 REFUSED, LEFT = "test_refused_offsets_are_not_remembered", "test_member_that_has_left_is_refused"
 MUTANTS = (
     Mutant(committing.again, "not answers or ", "", REFUSED),
     Mutant(committing.again, "any(each.error_code for each in answers)", "False", REFUSED),
+    Mutant(
+        beating.again,
+        "None if response.error_code else ",
+        "",
+        "test_refused_heartbeat_is_not_remembered",
+    ),
     Mutant(COMMIT, "found is None or ", "", ANEW),
-    Mutant(COMMIT, "found.topic_id != topic_id or ", "", ANEW),
+    Mutant(COMMIT, " or found.topic_id != topic_id", "", ANEW),
     Mutant(DIRECT, "except KafkaError: return None", "except KafkaError: return True", LEFT),
     Mutant(
         GroupCoordinator.heartbeat_at_once,

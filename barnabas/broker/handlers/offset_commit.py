@@ -116,7 +116,8 @@ def _commit_again(
         commit.offsets, values, strict=True
     ):
         found = cache.topic(topic)
-        if found is None or found.topic_id != topic_id or index not in found.partitions:
+        # A topic loses no partition.
+        if found is None or found.topic_id != topic_id:
             return None
         offsets.append(NewOffset(topic, index, offset, epoch, metadata, topic_id))
     return () if groups.commit_offsets_at_once(commit._replace(offsets=offsets)) else None

@@ -29,6 +29,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnResponse
+from barnabas.protocol.template import Templates
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.security.principal import ANONYMOUS
 from tests.support.mutants import Mutant, require_found
@@ -317,6 +318,13 @@ UNKNOWN = "test_request_with_an_unknown_element_is_not_served"
 UNCERTAIN = "test_uncertain_elements_are_not_served"
 EACH = "test_nothing_is_remembered_while_each_request_has_to_be_asked_for"
 MUTANTS = (
+    Mutant(
+        Templates.find,
+        "if size == fixed:",
+        "if True:",
+        "test_request_that_says_something_else_is_not_served",
+    ),
+    Mutant(Templates.find_at, "if size <= left:", "if True:", AROUND),
     Mutant(SERVE, "self._asker.standing() is not self._standing", "False", RULES),
     Mutant(SERVE, "if answer is None:", "if False:", "test_uncertain_request_is_not_served"),
     Mutant(LEARN, "if asker is not None and standing is None:", "if False:", EACH),

@@ -7,6 +7,8 @@ and epoch for the next transaction. A client may list the partitions that it has
 partitions that were only registered need no marker (KIP-609).
 """
 
+from typing import Final
+
 from barnabas.broker.security.rights import TRANSACTIONAL_ID, WRITE, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeat
@@ -23,6 +25,7 @@ __all__ = ["API", "RIGHTS", "again", "handle"]
 RIGHTS = Rights(whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"),))
 
 _EPOCH_PER_TRANSACTION_SINCE = 5
+_PRODUCER: Final = ("producer_id", "producer_epoch")
 
 
 def handle(
@@ -66,21 +69,33 @@ def again(
     context: RequestContext,
     response: EndTxnResponse,
 ) -> Repeat | None:
-    """Serve a client of the older protocol, whose transactions all end in one of two ways.
+    """Serve a client that ends further transactions of its id.
 
-    Each transaction of the newer protocol has an epoch of its own.
+    In the older protocol its requests are equal. In the newer one they differ in producer and
+    outcome, and the answers in the producer to go on with.
     """
-    newer = context.api_version >= _EPOCH_PER_TRANSACTION_SINCE
-    if newer or response.error_code or request.written is not None:
+    if response.error_code or request.written is not None:
         return None
-    return Repeat(_end_again, (transactions, _ending(request, None, context)))
+    known = transactions, _ending(request, None, context)
+    if context.api_version < _EPOCH_PER_TRANSACTION_SINCE:
+        return Repeat(_end_again, known)
+    return Repeat(_end_next, known, (*_PRODUCER, "committed"), _PRODUCER)
 
 
 def _end_again(
     known: tuple[TransactionCoordinator, EndTxn], _now_ms: int, _values: tuple[()]
 ) -> tuple[()] | None:
     transactions, ending = known
-    return () if transactions.end_at_once(ending) else None
+    return None if transactions.end_at_once(ending) is None else ()
+
+
+def _end_next(
+    known: tuple[TransactionCoordinator, EndTxn], _now_ms: int, values: tuple[int, int, bool]
+) -> Producer | None:
+    transactions, last = known
+    producer_id, epoch, committed = values
+    producer = Producer(producer_id, epoch)
+    return transactions.end_at_once(EndTxn(last[0], producer, committed, *last[3:]))
 
 
 def _handle_written(

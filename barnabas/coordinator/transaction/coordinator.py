@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from barnabas.coordinator.decision import Call, Decision, Instant, StartTimer
 from barnabas.coordinator.hosted_shard import Mode
@@ -148,16 +148,21 @@ class TransactionCoordinator:
 
         Otherwise returns False; `add_partitions` then decides.
         """
-        return self._write_at_once(
+        answer = self._write_at_once(
             request.transactional_id,
             lambda table, now: partitions.add_partitions(table, request, now),
         )
+        return answer is not None
 
-    def end_at_once(self, request: EndTxn) -> bool:
-        """Commit or abort for a client of the older protocol, as `add_partitions_at_once` does."""
-        return self._write_at_once(
+    def end_at_once(self, request: EndTxn) -> Producer | None:
+        """Commit or abort, if that is certainly decided and committed at once.
+
+        Returns the producer to go on with; otherwise None, and `end` then decides.
+        """
+        answer = self._write_at_once(
             request.transactional_id, lambda table, now: ending.end(table, request, now)
         )
+        return None if answer is None else answer[0]
 
     # -- the runtime -----------------------------------------------------------------------------
 
@@ -177,15 +182,15 @@ class TransactionCoordinator:
             index = self._index(transactional_id)
         return self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
 
-    def _write_at_once(self, transactional_id: str, decide: Decide[Any]) -> bool:
+    def _write_at_once(self, transactional_id: str, decide: Decide[A]) -> tuple[A] | None:
         """Write a step if it is certainly answered at once; a refusal has changed nothing."""
         try:
             index = self._index(transactional_id)
             answer = self._runtime.write(index, transactional_id, decide, Mode.CERTAIN)
-        except KafkaError:
-            return False
+        except (KafkaError, ProducerIdNeeded):
+            return None
         assert not isinstance(answer, asyncio.Future)
-        return True
+        return (answer,)
 
     def _write_patiently(self, transactional_id: str, decide: Decide[A]) -> Soon[A]:
         return self._waiters.ask(

@@ -11,15 +11,23 @@ from hypothesis import strategies as st
 from barnabas.coordinator.decision import Decision
 from barnabas.coordinator.hosted_shard import HostedShard, _WriteQueue
 from barnabas.coordinator.transaction.ending import EndTxn
-from barnabas.coordinator.transaction.metadata import TV0, Producer
+from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.records import TransactionRecord
+from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.steps import Steps
 from tests.support.coordinator.numbers_host import KEY, Host
 from tests.support.mutants import Mutant, installed
 from tests.unit.coordinator.story import REFUSALS, STEPS, Commits, Step, Story
-from tests.unit.coordinator.transactions import ID, A, Transactions
+from tests.unit.coordinator.transactions import (
+    EXHAUSTED,
+    FIRST_ID,
+    ID,
+    A,
+    Transactions,
+    transaction,
+)
 
 
 async def told(steps: list[Step], commits: Commits, *, postpones: bool) -> Story:
@@ -93,6 +101,19 @@ async def test_step_that_may_not_wait_is_refused_where_it_would() -> None:
     assert transactions.state == "PrepareCommit"
     transactions.runtime.resigned(0)
     assert not transactions.coordinator.end_at_once(end)
+
+
+async def test_end_that_needs_another_producer_id_is_refused_where_it_would_wait() -> None:
+    open_now = transaction(
+        TransactionState.ONGOING, EXHAUSTED.epoch, partitions=frozenset({A}), start_ms=0
+    )
+    transactions = await Transactions().write(open_now).load()
+    transactions.ids.dry = True
+    end = EndTxn(ID, EXHAUSTED, True, TV2, None, None)
+    assert transactions.coordinator.end_at_once(end) is None
+    assert transactions.state == "Ongoing"
+    transactions.ids.dry = False
+    assert transactions.coordinator.end_at_once(end) == Producer(FIRST_ID, 0)
 
 
 async def test_step_that_may_not_wait_is_refused_behind_a_write_or_a_long_replay() -> None:

@@ -96,22 +96,20 @@ class _WriteQueue:
 class _Write:
     """A decision on its way to the log and back."""
 
-    # Few writes have more than the attributes of `__init__`, and slots have no defaults.
-
-    encoded: Sequence[tuple[bytes, bytes | None]] = ()
-    """Keys and values of the records."""
-    batch: BatchBuilder | None = None
-    """The records of a long write, in place of `encoded`."""
-    marker: TxnMarker | None = None
-    """The marker, in place of records."""
-    postponed = False
-    answer: DeferredAnswer[Any] | None = None
-    """The answer of a client that waits."""
-    queue: _WriteQueue | None = None
-    """The queue that counts the write as uncommitted; None if it lands in the same call."""
-    landed = False
-    """Whether its records are replayed, or will not be because of `error`."""
-    error: KafkaError | None = None
+    __slots__ = (
+        "answer",
+        "at_once",
+        "batch",
+        "decision",
+        "encoded",
+        "error",
+        "key",
+        "landed",
+        "marker",
+        "now",
+        "postponed",
+        "queue",
+    )
 
     def __init__(self, key: str, decision: Decision[Any, Any], now: Instant, at_once: bool) -> None:
         self.key = key
@@ -120,6 +118,20 @@ class _Write:
         """The time of the decision."""
         self.at_once = at_once
         """Whether the log commits at once."""
+        self.encoded: Sequence[tuple[bytes, bytes | None]] = ()
+        """Keys and values of the records."""
+        self.batch: BatchBuilder | None = None
+        """The records of a long write, in place of `encoded`."""
+        self.marker: TxnMarker | None = None
+        """The marker, in place of records."""
+        self.postponed = False
+        self.answer: DeferredAnswer[Any] | None = None
+        """The answer of a client that waits."""
+        self.queue: _WriteQueue | None = None
+        """The queue that counts the write as uncommitted; None if it lands in the same call."""
+        self.landed = False
+        """Whether its records are replayed, or will not be because of `error`."""
+        self.error: KafkaError | None = None
 
     @property
     def size(self) -> int:

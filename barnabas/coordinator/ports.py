@@ -73,11 +73,6 @@ class PartitionLog(Protocol):
         ...
 
     @property
-    def committed_end(self) -> int:
-        """The offset before which every record is committed."""
-        ...
-
-    @property
     def commits_at_once(self) -> bool:
         """Whether records are committed as soon as they are appended: nothing is gained if records
         wait for others to be appended with them."""

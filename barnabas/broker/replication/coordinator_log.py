@@ -47,10 +47,6 @@ class LedPartition:
         return self._partition.log.log_end_offset
 
     @property
-    def committed_end(self) -> int:
-        return self._partition.log.high_watermark
-
-    @property
     def commits_at_once(self) -> bool:
         return self._partition.commits_at_once
 

@@ -37,10 +37,6 @@ class FakeLog:
         return read_header(self.batches[-1]).next_offset if self.batches else 0
 
     @property
-    def committed_end(self) -> int:
-        return self.committed
-
-    @property
     def open_transactions(self) -> dict[int, int]:
         """The epochs of producers whose transactions are open."""
         found: dict[int, int] = {}

@@ -106,17 +106,18 @@ def _commit(
     adds = claim.epoch_per_transaction
     if not adds and not verifier.verifies:
         return groups.commit_offsets(commit)
-    guard = groups.begin_verification(commit.group_id, claim)
+    index = groups.partition_of(commit.group_id)
+    guard = groups.begin_verification(commit.group_id, claim, index)
     if guard is None:
-        return groups.commit_offsets(_guarded(commit, claim, None))
-    partition = TopicPartition(CONSUMER_OFFSETS, groups.partition_of(commit.group_id))
+        return groups.commit_offsets(_guarded(commit, claim, None), index)
+    partition = TopicPartition(CONSUMER_OFFSETS, index)
     producer = Producer(claim.producer_id, claim.producer_epoch)
     answers = verifier.ask(
         claim.transactional_id, producer, [partition], adds=adds, principal=claim.principal
     )
     if isinstance(answers, asyncio.Future):
         return in_task(_commit_later(groups, claim, commit, guard, answers))
-    return _commit_verified(groups, _guarded(commit, claim, guard), answers[partition])
+    return _commit_verified(groups, _guarded(commit, claim, guard), index, answers[partition])
 
 
 def _guarded(commit: CommitOffsets, claim: Claim, guard: object | None) -> CommitOffsets:
@@ -131,20 +132,20 @@ async def _commit_later(
     guard: object | None,
     answers: asyncio.Future[Answers],
 ) -> list[ErrorCode]:
-    (code,) = (await answers).values()
+    (((_, index), code),) = (await answers).items()
     if claim.epoch_per_transaction and code is ErrorCode.NONE:
         # The marker of the transaction before may have removed the guard meanwhile. An epoch of the
         # newer protocol has one transaction, so a late request is refused for its epoch.
-        guard = groups.begin_verification(commit.group_id, claim)
-    return await wait(_commit_verified(groups, _guarded(commit, claim, guard), code))
+        guard = groups.begin_verification(commit.group_id, claim, index)
+    return await wait(_commit_verified(groups, _guarded(commit, claim, guard), index, code))
 
 
 def _commit_verified(
-    groups: GroupCoordinator, commit: CommitOffsets, code: ErrorCode
+    groups: GroupCoordinator, commit: CommitOffsets, index: int, code: ErrorCode
 ) -> Soon[list[ErrorCode]]:
     if code is not ErrorCode.NONE:
         raise coordinator_error(KafkaError(code))
-    return groups.commit_offsets(commit)
+    return groups.commit_offsets(commit, index)
 
 
 def _answer(

@@ -71,8 +71,17 @@ class GroupCoordinator:
         """Return the result of `look` on the committed state of the group's partition."""
         return self._runtime.read(self.partition_of(group_id), look)
 
-    def _write(self, group_id: str, decide: Decide[A], mode: Mode = Mode.EXCLUSIVE) -> Soon[A]:
-        return self._runtime.write(self.partition_of(group_id), group_id, decide, mode)
+    def _write(
+        self,
+        group_id: str,
+        decide: Decide[A],
+        mode: Mode = Mode.EXCLUSIVE,
+        index: int | None = None,
+    ) -> Soon[A]:
+        """Write a decision; `index` is the partition of the group, if the caller knows it."""
+        if index is None:
+            index = self.partition_of(group_id)
+        return self._runtime.write(index, group_id, decide, mode)
 
     def _write_at_once(self, group_id: str, decide: Decide[A]) -> A | None:
         """Return the answer, if it is certainly committed at once and no refusal.
@@ -137,14 +146,18 @@ class GroupCoordinator:
 
     # -- offsets ---------------------------------------------------------------------------------
 
-    def commit_offsets(self, request: CommitOffsets) -> Soon[list[ErrorCode]]:
-        """Commit offsets, with one code for each of them."""
+    def commit_offsets(
+        self, request: CommitOffsets, index: int | None = None
+    ) -> Soon[list[ErrorCode]]:
+        """Commit offsets, with one code for each of them; `index` is the partition of the group, if
+        the caller knows it."""
         if request.producer is not None:
             _require_id(request.group_id)
         return self._write(
             request.group_id,
             lambda table, now: commit_offsets(table, request, now),
             Mode.PIPELINED,
+            index,
         )
 
     def commit_offsets_at_once(self, request: CommitOffsets) -> bool:
@@ -158,15 +171,16 @@ class GroupCoordinator:
         )
         return decided is not None
 
-    def begin_verification(self, group_id: str, claim: Claim) -> object | None:
-        """Return the guard that a producer needs to commit its first offsets for the group.
+    def begin_verification(self, group_id: str, claim: Claim, index: int) -> object | None:
+        """Return the guard that a producer needs to commit its first offsets for the group, of
+        partition `index`.
 
         None if its transaction is open in the group's partition already. Raises
         INVALID_PRODUCER_EPOCH too, and INVALID_PRODUCER_ID_MAPPING if the open transaction belongs
         to another transactional id.
         """
         _require_id(group_id)
-        return self._runtime.begin_verification(self.partition_of(group_id), claim)
+        return self._runtime.begin_verification(index, claim)
 
     def look_when_committed(self, group_id: str, look: Callable[[GroupTable], T]) -> Soon[T]:
         """Return the result of `look` once no commit of the group is being written (KIP-447).

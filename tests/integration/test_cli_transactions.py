@@ -4,7 +4,7 @@ import asyncio
 import re
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,6 @@ from barnabas.cli.transactions import stuck
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.steps import Steps
 from barnabas.testing import Broker
 from tests.support.command_line import DEADLINE, Cli, on_a_terminal
 from tests.support.newer_producer import NewerProducer
@@ -279,14 +278,12 @@ def test_abort_leaves_an_open_transaction_to_its_coordinator(
 def test_why_names_the_error_that_blocks_a_marker(
     cli: Cli, servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_writer: MarkerWriter, writes: Iterable[MarkerWrite]) -> Steps[None]:
-        for each in writes:
-            each.done(ErrorCode.KAFKA_STORAGE_ERROR)
-            yield None
+    def full(_writer: MarkerWriter, write: MarkerWrite) -> None:
+        write.done(ErrorCode.KAFKA_STORAGE_ERROR)
 
     transactional_id, producer = opened(servers, topic, 0, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(MarkerWriter, "write", full)
+        patch.setattr(MarkerWriter, "_write", full)
         producer.end(committed=True)
 
         def told() -> bool:

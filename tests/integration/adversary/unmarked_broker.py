@@ -11,7 +11,6 @@ holds a minus sign, COMMIT markers are held back until the file is removed.
 
 import os
 import signal
-from collections.abc import Iterable
 from pathlib import Path
 
 from barnabas.broker.app import Broker
@@ -21,7 +20,6 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.transaction.metadata import Markers
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.control import TxnMarker
-from barnabas.protocol.steps import Steps
 from tests.support.brokers.program import arguments, go_on, run
 
 HELD = "-"
@@ -36,7 +34,7 @@ class Lever:
         self._left: int | None = None
         self._pending = 0
         self._kills_itself = False
-        self._write = MarkerWriter.write
+        self._write = MarkerWriter._write
         self._send = MarkerSender.send
 
     def install(self) -> None:
@@ -46,18 +44,15 @@ class Lever:
             lever.decided(markers)
             lever._send(sender, index, epoch, markers)
 
-        def write(writer: MarkerWriter, writes: Iterable[MarkerWrite]) -> Steps[None]:
-            for each in writes:
-                if lever.holds(each.marker):
-                    # An error that the sender retries without end.
-                    each.done(ErrorCode.REQUEST_TIMED_OUT)
-                else:
-                    yield from lever._write(
-                        writer, [each._replace(done=lever.in_flight(each.done))]
-                    )
+        def write(writer: MarkerWriter, each: MarkerWrite) -> None:
+            if lever.holds(each.marker):
+                # An error that the sender retries without end.
+                each.done(ErrorCode.REQUEST_TIMED_OUT)
+            else:
+                lever._write(writer, each._replace(done=lever.in_flight(each.done)))
 
         MarkerSender.send = send  # type: ignore[method-assign]
-        MarkerWriter.write = write  # type: ignore[method-assign]
+        MarkerWriter._write = write  # type: ignore[method-assign]
 
     def decided(self, markers: Markers) -> None:
         if markers.committed and self._path.exists() and self._path.read_text() != HELD:

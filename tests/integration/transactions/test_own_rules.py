@@ -5,7 +5,7 @@ connections are fenced (KAFKA-17754), and older clients are told of offsets in o
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -46,7 +46,6 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.protocol.steps import Steps
 from barnabas.testing import Broker
 from tests.support.transactor import (
     IN_TIME_S,
@@ -78,22 +77,21 @@ class Markers:
         self.held = False
         self.awaited = threading.Event()
         """Set when a request waits for markers."""
-        write, enter = MarkerWriter.write, TransactionWaiters._enter
+        take, enter = MarkerWriter._write, TransactionWaiters._enter
 
-        def holding(writer: MarkerWriter, writes: Iterable[MarkerWrite]) -> Steps[None]:
-            for each in writes:
-                if self.held and each.marker.committed:
-                    # An error on which the sender retries without end.
-                    each.done(ErrorCode.REQUEST_TIMED_OUT)
-                else:
-                    yield from write(writer, [each])
+        def holding(writer: MarkerWriter, write: MarkerWrite) -> None:
+            if self.held and write.marker.committed:
+                # An error on which the sender retries without end.
+                write.done(ErrorCode.REQUEST_TIMED_OUT)
+            else:
+                take(writer, write)
 
         def entered(room: TransactionWaiters, transactional_id: str) -> Any:
             place = enter(room, transactional_id)
             self.awaited.set()
             return place
 
-        monkeypatch.setattr(MarkerWriter, "write", holding)
+        monkeypatch.setattr(MarkerWriter, "_write", holding)
         monkeypatch.setattr(TransactionWaiters, "_enter", entered)
 
 

@@ -77,6 +77,9 @@ class Lever:
 
         def written(error: ErrorCode) -> None:
             self._pending -= 1
+            if error is not ErrorCode.NONE and self._left is not None:
+                # After a start the offsets' coordinator may still be loading.
+                self._left += 1
             done(error)
             self._die_once_written()
 

@@ -133,8 +133,8 @@ class Replica:
     def append(
         self,
         data: bytes | bytearray | memoryview,
-        *,
         now_ms: int,  # noqa: ARG002
+        *,
         origin: Origin = Origin.CLIENT,
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,

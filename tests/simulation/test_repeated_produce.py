@@ -770,7 +770,7 @@ def test_coordinator_is_asked_about_a_transaction_of_an_unknown_owner() -> None:
         producers = side.partition().log.producers
         for entry in list(producers):
             known = entry.with_verification(entry.verification, None)
-            producers._entries[entry.producer_id] = known
+            producers.entries[entry.producer_id] = known
 
     with writing() as pair:
         mine, other = begun(pair, 9, "x"), begun(pair, 9, "y")

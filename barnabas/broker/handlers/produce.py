@@ -644,14 +644,15 @@ def _append_again(
     except CorruptRecordError:
         return None
     producers, producer_id, guard = partition.log.producers, header.producer_id, None
+    entry = producers.entries.get(producer_id)
     if header.attributes & TRANSACTIONAL:
-        if (opened := producers.opener(producer_id)) is None:
+        if (opened := None if entry is None else entry.opened_by) is None:
             guard = producers.expected(producer_id, header.producer_epoch, opener)
             if guard is None:
                 return None
         elif opened != opener:
             return None
-    if producer_id >= 0 and producers.entry(producer_id) is None:
+    if producer_id >= 0 and entry is None:
         # The handler limits the number of new producers.
         return None
     try:

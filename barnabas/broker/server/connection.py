@@ -345,16 +345,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_alone(self, frame: memoryview) -> bool:
         """Answer a request that has come alone, if it certainly repeats; return whether it does."""
-        arrival = self._dispatcher.arrival()
-        self.active_at = started = arrival[1]
+        dispatcher = self._dispatcher
+        self.active_at = started = dispatcher.monotonic()
         if started > self._guard.until or self._slicer.crowded:
             return False
-        parts = self.again(frame, self, arrival)
+        parts = self.again(frame, self, (dispatcher.now_ms(), started))
         if parts is None:
             return False
         self._reader.take()
         self._out.send(parts)
-        taken = self._dispatcher.monotonic() - started
+        taken = dispatcher.monotonic() - started
         if taken > _NOTABLE_S:
             self._slicer.spend(taken)
         return True

@@ -314,7 +314,7 @@ class Dispatcher:
         self.slicer = slicer
         self._quotas = quotas
         self._inter_broker = inter_broker
-        self._now_ms = clock.now_ms
+        self.now_ms = clock.now_ms
         self.monotonic = clock.monotonic
         self._metrics = metrics
         self._routes: dict[int, Route] = {}
@@ -331,7 +331,7 @@ class Dispatcher:
 
     def arrival(self) -> Arrival:
         """Read the clocks, once for all frames that arrive together."""
-        return self._now_ms(), self.monotonic()
+        return self.now_ms(), self.monotonic()
 
     def again(self, frame: memoryview, peer: Peer, arrival: Arrival) -> list[Part] | None:
         """Answer a request that repeats an earlier one of the connection; None if that is not

@@ -58,7 +58,8 @@ class ProducerStateManager:
     def __init__(self, map_end_offset: int = 0) -> None:
         self.map_end_offset = map_end_offset
         """The log offset up to which batches are taken into account, exclusive."""
-        self._entries: dict[int, ProducerStateEntry] = {}
+        self.entries: dict[int, ProducerStateEntry] = {}
+        """The producers that the log knows; only this class changes them."""
         # Producers of which the log has nothing: each is being verified. `commit` moves them.
         self._unlogged: dict[int, ProducerStateEntry] = {}
         # Counts the leader epochs that have begun.
@@ -70,14 +71,14 @@ class ProducerStateManager:
         self._short_windows: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[ProducerStateEntry]:
-        return iter(self._entries.values())
+        return iter(self.entries.values())
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
         """Return the entry of a producer that the log knows."""
-        return self._entries.get(producer_id)
+        return self.entries.get(producer_id)
 
     @property
     def open_count(self) -> int:
@@ -125,7 +126,7 @@ class ProducerStateManager:
             # Most appends are the next batch of a producer, in its open transaction if it has one.
             ((_, header),) = batches
             base, _, _, _, _, attributes, delta, _, max_ms, producer_id, epoch, sequence, _ = header
-            entry = self._entries.get(producer_id)
+            entry = self.entries.get(producer_id)
             if (
                 entry is not None
                 and (known := entry.batches)
@@ -211,7 +212,7 @@ class ProducerStateManager:
 
     def opener(self, producer_id: int) -> Opener | None:
         """Return the opener that the producer's open transaction was verified for, if known."""
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         return None if entry is None else entry.opened_by
 
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
@@ -283,7 +284,7 @@ class ProducerStateManager:
     def _known(self, producer_id: int) -> ProducerStateEntry:
         """Return the entry of a producer; an empty one if the partition does not know it."""
         return (
-            self._entries.get(producer_id)
+            self.entries.get(producer_id)
             or self._unlogged.get(producer_id)
             or ProducerStateEntry(producer_id)
         )
@@ -298,7 +299,7 @@ class ProducerStateManager:
     def _verify(self, entry: ProducerStateEntry, guard: VerificationGuard) -> VerificationGuard:
         """Begin a verification; the one in progress is void."""
         producer_id = entry.producer_id
-        entries = self._entries if producer_id in self._entries else self._unlogged
+        entries = self.entries if producer_id in self.entries else self._unlogged
         entries[producer_id] = entry.with_verification(guard, entry.opened_by)
         return guard
 
@@ -306,7 +307,7 @@ class ProducerStateManager:
         """Void the verification in progress."""
         producer_id = entry.producer_id
         if self._unlogged.pop(producer_id, None) is None:
-            self._entries[producer_id] = entry.with_verification(None, entry.opened_by)
+            self.entries[producer_id] = entry.with_verification(None, entry.opened_by)
 
     def commit(self, update: ProducerUpdate, end_offset: int) -> list[AbortedTxn]:
         """Apply `update` once its bytes are in the log, whose end is now `end_offset`.
@@ -316,7 +317,7 @@ class ProducerStateManager:
         entries, started, completed, verified = update
         self.map_end_offset = end_offset
         for entry in entries:
-            self._entries[entry.producer_id] = entry
+            self.entries[entry.producer_id] = entry
             if self._unlogged:
                 self._unlogged.pop(entry.producer_id, None)
         if verified is not None:
@@ -366,7 +367,7 @@ class ProducerStateManager:
         The timestamps are the clients': one in the future counts as now, or its producer would be
         remembered until then. The state may change between the steps.
         """
-        left = [*self._entries, *self._unlogged]
+        left = [*self.entries, *self._unlogged]
         while left:
             step = left[-_EXPIRY_STEP:]
             # The ids of forgotten producers are freed step by step too.
@@ -381,20 +382,20 @@ class ProducerStateManager:
                 guard.seen_before = True
                 return False
             self._end_verification(known)
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is None:
             return False
         if entry.last_timestamp > now_ms:
-            entry = self._entries[producer_id] = replace(entry, last_timestamp=now_ms)
+            entry = self.entries[producer_id] = replace(entry, last_timestamp=now_ms)
         if not _is_expired(entry, now_ms, expiration_ms):
             return False
-        del self._entries[producer_id]
+        del self.entries[producer_id]
         return True
 
     def reset(self, map_end_offset: int) -> None:
         """Forget everything, before a truncated or replaced log is replayed from this offset."""
         self.map_end_offset = map_end_offset
-        self._entries.clear()
+        self.entries.clear()
         self._unlogged.clear()
         self._ongoing.clear()
         self.unreplicated.clear()
@@ -405,8 +406,8 @@ class ProducerStateManager:
 
         Other threads run meanwhile. To free 500,000 in one go keeps them waiting for 80 ms.
         """
-        while self._entries:
-            self._entries.popitem()
+        while self.entries:
+            self.entries.popitem()
 
     def load(
         self,
@@ -429,7 +430,7 @@ class ProducerStateManager:
             for each in entries
         )
         live = [e for e in bare if not _is_expired(e, now_ms, expiration_ms)]
-        self._entries = {entry.producer_id: entry for entry in live}
+        self.entries = {entry.producer_id: entry for entry in live}
         self._ongoing = dict(
             sorted(
                 (entry.current_txn_first_offset, entry.producer_id)
@@ -448,7 +449,7 @@ class ProducerStateManager:
     def extend_windows(self, headers: Sequence[BatchHeader]) -> None:
         """Fill windows from the range of the log before the one seen last, in log order."""
         for header in reversed(headers):
-            entry = self._entries.get(header.producer_id)
+            entry = self.entries.get(header.producer_id)
             if entry is None or header.is_control or entry.producer_id not in self._short_windows:
                 continue
             if header.producer_epoch == entry.producer_epoch:
@@ -457,7 +458,7 @@ class ProducerStateManager:
                     last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
                     batch = (last_sequence, header.last_offset, delta, newest)
                     entry = replace(entry, batches=(batch, *entry.batches))
-                    self._entries[entry.producer_id] = entry
+                    self.entries[entry.producer_id] = entry
                 if not _is_full(entry):
                     continue
             self._short_windows.discard(entry.producer_id)

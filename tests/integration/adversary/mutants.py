@@ -190,7 +190,7 @@ def window_of_one() -> None:
         for _, header in batches:
             entry = producers.entry(header.producer_id)
             if entry is not None:
-                producers._entries[entry.producer_id] = replace(entry, batches=entry.batches[-1:])
+                producers.entries[entry.producer_id] = replace(entry, batches=entry.batches[-1:])
         return aborted
 
     ProducerStateManager.replay = short  # type: ignore[method-assign]
@@ -205,7 +205,7 @@ def forgotten_sequences() -> None:
     def forgetful(producers: ProducerStateManager, data: Any, batches: Any) -> Any:
         aborted = replay(producers, data, batches)
         for entry in list(producers):
-            producers._entries[entry.producer_id] = replace(entry, batches=())
+            producers.entries[entry.producer_id] = replace(entry, batches=())
         return aborted
 
     ProducerStateManager.replay = forgetful  # type: ignore[method-assign]

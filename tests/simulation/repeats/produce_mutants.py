@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         SERVE,
-        "if producer_id >= 0 and producers.entry(producer_id) is None:",
+        "if producer_id >= 0 and entry is None:",
         "if False:",
         "test_expected_producer_that_is_new_is_counted",
     ),

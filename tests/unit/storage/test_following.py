@@ -38,11 +38,10 @@ class Producers:
         if producer in self._open and self._rng.random() < 0.4:
             kind = self._rng.choice((ControlType.ABORT, ControlType.COMMIT))
             ended = [producer, *(each for each in sorted(self._open) if self._rng.random() < 0.5)]
-            markers = bytearray()
             for each in dict.fromkeys(ended):
-                markers += TxnMarker(each, 0, 0, bool(kind)).batch(NOW)
+                marker = TxnMarker(each, 0, 0, bool(kind)).batch(NOW)
+                leader.append(marker, epoch, NOW, Origin.COORDINATOR)
                 self._open.discard(each)
-            leader.append(markers, leader_epoch=epoch, now_ms=NOW, origin=Origin.COORDINATOR)
             return
         values = [self._rng.randbytes(self._rng.randrange(1, 60)) for _ in range(3)]
         transactional = producer < 3

@@ -444,7 +444,7 @@ def test_unused_verification_of_an_unknown_producer_leaves_nothing(
     else:
         assert [sum(leader.state.expire(10**12, 1)) for _ in range(2)] == [0, 0]
     assert not leader.state._unlogged
-    assert not leader.state._entries
+    assert not leader.state.entries
 
 
 def test_prepared_batch_changes_nothing_before_its_commit(leader: Leader) -> None:

@@ -215,7 +215,7 @@ class Model:
         for guard in self.guards:
             assert guard.written is any(guard is each for each in self.written)
         assert all(each.verification is not None for each in state._unlogged.values())
-        assert not state._unlogged.keys() & state._entries.keys()
+        assert not state._unlogged.keys() & state.entries.keys()
 
 
 def tried(step: Callable[[], T]) -> tuple[str, T | None]:

@@ -100,6 +100,15 @@ def check_opens(
         )
 
 
+def check_plain(entry: ProducerStateEntry, origin: Origin) -> None:
+    """Raise INVALID_TXN_STATE for a batch without a transaction while one is open."""
+    if entry.current_txn_first_offset is not None and origin is not _REPLICATION:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"Expected transactional write from producer {entry.producer_id}",
+        )
+
+
 def end_txn(
     entry: ProducerStateEntry,
     marker: TxnMarker,

@@ -39,6 +39,7 @@ from barnabas.storage.producers.entry import (
 from barnabas.storage.producers.rules import (
     check_epoch,
     check_opens,
+    check_plain,
     check_sequence,
     end_txn,
     stale_epoch,
@@ -148,6 +149,18 @@ class ProducerStateManager:
                     entry.opened_by,
                 )
                 return (made,), (), (), None
+        return self._prepare_all(data, batches, origin, base_offset, guard, transaction_version)
+
+    def _prepare_all(
+        self,
+        data: Buffer,
+        batches: Sequence[tuple[int, BatchHeader]],
+        origin: Origin,
+        base_offset: int | None,
+        guard: VerificationGuard | None,
+        transaction_version: int,
+    ) -> ProducerUpdate:
+        """Do the work of `prepare` for any batches."""
         entries: dict[int, ProducerStateEntry] = {}
         started: list[tuple[int, int]] = []
         completed: list[CompletedTxn] = []
@@ -183,11 +196,8 @@ class ProducerStateManager:
                 if txn_first is None:
                     txn_first = first
                     started.append((first, producer_id))
-            elif txn_first is not None and origin is not _REPLICATION:
-                raise KafkaError(
-                    ErrorCode.INVALID_TXN_STATE,
-                    f"Expected transactional write from producer {producer_id}",
-                )
+            else:
+                check_plain(entry, origin)
             batch = (last_sequence, first + delta, delta, max_ms)
             earlier = entry.batches[1 - WINDOW :] if epoch == entry.producer_epoch else ()
             entries[producer_id] = ProducerStateEntry(

@@ -10,6 +10,7 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.coordinator.group.coordinator import GroupRuntime
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
@@ -81,10 +82,13 @@ class MarkerWriter:
             ):
                 return False
             if len(writes) > 1:
-                log = partition.log
+                log, batch = partition.log, marker.batch(self._clock.now_ms())
                 asked.add((place, marker.producer_id))
+                batches, version = [(0, read_header(batch))], marker.transaction_version
                 try:
-                    log.producers.prepare_marker(marker, log.log_end_offset, self._clock.now_ms())
+                    log.producers.prepare(
+                        batch, batches, _COORDINATOR, log.log_end_offset, None, version
+                    )
                 except KafkaError:
                     return False
         # The second of two markers would meet what the first one has left.

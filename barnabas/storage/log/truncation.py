@@ -104,6 +104,9 @@ def _end(log: "Log", end: int, now_ms: int) -> DiskSteps:
         )
 
     yield rebuild
+    # A snapshot does not tell which markers before it are replicated.
+    kept = log.producers.unreplicated.items()
+    producers.unreplicated |= {first: marker for first, marker in kept if marker < end}
     producers.on_high_watermark(log.high_watermark)
     replaced, log.producers = log.producers, producers
     yield replaced.discard

@@ -25,7 +25,7 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
 )
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.control import TxnMarker, read_marker
+from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
@@ -211,14 +211,6 @@ class ProducerStateManager:
                 verification,
             )
         return tuple(entries.values()), started, completed, verified
-
-    def prepare_marker(self, marker: TxnMarker, offset: int, timestamp: int) -> ProducerUpdate:
-        """Return the changes that a marker of the coordinator at `offset` will make; raises as
-        `prepare` does."""
-        known, version = self._known(marker.producer_id), marker.transaction_version
-        completed: list[CompletedTxn] = []
-        entry = end_txn(known, marker, offset, timestamp, _COORDINATOR, version, completed)
-        return (entry,), (), completed, None
 
     def opener(self, producer_id: int) -> Opener | None:
         """Return the opener that the producer's open transaction was verified for, if known."""

@@ -7,6 +7,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.truncation import truncate
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
 from tests.unit.storage.log_bench import NOW, batch, disk, load, retain
@@ -157,3 +158,29 @@ def test_an_open_transaction_is_open_after_a_restart(files: MemFiles, clean: boo
         AbortedTxn(1, 0, 1, 2),
         AbortedTxn(2, first, marker, marker - 1),
     ]
+
+
+def test_marker_that_is_kept_by_a_truncation_is_not_replicated_by_it(log: Log) -> None:
+    """The rebuilt state comes from a snapshot, which does not tell that."""
+    send(log, 1)
+    mark(log, 1)
+    log.roll(now_ms=NOW)
+    send(log, 2)
+    log.advance_high_watermark(1)
+    truncate(log, 2, now_ms=NOW).complete()
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (2, 1, 0)
+    log.advance_high_watermark(2)
+    assert log.last_stable_offset == 2
+
+
+def test_marker_that_is_truncated_leaves_its_transaction_open(log: Log) -> None:
+    send(log, 1)
+    send(log, 2)
+    mark(log, 1)
+    log.advance_high_watermark(1)
+    truncate(log, 2, now_ms=NOW).complete()
+    log.advance_high_watermark(2)
+    assert log.last_stable_offset == 0
+    mark(log, 1)
+    log.advance_high_watermark(3)
+    assert log.last_stable_offset == 1

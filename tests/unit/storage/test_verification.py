@@ -4,6 +4,7 @@
 import pytest
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.storage.log.validator import Origin
@@ -466,9 +467,11 @@ def test_prepared_batch_changes_nothing_before_its_commit(leader: Leader) -> Non
 
 def test_prepared_marker_voids_no_guard_before_its_commit(leader: Leader) -> None:
     guard = leader.guard()
-    leader.state.prepare_marker(TxnMarker(PID, 0, 0, True), leader.end, 2000)
+    marker = TxnMarker(PID, 0, 0, True).batch(2000)
+    batches = [(0, read_header(marker))]
+    leader.state.prepare(marker, batches, Origin.COORDINATOR, leader.end)
     leader.send(0, guard)
-    leader.state.prepare_marker(TxnMarker(PID, 0, 0, True), leader.end, 2000)
+    leader.state.prepare(marker, batches, Origin.COORDINATOR, leader.end)
     assert leader.open
     assert leader.begin(1) is None
 

@@ -116,6 +116,7 @@ class Repeats:
         """The bytes between the correlation id and the elements."""
         self._serve_elements: Callable[..., Sequence[Sequence[Any]] | None]
         self._credit = 0
+        """Below 0 no request is looked at: the last one could not be remembered."""
 
     @property
     def count(self) -> int:
@@ -205,11 +206,12 @@ class Repeats:
         if found is not None and found[0][2] == repeat.basis:
             # It was left to the handler for another reason.
             return
-        if found is None and not self._has_room(MOST, COST):
+        if found is None and (self._credit < 0 or not self._has_room(MOST, COST)):
             return
         start = bytes(frame[_CONTENT_AT:body])
         template = template_of(request, self._version, repeat.fields, start)
         if sum(map(len, template.constants)) > LARGEST:
+            self._credit = -COST
             return
         response = repeat.response or response
         answer = template_of(response, self._version, repeat.answers, self._header)
@@ -218,6 +220,9 @@ class Repeats:
         self._templates.put(
             template, (repeat.serve, repeat.known, repeat.basis, pack, size, first, last, end)
         )
+        if self._find(frame) is None:
+            # It has bytes that its meaning does not need, as the next ones probably have.
+            self._credit = -COST
 
     def _learn_elements(
         self, data: bytes, body: int, request: Any, response: Any, repeat: RepeatByElement

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from struct import Struct
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from barnabas.broker.server import repeats
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import (
     COST,
@@ -133,6 +135,18 @@ def test_large_request_is_not_remembered() -> None:
     rig = Rig()
     rig.learn("x" * LARGEST)
     assert rig.serve("x" * LARGEST) is None
+
+
+def test_client_whose_requests_cannot_be_remembered_rarely_pays_for_the_attempt() -> None:
+    for name, behind in (("x", b"\0"), ("x" * LARGEST, b"")):
+        rig = Rig()
+        with patch.object(repeats, "template_of", wraps=repeats.template_of) as made:
+            for _ in range(3 * COST):
+                rig.learn(name, behind=behind)
+        assert 1 < made.call_count < 9
+        rig.learn("y")
+        while rig.serve("y") is None:
+            rig.learn("y")
 
 
 def test_changed_basis_takes_the_place_of_the_old() -> None:

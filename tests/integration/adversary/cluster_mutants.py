@@ -102,25 +102,22 @@ def stores_other_bytes() -> None:
 
 def followers_miss_aborts() -> None:
     """Followers do not write aborted transactions to the index (Redpanda 7043, KAFKA-5376)."""
-    append, commit = Log._append_replicated, Log._commit
-    following: list[Log] = []
+    append, commit = Log._append_replicated, ProducerStateManager.commit
+    following: list[ProducerStateManager] = []
 
     def follow(log: Log, *what: Any) -> None:
-        following.append(log)
+        following.append(log.producers)
         try:
             append(log, *what)
         finally:
             following.pop()
 
-    def forget(log: Log, update: Any, end_offset: int) -> None:
-        if log in following:
-            log.producers.commit(update, end_offset)
-            log.log_end_offset = end_offset
-        else:
-            commit(log, update, end_offset)
+    def forget(state: ProducerStateManager, *what: Any) -> Any:
+        aborted = commit(state, *what)
+        return [] if following and state is following[-1] else aborted
 
     Log._append_replicated = follow  # type: ignore[method-assign]
-    Log._commit = forget  # type: ignore[method-assign]
+    ProducerStateManager.commit = forget  # type: ignore[method-assign]
 
 
 def followers_remember_one_batch() -> None:

@@ -71,7 +71,7 @@ def never_invites() -> None:
 
 def shows_too_much() -> None:
     """A follower shows uncommitted records to consumers."""
-    look = ConsumerRead._check_timer
+    look = ConsumerRead._look
 
     def generous(read: ConsumerRead, fetched: Any, partition: Partition, remaining: int) -> Any:
         log = partition.log
@@ -83,7 +83,7 @@ def shows_too_much() -> None:
         finally:
             log.high_watermark = known
 
-    ConsumerRead._check_timer = generous  # type: ignore[method-assign]
+    ConsumerRead._look = generous  # type: ignore[method-assign]
 
 
 def stores_other_bytes() -> None:

@@ -5,12 +5,15 @@ all, and `python -m tests.integration.mutation.scoreboard` prints the score.
 """
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.adversary.mutants import MUTANTS
 from tests.integration.mutation.hunt import HUNTS, RUNS, TORN_APART, Hunt, hunt
+from tests.support.brokers.process import ROOT
 
 QUICK = (
     "aborted_records_compact",
@@ -50,6 +53,18 @@ EXPECTED = {
 
 def test_every_mutant_is_hunted() -> None:
     assert set(HUNTS) == set(EXPECTED) == {*MUTANTS, "unguarded_connections"}
+
+
+@pytest.mark.parametrize("mutants", ["mutants.MUTANTS", "cluster_mutants.CLUSTER_MUTANTS"])
+def test_every_mutant_finds_what_it_breaks(mutants: str) -> None:
+    """The function that one of them replaced had another name for days."""
+    module, name = mutants.split(".")
+    program = f"""
+from tests.integration.adversary.{module} import {name}
+for each in {name}.values():
+    each()
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
 @pytest.mark.timeout(3600)

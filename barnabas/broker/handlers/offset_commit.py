@@ -17,6 +17,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import FEW, Repeat
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_commit import (
     API,
@@ -39,7 +40,7 @@ def handle(
     cache: MetadataCache,
     request: OffsetCommitRequest,
     context: RequestContext,
-) -> OffsetCommitResponse | Steps[OffsetCommitResponse]:
+) -> Soon[OffsetCommitResponse] | Steps[OffsetCommitResponse]:
     """Commit the offsets of partitions that exist; answer when they are committed."""
     topics = request.topics
     steps = _commit(groups, cache, request, context.api_version)

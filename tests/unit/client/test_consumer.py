@@ -196,7 +196,7 @@ async def test_fetch_batches_returns_visible_batches_and_the_offsets_of_the_part
 
 
 async def test_fetch_batches_moves_behind_markers_alone_but_not_without_a_batch() -> None:
-    marker = TxnMarker(1, 0, 0, True).batch(1, offset=4)
+    marker = bytes(TxnMarker(1, 0, 0, True).batch(1, offset=4))
     assert (await fetched(Script([answer(0, marker)]), 4))[1:3] == ([], 5)
     assert (await fetched(Script([answer(0, batch(4, b"cut")[:-1])]), 4))[1:3] == ([], 4)
     assert (await fetched(Script([answer(0)]), 4))[1:3] == ([], 4)

@@ -216,12 +216,9 @@ class Connection(asyncio.BufferedProtocol):
             and not (
                 self._exchanges
                 or self._turn_over
-                or self._read_paused
                 or self._closing
-                or self._eof
                 or self._borrowed
                 or self._stalled is not None
-                or self._out.parts
                 or self._out.blocked
             )
         ):

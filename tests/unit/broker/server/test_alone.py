@@ -1,0 +1,249 @@
+"""A request that has come alone and repeats an earlier one goes straight to its answer, unless
+anything else is to be done."""
+
+import asyncio
+import math
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas.broker.server.connection import Connection
+from barnabas.broker.server.pause_guard import NoPauseGuard
+from barnabas.broker.server.slices import Slicer
+from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
+from barnabas.protocol.messages import heartbeat
+from tests.support.mutants import Mutant, require_found
+from tests.unit.broker.server.test_connection import Handler, send_produce
+from tests.unit.broker.server.wire import (
+    Peer,
+    StillClock,
+    frame,
+    heartbeat_request,
+    turn,
+)
+
+
+class Guard(NoPauseGuard):
+    until = math.inf
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+
+    def hold(self, held: Any) -> None:
+        self.held.append(held)
+
+
+class Rig:
+    """A connection on which every Heartbeat repeats, but for those that are `uncertain`."""
+
+    def __init__(self) -> None:
+        self.handler, self.guard = Handler(), Guard()
+        self.slicer = Slicer(StillClock().monotonic)
+        self.peer = Peer(self.handler, guard=self.guard, slicer=self.slicer)
+        self.connection = self.peer.connection
+        self.connection.repeats = {heartbeat.API.key: None}
+        self.connection.again = self._again  # type: ignore[assignment]
+        self.asked: list[int] = []
+        self.uncertain = False
+        self.number = 100
+
+    def _again(self, data: memoryview, _connection: Connection, _arrival: Any) -> Any:
+        key, number = struct.unpack_from(">h2xi", data)
+        if key != heartbeat.API.key:
+            return None
+        self.asked.append(number)
+        return None if self.uncertain else [struct.pack(">ii", 4, number)]
+
+    def beat(self, behind: int = 0) -> int:
+        """Deliver a Heartbeat, whether the broker reads or not; return its number."""
+        self.number += 1
+        data = frame(heartbeat.API, 4, self.number, heartbeat_request())[4:] + bytes(behind)
+        self.deliver(struct.pack(">i", len(data)) + data)
+        return self.number
+
+    def deliver(self, data: bytes) -> None:
+        while data:
+            room = self.connection.get_buffer(-1)
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            self.connection.buffer_updated(size)
+            data = data[size:]
+
+
+def on_a_loop(test: Callable[[Rig], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Make a plain function of a test, which runs again without each check."""
+
+    async def play() -> None:
+        await test(Rig())
+
+    def run() -> None:
+        asyncio.run(play())
+
+    run.__name__ = test.__name__
+    return run
+
+
+@on_a_loop
+async def test_repeated_request_is_answered_at_once(there: Rig) -> None:
+    numbers = [there.beat(), there.beat()]
+    assert (there.peer.answered(), there.asked) == (numbers, numbers)
+    assert there.handler.begun == []
+
+
+@on_a_loop
+async def test_uncertain_request_is_asked_for_once_and_goes_to_its_handler(there: Rig) -> None:
+    there.uncertain = True
+    number = there.beat()
+    assert (there.asked, there.handler.begun) == ([number], [number])
+    assert there.peer.answered() == [number]
+
+
+@on_a_loop
+async def test_request_behind_one_that_waits_is_answered_after_it(there: Rig) -> None:
+    first = send_produce(there.peer)
+    second = there.beat()
+    assert there.peer.answered() == []
+    there.handler.answer(first)
+    await turn()
+    assert there.peer.answered() == [first, second]
+
+
+@on_a_loop
+async def test_requests_of_one_read_are_all_answered(there: Rig) -> None:
+    there.deliver(
+        b"".join(frame(heartbeat.API, 4, number, heartbeat_request()) for number in (1, 2))
+    )
+    assert there.peer.answered() == [1, 2]
+
+
+@on_a_loop
+async def test_request_of_the_next_turn_waits_for_it(there: Rig) -> None:
+    there.connection._end_turn()
+    number = there.beat()
+    assert there.asked == []
+    await turn()
+    assert there.peer.answered() == [number]
+
+
+@on_a_loop
+async def test_request_on_a_connection_that_is_aborted_has_no_effect(there: Rig) -> None:
+    there.connection.abort()
+    there.beat()
+    assert there.asked == []
+
+
+@on_a_loop
+async def test_memory_of_a_large_request_is_given_back(there: Rig) -> None:
+    number = there.beat(3 * LARGEST_IDLE_BUFFER)
+    assert there.peer.answered() == [number]
+    assert there.connection._borrowed == 0
+
+
+@on_a_loop
+async def test_request_that_was_taken_before_is_served_first(there: Rig) -> None:
+    first = frame(heartbeat.API, 4, 1, heartbeat_request())[4:]
+    there.connection._stalled = memoryview(first)
+    second = there.beat()
+    assert there.peer.answered() == [1, second]
+
+
+@on_a_loop
+async def test_peer_that_does_not_read_gets_no_further_answers(there: Rig) -> None:
+    there.connection.pause_writing()
+    there.beat()
+    assert there.asked == []
+
+
+@on_a_loop
+async def test_request_after_a_pause_of_the_process_is_held(there: Rig) -> None:
+    there.guard.until = -1
+    there.beat()
+    assert (there.asked, there.guard.held) == ([], [there.connection])
+
+
+@on_a_loop
+async def test_request_waits_while_others_are_served(there: Rig) -> None:
+    there.slicer.crowded = True
+    number = there.beat()
+    assert there.asked == []
+    there.slicer.crowded = False
+    await turn()
+    assert there.peer.answered() == [number]
+
+
+@on_a_loop
+async def test_request_above_the_limit_closes_the_connection(there: Rig) -> None:
+    there.connection.limit_requests(10, stranger=False)
+    there.beat()
+    assert (there.asked, there.peer.transport.closed) == ([], True)
+
+
+ALONE, SERVE = Connection.buffer_updated, Connection._serve_alone
+MUTANTS = (
+    Mutant(
+        ALONE,
+        "self._exchanges or ",
+        "",
+        test_request_behind_one_that_waits_is_answered_after_it.__name__,
+    ),
+    Mutant(ALONE, "or self._turn_over", "", test_request_of_the_next_turn_waits_for_it.__name__),
+    Mutant(
+        ALONE,
+        "or self._closing",
+        "",
+        test_request_on_a_connection_that_is_aborted_has_no_effect.__name__,
+    ),
+    Mutant(ALONE, "or self._borrowed", "", test_memory_of_a_large_request_is_given_back.__name__),
+    Mutant(
+        ALONE,
+        "or self._stalled is not None",
+        "",
+        test_request_that_was_taken_before_is_served_first.__name__,
+    ),
+    Mutant(
+        ALONE,
+        "or self._out.blocked",
+        "",
+        test_peer_that_does_not_read_gets_no_further_answers.__name__,
+    ),
+    Mutant(
+        ALONE,
+        "tried = True",
+        "pass",
+        test_uncertain_request_is_asked_for_once_and_goes_to_its_handler.__name__,
+    ),
+    Mutant(
+        SERVE,
+        "started > self._guard.until or ",
+        "",
+        test_request_after_a_pause_of_the_process_is_held.__name__,
+    ),
+    Mutant(
+        SERVE,
+        " or self._slicer.crowded",
+        "",
+        test_request_waits_while_others_are_served.__name__,
+    ),
+    Mutant(
+        SERVE, "self._reader.take()", "pass", test_repeated_request_is_answered_at_once.__name__
+    ),
+    Mutant(
+        FrameReader.wrote,
+        "not 0 <= size <= self.max_size",
+        "not 0 <= size",
+        test_request_above_the_limit_closes_the_connection.__name__,
+    ),
+    Mutant(
+        FrameReader.wrote,
+        " or _unpack_size(self._buffer, start)[0] != size",
+        "",
+        test_requests_of_one_read_are_all_answered.__name__,
+    ),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_missing_check_is_found(mutant: Mutant) -> None:
+    require_found(mutant, globals())

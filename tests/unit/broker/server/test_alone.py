@@ -15,12 +15,13 @@ from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
 from barnabas.protocol.messages import heartbeat
 from tests.support.mutants import Mutant, require_found
-from tests.unit.broker.server.test_connection import Handler, send_produce
 from tests.unit.broker.server.wire import (
+    Handler,
     Peer,
     StillClock,
     frame,
     heartbeat_request,
+    send_produce,
     turn,
 )
 

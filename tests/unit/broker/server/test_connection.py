@@ -32,37 +32,15 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.waiting import eventually
 from tests.unit.broker.server.wire import (
+    Handler,
     Peer,
     StillClock,
     frame,
     heartbeat_request,
     produce_request,
+    send_produce,
     turn,
 )
-
-
-class Handler:
-    """A handler that answers Heartbeat at once, and Produce when the test says so."""
-
-    def __init__(self) -> None:
-        self.begun: list[int] = []
-        self.parked: dict[int, asyncio.Future[Any]] = {}
-        self.park_all = False
-        self.parking: type[asyncio.Future[Any]] = Acknowledgement
-
-    def __call__(self, request: Any, context: RequestContext) -> Any:
-        self.begun.append(context.correlation_id)
-        if not isinstance(request, heartbeat.HeartbeatRequest) or self.park_all:
-            future = self.parking()
-            self.parked[context.correlation_id] = future
-            return future
-        return heartbeat.HeartbeatResponse()
-
-    def answer(self, number: int) -> None:
-        self.parked[number].set_result(produce.ProduceResponse(responses=[]))
-
-    def end(self, number: int) -> None:
-        self.parked[number].set_result(end_txn.EndTxnResponse())
 
 
 def transactional_peer(handler: Handler) -> Peer:
@@ -81,10 +59,6 @@ def send_init(peer: Peer, transactional_id: str | None, version: int = 6) -> int
         transactional_id=transactional_id, transaction_timeout_ms=1000
     )
     return peer.send(init_producer_id.API, version, request)
-
-
-def send_produce(peer: Peer) -> int:
-    return peer.send(produce.API, 9, produce_request())
 
 
 def send_heartbeat(peer: Peer) -> int:

@@ -11,7 +11,7 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import Connection, SharedResources
-from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.context import Acknowledgement, RequestContext
 from barnabas.broker.server.dispatch import Dispatcher, Route
 from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.server.slices import Slicer
@@ -20,7 +20,7 @@ from barnabas.metrics.registry import Registry
 from barnabas.protocol.codec import encode
 from barnabas.protocol.frame import SpareBuffers
 from barnabas.protocol.header import encode_request_header
-from barnabas.protocol.messages import api_versions, heartbeat, produce
+from barnabas.protocol.messages import api_versions, end_txn, heartbeat, produce
 from barnabas.protocol.schema import Api
 from barnabas.protocol.steps import Steps
 
@@ -176,6 +176,34 @@ class Peer:
         """Close the connection from the peer's side."""
         self.transport.closed = True
         self.connection.connection_lost(None)
+
+
+class Handler:
+    """A handler that answers Heartbeat at once, and Produce when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.parked: dict[int, asyncio.Future[Any]] = {}
+        self.park_all = False
+        self.parking: type[asyncio.Future[Any]] = Acknowledgement
+
+    def __call__(self, request: Any, context: RequestContext) -> Any:
+        self.begun.append(context.correlation_id)
+        if not isinstance(request, heartbeat.HeartbeatRequest) or self.park_all:
+            future = self.parking()
+            self.parked[context.correlation_id] = future
+            return future
+        return heartbeat.HeartbeatResponse()
+
+    def answer(self, number: int) -> None:
+        self.parked[number].set_result(produce.ProduceResponse(responses=[]))
+
+    def end(self, number: int) -> None:
+        self.parked[number].set_result(end_txn.EndTxnResponse())
+
+
+def send_produce(peer: Peer) -> int:
+    return peer.send(produce.API, 9, produce_request())
 
 
 def frame(api: Any, version: int, number: int, request: Any) -> bytes:

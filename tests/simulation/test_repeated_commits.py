@@ -2,7 +2,6 @@
 the same answers, logs and groups."""
 
 import asyncio
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -270,13 +269,6 @@ MUTANTS = (
         "test_rebalance_is_told",
     ),
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def garbage_of_broken_brokers() -> Iterator[None]:
-    """Collect here what a test left that broke off."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

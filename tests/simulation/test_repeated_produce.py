@@ -930,13 +930,6 @@ def test_quota_that_is_set_holds_for_the_next_request() -> None:
 # --- mutants
 
 
-@pytest.fixture(scope="module", autouse=True)
-def garbage_of_broken_brokers() -> Iterator[None]:
-    """Collect here what a test left that broke off."""
-    yield
-    gc.collect()
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_missing_check_is_found(mutant: Mutant) -> None:

@@ -1,7 +1,6 @@
 """AddPartitionsToTxn and EndTxn that repeat: a broker that remembers them and one that does not
 have the same answers, logs and transactions."""
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -463,13 +462,6 @@ def completions_at_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(postponed, "DELAY_MS", 0)
         yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def garbage_of_broken_brokers() -> Iterator[None]:
-    """Collect here what a test left that broke off."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

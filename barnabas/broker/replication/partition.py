@@ -274,7 +274,14 @@ class Partition:
                 f"{self.topic}-{self.index}",
             )
         appended = self.log.append(
-            data, self.leader_epoch, now_ms, origin, header, validated, guard, transaction_version
+            data,
+            standing.leader_epoch,
+            now_ms,
+            origin,
+            header,
+            validated,
+            guard,
+            transaction_version,
         )
         self._log_grew()
         return appended

@@ -10,6 +10,8 @@ GROUP_ID_NOT_FOUND, and those of coordinators.
 # The annotations of nested functions would be evaluated at each call.
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic, new_offset
 from barnabas.broker.security.rights import GROUP, READ, TOPIC, Each, Need, Rights
@@ -59,16 +61,20 @@ def _commit(
         response.topics.append(answer)
         if known is not None:
             yield from known_offsets.add(known, topic.partitions, answer.partitions)
-    commit = CommitOffsets(
+    commit = _commit_of(request, known_offsets.offsets)
+    yield from known_offsets.commit(lambda: groups.commit_offsets(commit))
+    return response
+
+
+def _commit_of(request: OffsetCommitRequest, offsets: Sequence[NewOffset]) -> CommitOffsets:
+    return CommitOffsets(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id,
-        known_offsets.offsets,
+        offsets,
         request.retention_time_ms,
     )
-    yield from known_offsets.commit(lambda: groups.commit_offsets(commit))
-    return response
 
 
 def again(
@@ -94,14 +100,7 @@ def again(
         for at, each in enumerate(topic.partitions):
             fields.append(f"topics.{number}.partitions.{at}.committed_offset")
             offsets.append(new_offset(known, each))
-    commit = CommitOffsets(
-        request.group_id,
-        request.generation_id_or_member_epoch,
-        request.member_id,
-        request.group_instance_id,
-        offsets,
-        request.retention_time_ms,
-    )
+    commit = _commit_of(request, offsets)
     basis = (tuple(ids.items()),)
     return Repeat(_commit_again, (groups, cache, commit), tuple(fields), (), basis)
 

@@ -158,8 +158,7 @@ def _write_again(
         writes.append(MarkerWrite(partition, marker, codes.append))
     if origins.is_outdated(context) or not writer.accepts(writes):
         return None
-    for _step in writer.write(writes):
-        pass
+    at_once(writer.write(writes))
     if len(codes) < len(writes) or any(codes):
         # A marker is fenced, or a disk has failed. The handler says so; a marker that is written
         # twice ends nothing the second time.

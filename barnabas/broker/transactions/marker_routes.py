@@ -7,6 +7,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.transactions.marker_channel import MarkerChannel, PendingMarker
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
 from barnabas.broker.transactions.request_batcher import Requester
+from barnabas.protocol.steps import at_once
 from barnabas.protocol.topic_partition import TopicPartition
 
 
@@ -54,8 +55,7 @@ class MarkerRoutes:
             else:
                 self._leaderless.setdefault(partition, []).append(pending)
         # The sender routes few markers at a time: they need no slices.
-        for _ in self._writer.write(own):
-            pass
+        at_once(self._writer.write(own))
 
     def forget_unwanted(self) -> None:
         """Drop the markers of transactions that another broker coordinates."""

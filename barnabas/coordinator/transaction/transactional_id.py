@@ -85,7 +85,7 @@ class TransactionalId:
 
     def require_free(self) -> None:
         """Raise CONCURRENT_TRANSACTIONS while a step is being written, or markers are."""
-        if self.pending is not None or (self.txn is not None and self.txn.state in PREPARED):
+        if self.is_busy:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def require(self, producer: Producer) -> TransactionMetadata:

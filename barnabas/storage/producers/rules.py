@@ -6,7 +6,7 @@ from barnabas.protocol.records.batch import (
     MAX_SEQUENCE,
     NO_PRODUCER_EPOCH,
 )
-from barnabas.protocol.records.control import ControlType, TxnMarker
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.entry import (
     CompletedTxn,
@@ -134,7 +134,7 @@ def end_txn(
             f"smaller than the last seen, {entry.coordinator_epoch}",
         )
     if first_offset is not None:
-        aborted = marker.type is ControlType.ABORT
+        aborted = not marker.committed
         completed.append(CompletedTxn(entry.producer_id, first_offset, offset, aborted))
     batches = entry.batches if epoch == entry.producer_epoch else ()
     return ProducerStateEntry(

@@ -75,16 +75,18 @@ class LedPartition:
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
-        self._require_led()
+        partition = self._partition
+        if partition.leader_epoch != self._leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert guard is None or isinstance(guard, VerificationGuard)
-        appended = self._partition.append(
+        appended = partition.append(
             batch,
-            now_ms=now_ms,
+            now_ms,
             origin=_COORDINATOR,
             guard=guard,
             transaction_version=transaction_version,
         )
-        return appended.last_offset + 1
+        return appended[1] + 1
 
     def _require_led(self) -> None:
         if self._partition.leader_epoch != self._leader_epoch:

@@ -273,6 +273,10 @@ class Partition:
                 f"the min.isr requirement of {self._min_isr} for partition "
                 f"{self.topic}-{self.index}",
             )
+        # Most appends are committed at once, and nobody waits for them.
+        alone = standing.commits_at_once and not (
+            self.committed.waiting or self.delayed_fetches or self.follower_watches
+        )
         appended = self.log.append(
             data,
             standing.leader_epoch,
@@ -282,8 +286,10 @@ class Partition:
             validated,
             guard,
             transaction_version,
+            alone,
         )
-        self._log_grew()
+        if not alone or self.log.log_end_offset >= self._flush_messages:
+            self._log_grew()
         return appended
 
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int) -> int:

@@ -32,7 +32,7 @@ from barnabas.storage.log.log_slice import LogSlice
 from barnabas.storage.log.rearrangement import Rearrangement
 from barnabas.storage.log.record_lag import count_records
 from barnabas.storage.log.record_steps import RecordSteps
-from barnabas.storage.log.retention import roll_after_ms, should_roll
+from barnabas.storage.log.retention import MAX_RELATIVE_OFFSET, roll_after_ms, should_roll
 from barnabas.storage.log.scan import replicated_batches
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segments import ReadLimits, TimestampAndOffset
@@ -102,7 +102,7 @@ class Log:
         """Apply the topic's configuration, at the start and after every change."""
         self.config = config
         self.rules = Rules.of(config)
-        self._roll_ms = roll_after_ms(self.config, self._options.roll_jitter)
+        self._draw_roll_time()
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
@@ -155,12 +155,14 @@ class Log:
         validated: Validated | None = None,
         guard: VerificationGuard | None = UNVERIFIED,
         transaction_version: int = 0,
+        commits: bool = False,
     ) -> LogAppendInfo:
         """Append one batch as its leader, which assigns the offsets in place.
 
         `header` is the batch's, if it has been read. A batch that opens a transaction needs the
-        `guard` of `begin_verification`, a marker the version that rules its epoch. Of a repeated
-        batch the offsets are returned. Raises KafkaError, before log and `data` have changed.
+        `guard` of `begin_verification`, a marker the version that rules its epoch. With `commits`
+        the high watermark follows at once. Of a repeated batch the offsets are returned. Raises
+        KafkaError, before log and `data` have changed.
         """
         log_dir, rules = self.log_dir, self.rules
         if log_dir.failure is not None:
@@ -179,10 +181,15 @@ class Log:
                 )
             except DuplicateSequence as repeated:
                 return self._appended(repeated.batch)
-        segment, size, limit = self.segments.active, len(data), rules.segment_bytes
+        segment, bounds = self.segments.active, self.segments.active.bounds
         try:
-            if should_roll(segment, size, newest, last_offset, now_ms, limit, self._roll_ms):
-                segment = self.roll(now_ms=now_ms)
+            if (
+                bounds is None
+                or segment.size + len(data) > bounds[0]
+                or not 0 <= newest <= bounds[1]
+                or last_offset > bounds[2]
+            ):
+                segment = self._segment_for(len(data), newest, last_offset, now_ms)
             if segment.active_file is None:
                 segment.open_for_appends()
             # Nothing refuses the batch any more.
@@ -200,10 +207,25 @@ class Log:
         except OSError as error:
             log_dir.fail(error)
         self.log_end_offset = last_offset + 1
+        if commits:
+            self.high_watermark = last_offset + 1
+            if self.producers.unreplicated:
+                self.producers.on_high_watermark(last_offset + 1)
         append_time = now_ms if rules.log_append_time else NO_TIMESTAMP
         return _new(
             LogAppendInfo, (first_offset, last_offset, append_time, self.log_start_offset, False)
         )
+
+    def _segment_for(self, size: int, newest: int, last_offset: int, now_ms: int) -> Segment:
+        """Return the segment that takes a batch: the active one, or a new one that follows it."""
+        segment, limit = self.segments.active, self.rules.segment_bytes
+        if should_roll(segment, size, newest, last_offset, now_ms, limit, self._roll_ms):
+            segment = self.roll(now_ms=now_ms)
+        first = segment.first_timestamp
+        if first is not None and first >= 0 and not segment.index_full:
+            latest = first + self._roll_ms
+            segment.bounds = limit, latest, segment.base_offset + MAX_RELATIVE_OFFSET
+        return segment
 
     def _appended(self, batch: BatchMetadata) -> LogAppendInfo:
         return LogAppendInfo(
@@ -276,8 +298,12 @@ class Log:
         segment = old.successor(self.log_end_offset, self.config, now_ms)
         segment.activate()
         self.segments.add(segment)
-        self._roll_ms = roll_after_ms(self.config, self._options.roll_jitter)
+        self._draw_roll_time()
         return segment
+
+    def _draw_roll_time(self) -> None:
+        self._roll_ms = roll_after_ms(self.config, self._options.roll_jitter)
+        self.segments.active.bounds = None
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """Note that the leader of this epoch writes from the log end on (KIP-101)."""

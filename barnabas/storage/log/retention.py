@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
 
-_MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class SegmentFacts(Protocol):
@@ -67,7 +67,7 @@ def should_roll(
     return (
         size > segment_bytes - incoming
         or (size > 0 and age > segment_ms)
-        or last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET
+        or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
         or segment.index_full
     )
 

@@ -44,6 +44,8 @@ def file_name(offset: int, suffix: str) -> str:
 
 Located = tuple[int, BatchHeader]
 """Position of a batch in its segment file, and its header."""
+Bounds = tuple[int, int, int]
+"""The greatest size of a segment, timestamp and offset before which it does not roll."""
 
 
 class Segment:
@@ -58,6 +60,7 @@ class Segment:
         "_suffix",
         "active_file",
         "base_offset",
+        "bounds",
         "created_ms",
         "directory",
         "first_timestamp",
@@ -91,6 +94,8 @@ class Segment:
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.is_active = False
+        self.bounds: Bounds | None = None
+        """The batches that the segment certainly takes; None if the log has to ask."""
         self.active_file: File | None = None
         """The open file of the active segment; None before its first append."""
         self.offset_index = OffsetIndex(files, self.path(INDEX), base_offset, index_bytes)
@@ -192,8 +197,11 @@ class Segment:
         assert file is not None
         file.append(data)
         self.note_batch(last_offset, position, max_timestamp, size)
-        self.size = position + size
-        self._hint(last_offset + 1, position + size)
+        self.size = position = position + size
+        hints = self._hints
+        if len(hints) >= _HINTS:
+            hints.clear()
+        hints[last_offset + 1] = position
 
     def append_all(self, data: Buffer, batches: list[tuple[int, BatchHeader]]) -> None:
         """Write batches that have their offsets to the file, which is open."""
@@ -216,9 +224,13 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self._since_index_entry = 0
-            self.index_full = self.index_room <= 0
+            self._indexes_changed()
         self._since_index_entry += size
         self.next_offset = last_offset + 1
+
+    def _indexes_changed(self) -> None:
+        self.index_full = self.index_room <= 0
+        self.bounds = None
 
     @property
     def index_room(self) -> int:
@@ -287,7 +299,7 @@ class Segment:
         self.next_offset = next_offset
         self._hints.clear()
         self._since_index_entry = 0
-        self.index_full = self.index_room <= 0
+        self._indexes_changed()
         with suppress(CorruptRecordError):
             self._resume()
 
@@ -344,7 +356,7 @@ class Segment:
         self.first_timestamp = None
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self._since_index_entry = 0
-        self.index_full = self.index_room <= 0
+        self._indexes_changed()
         self._hints.clear()
 
     # --- finding

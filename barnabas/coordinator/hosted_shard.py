@@ -34,7 +34,7 @@ from barnabas.coordinator.decision import (
     Unanswered,
 )
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Slices, TimerHandle, Timers
-from barnabas.coordinator.postponed import PostponedRecords
+from barnabas.coordinator.postponed import Encoded, PostponedRecords
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.batch import NO_PRODUCER_ID
@@ -118,7 +118,7 @@ class _Write:
         """The time of the decision."""
         self.at_once = at_once
         """Whether the log commits at once."""
-        self.encoded: Sequence[tuple[bytes, bytes | None]] = ()
+        self.encoded: Sequence[Encoded] = ()
         """Keys and values of the records."""
         self.batch: BatchBuilder | None = None
         """The records of a long write, in place of `encoded`."""
@@ -313,7 +313,7 @@ class HostedShard(Generic[S, R]):
             return
         if self._gathered:
             self._append_gathered()
-        if postpones and self._may_postpone(write):
+        if postpones and self._may_postpone(write.now):
             write.postponed = True
             self._committed([write], None)
         else:
@@ -386,14 +386,39 @@ class HostedShard(Generic[S, R]):
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def _may_postpone(self, write: _Write) -> bool:
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a record that is put now is committed and replayed at once, and nothing is on its
+        way that a decision would have to wait for."""
+        return (
+            self.serving
+            and not self._queues
+            and self._replays is None
+            and not self._compression
+            and self.log.commits_at_once
+        )
+
+    def put(self, record: R, encoded: Encoded, now: Instant, *, postpones: bool = False) -> bool:
+        """Append a record while the shard `is_quiet`, and replay it; return whether it is still
+        served.
+
+        Raises KafkaError, before anything has changed, if the log refuses the record.
+        """
+        waits = postpones and self._may_postpone(now)
+        if not waits:
+            self.postponed.append(encoded, now[0])
+        try:
+            self.shard.replay(record, NO_PRODUCER_ID)
+            if waits:
+                self.postponed.add(encoded, now[1])
+        except Exception as fault:
+            self._failed(fault)
+        return not self._closed
+
+    def _may_postpone(self, now: Instant) -> bool:
         """Return whether a record may be replayed before it is written: nothing before it is on its
         way, and another one probably follows in time."""
-        return (
-            not self._queues
-            and self._replays is None
-            and self.postponed.takes(write.now.monotonic_ms)
-        )
+        return not self._queues and self._replays is None and self.postponed.takes(now[1])
 
     def _guarded(self, steps: Steps[None]) -> Steps[None]:
         try:

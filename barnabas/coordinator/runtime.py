@@ -149,6 +149,12 @@ class CoordinatorRuntime(Generic[S, R]):
         served."""
         return self._serving(index).read(look)
 
+    def quiet(self, index: int) -> HostedShard[S, R] | None:
+        """Return the shard of a partition if a record that is put there is committed at once, and
+        nothing is on its way."""
+        hosted = self._hosted.get(index)
+        return hosted if hosted is not None and hosted.is_quiet else None
+
     def state(self, index: int) -> S | None:
         """Return the committed state of a partition; None if it is not served."""
         hosted = self._hosted.get(index)

@@ -4,7 +4,7 @@ have the same answers, logs and transactions."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from hypothesis import given, settings
@@ -331,7 +331,7 @@ def test_end_of_which_the_answer_says_less_than_the_coordinator_is_not_remembere
         transactional_id="x", producer_id=1, producer_epoch=0, committed=True, written=written
     )
     response = end_txn.EndTxnResponse(error_code=code)
-    coordinator: Any = None
+    coordinator: Any = Mock()
     found = ending.again(coordinator, request, context, response)
     assert (found is not None) is repeats
 
@@ -419,14 +419,14 @@ MUTANTS = (
     ),
     Mutant(
         handler._add_again,
-        "if not _are_known(parts.cache, partitions):",
+        "if not _are_known(cache, added.partitions):",
         "if False:",
         "test_partition_of_a_client_that_was_deleted_is_refused",
     ),
     Mutant(ending.again, " or request.written is not None", "", ENDED, (4, 0, [], False)),
     Mutant(ending.again, "response.error_code or ", "", ENDED, (4, 47, None, False)),
-    Mutant(VERIFY, "if len(asked) > 1:", "if False:", ADDED),
-    Mutant(VERIFY, "if not _are_known(parts.cache, partitions):", "if False:", DELETED),
+    Mutant(VERIFY, "elif len(asked) > 1:", "elif False:", ADDED),
+    Mutant(VERIFY, "if not _are_known(parts.cache, question.partitions):", "if False:", DELETED),
     Mutant(AGAIN, "version != VERIFICATIONS.version or ", "", OLDER),
     Mutant(
         AGAIN,

@@ -15,10 +15,10 @@ COORDINATOR_NOT_AVAILABLE, and may be added all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import (
@@ -42,6 +42,7 @@ from barnabas.coordinator.soon import Soon, ignore, in_task, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
+from barnabas.coordinator.transaction.repeated import RepeatedAdd
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
     API,
@@ -77,6 +78,8 @@ Partitions = dict[TopicPartition, None]
 Answers = dict[TopicPartition, ErrorCode]
 Asked = Answers | ErrorCode | asyncio.Future[None]
 """The answer about a transaction, or the future of its record."""
+_Question: TypeAlias = "tuple[AddPartitions | VerifyPartitions, RepeatedAdd | None]"
+"""A leader's question, without its producer."""
 
 
 class Parts(NamedTuple):
@@ -160,24 +163,25 @@ def again(
         # The partition of a group follows from more than the metadata.
         return None
     added = _addition(request, context, at_once(_partitions(topics)))
-    return Repeat(_add_again, (parts, tuple(added.partitions), added))
+    added = added._replace(partitions=tuple(added.partitions))
+    return Repeat(_add_again, (parts.cache, added, parts.transactions.repeated_add(added)))
 
 
 def _any_refused(topics: Sequence[AddPartitionsToTxnTopicResult]) -> bool:
     return any(each.partition_error_code for topic in topics for each in topic.results_by_partition)
 
 
-def _are_known(cache: MetadataCache, partitions: Sequence[TopicPartition]) -> bool:
+def _are_known(cache: MetadataCache, partitions: Collection[TopicPartition]) -> bool:
     return None not in [cache.partition(topic, index) for topic, index in partitions]
 
 
 def _add_again(
-    known: tuple[Parts, tuple[TopicPartition, ...], AddPartitions], _now_ms: int, _values: tuple[()]
+    known: tuple[MetadataCache, AddPartitions, RepeatedAdd], _now_ms: int, _values: tuple[()]
 ) -> tuple[()] | None:
-    parts, partitions, added = known
-    if not _are_known(parts.cache, partitions):
+    cache, added, repeated = known
+    if not _are_known(cache, added.partitions):
         return None
-    return () if parts.transactions.add_partitions_at_once(added) else None
+    return () if repeated.add(added.producer) else None
 
 
 def _verified_again(
@@ -192,37 +196,39 @@ def _verified_again(
         or any(_any_refused(each.topic_results) for each in response.results_by_transaction)
     ):
         return None
-    known = [
-        (
-            each.transactional_id,
-            tuple(at_once(_partitions(each.topics))),
-            not each.verify_only,
-            each.principal,
-        )
-        for each in request.transactions
-    ]
+    known = [_question(parts.transactions, each) for each in request.transactions]
     return RepeatByElement(partial(_verify_again, parts), VERIFICATIONS, known)
 
 
+def _question(
+    transactions: TransactionCoordinator, asked: AddPartitionsToTxnTransaction
+) -> _Question:
+    partitions = tuple(at_once(_partitions(asked.topics)))
+    producer = Producer(asked.producer_id, asked.producer_epoch)
+    if asked.verify_only:
+        return VerifyPartitions(asked.transactional_id, producer, partitions, asked.principal), None
+    added = AddPartitions(
+        asked.transactional_id, producer, partitions, TV2, principal=asked.principal
+    )
+    return added, transactions.repeated_add(added)
+
+
 def _verify_again(
-    parts: Parts, asked: Sequence[tuple[Any, tuple[int, int]]]
+    parts: Parts, asked: Sequence[tuple[_Question, tuple[int, int]]]
 ) -> Sequence[tuple[()]] | None:
     """Have the coordinator add or verify the partitions, if it certainly refuses none."""
-    questions = []
-    for (transactional_id, partitions, adds, principal), producer in asked:
-        if not _are_known(parts.cache, partitions):
+    questions: list[VerifyPartitions] = []
+    for (question, added), producer in asked:
+        if not _are_known(parts.cache, question.partitions):
             return None
-        if adds:
-            if len(asked) > 1:
-                # One of them may be refused when others are added already.
-                return None
-            addition = AddPartitions(
-                transactional_id, Producer(*producer), partitions, TV2, principal=principal
-            )
-            return [()] if parts.transactions.add_partitions_at_once(addition) else None
-        questions.append(
-            VerifyPartitions(transactional_id, Producer(*producer), partitions, principal)
-        )
+        if isinstance(question, VerifyPartitions):
+            questions.append(question._replace(producer=Producer(*producer)))
+        elif len(asked) > 1:
+            # One of them may be refused when others are added already.
+            return None
+        else:
+            assert added is not None
+            return [()] if added.add(Producer(*producer)) else None
     return [()] * len(questions) if parts.transactions.verify_at_once(questions) else None
 
 

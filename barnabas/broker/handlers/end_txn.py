@@ -16,6 +16,7 @@ from barnabas.coordinator.soon import Soon, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
+from barnabas.coordinator.transaction.repeated import RepeatedEnd
 from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnResponse, WrittenTopic
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
@@ -76,26 +77,25 @@ def again(
     """
     if response.error_code or request.written is not None:
         return None
-    known = transactions, _ending(request, None, context)
+    ending = _ending(request, None, context)
+    repeated = transactions.repeated_end(ending)
     if context.api_version < _EPOCH_PER_TRANSACTION_SINCE:
-        return Repeat(_end_again, known)
-    return Repeat(_end_next, known, (*_PRODUCER, "committed"), _PRODUCER)
+        return Repeat(_end_again, (repeated, ending.producer, ending.committed))
+    return Repeat(_end_next, repeated, (*_PRODUCER, "committed"), _PRODUCER)
 
 
 def _end_again(
-    known: tuple[TransactionCoordinator, EndTxn], _now_ms: int, _values: tuple[()]
+    known: tuple[RepeatedEnd, Producer, bool], _now_ms: int, _values: tuple[()]
 ) -> tuple[()] | None:
-    transactions, ending = known
-    return None if transactions.end_at_once(ending) is None else ()
+    repeated, producer, committed = known
+    return None if repeated.end(producer, committed) is None else ()
 
 
 def _end_next(
-    known: tuple[TransactionCoordinator, EndTxn], _now_ms: int, values: tuple[int, int, bool]
+    repeated: RepeatedEnd, _now_ms: int, values: tuple[int, int, bool]
 ) -> Producer | None:
-    transactions, last = known
     producer_id, epoch, committed = values
-    producer = Producer(producer_id, epoch)
-    return transactions.end_at_once(EndTxn(last[0], producer, committed, *last[3:]))
+    return repeated.end(Producer(producer_id, epoch), committed)
 
 
 def _handle_written(

@@ -273,11 +273,12 @@ class Partition:
                 f"the min.isr requirement of {self._min_isr} for partition "
                 f"{self.topic}-{self.index}",
             )
-        # Most appends are committed at once, and nobody waits for them.
+        # The usual case: the record is committed at once, and no request waits for it.
         alone = standing.commits_at_once and not (
             self.committed.waiting or self.delayed_fetches or self.follower_watches
         )
-        appended = self.log.append(
+        log = self.log
+        appended = log.append(
             data,
             standing.leader_epoch,
             now_ms,
@@ -286,10 +287,11 @@ class Partition:
             validated,
             guard,
             transaction_version,
-            alone,
         )
-        if not alone or self.log.log_end_offset >= self._flush_messages:
+        if not alone or log.log_end_offset >= self._flush_messages:
             self._log_grew()
+        else:
+            log.commit_all()
         return appended
 
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int) -> int:

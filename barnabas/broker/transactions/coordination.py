@@ -103,6 +103,7 @@ class TransactionCoordination:
             cache,
             self.routes,
             timers,
+            put=self.writer.put,
             write_led=self.writer.write_led,
             partition_exists=partition_exists,
             finished=self.coordinator.markers_written,
@@ -118,6 +119,7 @@ class TransactionCoordination:
                 transaction_version=self._transaction_version,
                 verification=self._verification,
                 send_markers=partial(self.markers.send, index, leader_epoch),
+                marked=partial(self.coordinator.markers_written, index=index),
                 free=self.waiters.wake,
                 expect=self._expect if self._config().fast_paths_enable else None,
             )

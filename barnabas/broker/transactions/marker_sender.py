@@ -8,7 +8,7 @@ partition does not delay the markers of others.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -47,17 +47,13 @@ class _UnfinishedTransaction:
 
     __slots__ = ("index", "marker", "markers", "waiting")
 
-    def __init__(self, index: int, coordinator_epoch: int, markers: Markers) -> None:
+    def __init__(
+        self, index: int, markers: Markers, marker: TxnMarker, waiting: Iterable[TopicPartition]
+    ) -> None:
         self.index = index
         self.markers = markers
-        self.waiting = set(markers.partitions)
-        self.marker = TxnMarker(
-            markers.producer.producer_id,
-            markers.producer.epoch,
-            coordinator_epoch,
-            markers.committed,
-            markers.transaction_version,
-        )
+        self.marker = marker
+        self.waiting = set(waiting)
 
 
 class _PendingMarker:
@@ -99,18 +95,21 @@ class MarkerSender:
         routes: MarkerRoutes,
         timers: Timers,
         *,
+        put: Callable[[TopicPartition, TxnMarker], bool],
         write_led: Callable[[MarkerWrite], bool],
         partition_exists: Callable[[str, int], Awaitable[bool]],
         finished: Callable[[str, Producer, int], None],
         noted: Callable[..., None],
     ) -> None:
-        """`write_led` writes a marker if this broker leads its partition, and returns whether it
+        """`put` writes a marker where that is certainly done when it returns, and returns whether
+        it is; `write_led` writes one if this broker leads its partition, and returns whether it
         does; `partition_exists` asks the metadata store, and may raise StoreError; `finished` is
         called when every partition has its marker, `noted` with an event of a transaction and the
         partitions that the event names; both with the partition of the transaction topic."""
         self._cache = cache
         self._routes = routes
         self._timers = timers
+        self._put = put
         self._write_led = write_led
         self._partition_exists = partition_exists
         self._finished = finished
@@ -127,11 +126,23 @@ class MarkerSender:
         """The number of markers that are not written yet."""
         return sum(len(each.waiting) for each in self._unfinished.values())
 
-    def send(self, index: int, coordinator_epoch: int, markers: Markers) -> None:
-        """Send the markers of a transaction of partition `index` of the transaction topic."""
-        unfinished = _UnfinishedTransaction(index, coordinator_epoch, markers)
-        self._unfinished[markers.transactional_id] = unfinished
-        partitions = markers.partitions
+    def send(self, index: int, coordinator_epoch: int, markers: Markers) -> bool:
+        """Send the markers of a transaction of partition `index` of the transaction topic.
+
+        Returns whether all of them are written; otherwise `finished` is called when they are.
+        """
+        transactional_id, (producer_id, epoch), committed, partitions, version = markers
+        marker = TxnMarker(producer_id, epoch, coordinator_epoch, committed, version)
+        if len(partitions) <= AT_ONCE:
+            ordered = sorted(partitions) if len(partitions) > 1 else partitions
+            written = [each for each in ordered if self._put(each, marker)]
+            if written:
+                self._noted(index, transactional_id, "marker in", *written)
+            if len(written) == len(partitions):
+                return True
+            partitions = partitions.difference(written)
+        unfinished = _UnfinishedTransaction(index, markers, marker, partitions)
+        self._unfinished[transactional_id] = unfinished
         if len(partitions) > WRITTEN_PER_TURN:
             # To sort and to make very many takes long.
             self._large.append(_PendingMarker(self, unfinished, each) for each in partitions)
@@ -140,13 +151,14 @@ class MarkerSender:
         else:
             for each in sorted(partitions) if len(partitions) > 1 else partitions:
                 pending = _PendingMarker(self, unfinished, each)
-                if not self._write_led(MarkerWrite(each, unfinished.marker, pending.done)):
+                if not self._write_led(MarkerWrite(each, marker, pending.done)):
                     self._due.append(pending)
                 if not pending.wanted:
                     # It is complete, or has been given up.
                     break
         if self._due or self._large:
             self._schedule()
+        return False
 
     def resigned(self, index: int) -> None:
         """Drop the markers of a partition: another broker coordinates its transactions now."""

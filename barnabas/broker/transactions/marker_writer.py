@@ -54,6 +54,27 @@ class MarkerWriter:
             self._write(each)
             yield None
 
+    def put(self, place: TopicPartition, marker: TxnMarker) -> bool:
+        """Write a marker into a partition of this broker; return whether it is committed.
+
+        False, with nothing changed, where the marker waits for others or is refused, and for the
+        offsets of groups.
+        """
+        partition = self._replicas.find(place)
+        if partition is None or not partition.commits_at_once or place[0] in INTERNAL_TOPICS:
+            return False
+        now_ms, version = self._clock.now_ms(), marker.transaction_version
+        try:
+            partition.append(
+                marker.batch(now_ms), now_ms, origin=_COORDINATOR, transaction_version=version
+            )
+        except KafkaError:
+            return False
+        except Exception as fault:
+            _log.error("marker not written", topic=place[0], partition=place[1], exc_info=fault)
+            return False
+        return True
+
     def write_led(self, write: MarkerWrite) -> bool:
         """Write a marker in this call, if this broker leads its partition; return whether it
         does."""

@@ -1,13 +1,12 @@
 """The transaction coordinator, and its state machine for a partition of `__transaction_state`."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
 from barnabas.coordinator.decision import Call, Decision, Instant, StartTimer
-from barnabas.coordinator.hosted_shard import Mode
+from barnabas.coordinator.hosted_shard import HostedShard, Mode
 from barnabas.coordinator.ports import Clock, Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.soon import Soon, ignore, spawn, wait
@@ -19,6 +18,7 @@ from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPar
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded, ProducerIds
 from barnabas.coordinator.transaction.producers import Initialised, InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, decode_record, encode_record
+from barnabas.coordinator.transaction.repeated import RepeatedAdd, RepeatedEnd
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.states import PREPARED
 from barnabas.coordinator.transaction.table import LogOutOfOrder, TransactionTable, TxnDecision
@@ -30,6 +30,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 A = TypeVar("A")
 Decide = Callable[[TransactionTable, Instant], TxnDecision[A]]
+TransactionHosted = HostedShard[TransactionTable, TransactionRecord]
 TransactionRuntime = CoordinatorRuntime[TransactionTable, TransactionRecord]
 _EXPIRY_KEY = ""
 """The key of writes that expire ids: no transactional id is empty."""
@@ -143,26 +144,13 @@ class TransactionCoordinator:
             request.transactional_id, lambda table, now: ending.end(table, request, now)
         )
 
-    def add_partitions_at_once(self, request: AddPartitions) -> bool:
-        """Add partitions, if that is certainly decided and committed at once.
+    def repeated_add(self, request: AddPartitions) -> RepeatedAdd:
+        """Return what serves further requests of a client like this one."""
+        return RepeatedAdd(self._quiet_shard, self._clock, request)
 
-        Otherwise returns False; `add_partitions` then decides.
-        """
-        answer = self._write_at_once(
-            request.transactional_id,
-            lambda table, now: partitions.add_partitions(table, request, now),
-        )
-        return answer is not None
-
-    def end_at_once(self, request: EndTxn) -> Producer | None:
-        """Commit or abort, if that is certainly decided and committed at once.
-
-        Returns the producer to go on with; otherwise None, and `end` then decides.
-        """
-        answer = self._write_at_once(
-            request.transactional_id, lambda table, now: ending.end(table, request, now)
-        )
-        return None if answer is None else answer[0]
+    def repeated_end(self, request: EndTxn) -> RepeatedEnd:
+        """Return what serves further requests of a client like this one."""
+        return RepeatedEnd(self._quiet_shard, self._clock, request)
 
     # -- the runtime -----------------------------------------------------------------------------
 
@@ -170,6 +158,9 @@ class TransactionCoordinator:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         return partition_for(transactional_id, self._partitions())
+
+    def _quiet_shard(self, transactional_id: str) -> TransactionHosted | None:
+        return self._runtime.quiet(self._index(transactional_id))
 
     def _read(self, transactional_id: str, look: Callable[[TransactionTable], A]) -> A:
         return self._runtime.read(self._index(transactional_id), look)
@@ -181,16 +172,6 @@ class TransactionCoordinator:
         if index is None:
             index = self._index(transactional_id)
         return self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
-
-    def _write_at_once(self, transactional_id: str, decide: Decide[A]) -> tuple[A] | None:
-        """Write a step if it is certainly answered at once; a refusal has changed nothing."""
-        try:
-            index = self._index(transactional_id)
-            answer = self._runtime.write(index, transactional_id, decide, Mode.CERTAIN)
-        except (KafkaError, ProducerIdNeeded):
-            return None
-        assert not isinstance(answer, asyncio.Future)
-        return (answer,)
 
     def _write_patiently(self, transactional_id: str, decide: Decide[A]) -> Soon[A]:
         return self._waiters.ask(

@@ -32,6 +32,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 A = TypeVar("A")
 COMPLETION_RETRY_MS: Final = 100
 """The wait before COMPLETE_x is written again, if the log refused it."""
+MARKED: Final = "every marker is written"
+"""The event of COMPLETE_x."""
 
 
 class EndTxn(NamedTuple):
@@ -162,9 +164,14 @@ def end(table: TransactionTable, request: EndTxn, now: Instant) -> TxnDecision[P
         raise _refusal(reply, txn, committed)
     to_mark = _to_mark(table, entry, txn, written)
     target = _prepared(table, txn, committed, client_version, now, to_mark)
-    event = "EndTxn commits" if committed else "EndTxn aborts"
+    event = event_of(committed)
     mark = partial(_mark, table, entry, target)
     return table.transition(entry, target, target.next_producer, now, event, mark)
+
+
+def event_of(committed: bool) -> str:
+    """Return the event of an EndTxn."""
+    return "EndTxn commits" if committed else "EndTxn aborts"
 
 
 def _names_used_up_epoch(txn: TransactionMetadata, producer: Producer) -> bool:
@@ -238,7 +245,12 @@ def _mark(
 
 
 def _send(table: TransactionTable, txn: TransactionMetadata) -> Call:
-    return Call(partial(table.send_markers, Markers.of(txn)))
+    return Call(partial(_send_now, table, Markers.of(txn)))
+
+
+def _send_now(table: TransactionTable, markers: Markers) -> None:
+    if table.send_markers(markers):
+        table.marked(markers.transactional_id, markers.producer)
 
 
 def resume(
@@ -271,8 +283,7 @@ def _completion(
     target = txn.completed(now.wall_ms)
     # A coordinator that finds PREPARE_x sends the markers again, and completes.
     postpones = bool(txn.partitions)
-    event = "every marker is written"
-    return table.transition(entry, target, None, now, event, refused=refused, postpones=postpones)
+    return table.transition(entry, target, None, now, MARKED, refused=refused, postpones=postpones)
 
 
 def _complete_later(

@@ -11,6 +11,7 @@ from barnabas.coordinator.transaction.events import EVENTS_PER_ID
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -57,18 +58,34 @@ def add_partitions(
 
     def added(_now: Instant) -> TxnDecision[None]:
         if not ongoing:
-            if target.times_out:
-                entry.deadline_ms = deadline
-            table.begin_witness(entry)
-        if client_version >= TV2:
-            entry.asked_about(partitions)
-        else:
-            joined = [each for each in partitions if each not in txn.partitions]
-            table.expect(entry, producer, joined, principal)
+            begun(table, entry, deadline if target.times_out else None)
+        joined(table, entry, request, producer, txn.partitions)
         return NOTHING
 
     event = "adds" if ongoing else "begins"
     return table.transition(entry, target, None, now, event, added, named=partitions)
+
+
+def begun(table: TransactionTable, entry: TransactionalId, deadline_ms: int | None) -> None:
+    """Note that a transaction has begun, and when it is aborted."""
+    entry.deadline_ms = deadline_ms
+    table.begin_witness(entry)
+
+
+def joined(
+    table: TransactionTable,
+    entry: TransactionalId,
+    request: AddPartitions,
+    producer: Producer,
+    before: Collection[TopicPartition] = (),
+) -> None:
+    """Note that partitions are in the transaction, of which it had some `before`."""
+    partitions = request.partitions
+    if request.client_version >= TV2:
+        entry.asked_about(partitions)
+    else:
+        new = [each for each in partitions if each not in before] if before else partitions
+        table.expect(entry, producer, new, request.principal)
 
 
 class VerifyPartitions(NamedTuple):

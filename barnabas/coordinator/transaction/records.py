@@ -37,7 +37,7 @@ _MARKS: Final = (0x0102, 0x0304)
 """Values of epochs and times, by whose difference their places are found."""
 _PLACES: Final = 6
 """The bytes in which an epoch and two times differ."""
-_FEW: Final = 8
+FEW: Final = 8
 """The partitions of a transaction up to which its values are made from a template."""
 _TEMPLATES: Final = 4096
 """The number of templates in memory: each transaction writes three values."""
@@ -60,28 +60,15 @@ class TransactionRecord(NamedTuple):
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """Return key and value; a value of None is a tombstone."""
     transactional_id, txn, flexible = record
-    key = _key(transactional_id)
+    key = key_of(transactional_id)
     if txn is None:
         return key, None
-    if len(txn.partitions) > _FEW:
+    if len(txn.partitions) > FEW:
         return key, encode_value(txn, flexible=flexible)
-    (_, producer_id, epoch, timeout_ms, updated_ms, state, partitions, start_ms, last_epoch,
-     version, previous_id, next_id, next_epoch, ended, owner) = txn  # fmt: skip
-    template = _template(
-        flexible, producer_id, timeout_ms, state, partitions, last_epoch == NO_EPOCH,
-        version, previous_id, next_id, next_epoch, ended, owner,
-    )  # fmt: skip
-    if template.has_last_epoch:
-        return key, template.pack(
-            template.head, epoch, template.middle, updated_ms, start_ms, template.tail,
-            last_epoch, template.end,
-        )  # fmt: skip
-    return key, template.pack(
-        template.head, epoch, template.middle, updated_ms, start_ms, template.tail
-    )
+    return key, template_of(txn, flexible=flexible).value(txn[2], txn[4], txn[7], txn[8])
 
 
-class _Template(NamedTuple):
+class Template(NamedTuple):
     """The bytes of a value that repeat in the next transactions of an id, around its epochs and
     its times."""
 
@@ -91,6 +78,23 @@ class _Template(NamedTuple):
     tail: bytes
     has_last_epoch: bool
     end: bytes
+
+    def value(self, epoch: int, updated_ms: int, start_ms: int, last_epoch: int) -> bytes:
+        """Return the value with these epochs and times."""
+        pack, head, middle, tail, has_last_epoch, end = self
+        if has_last_epoch:
+            return pack(head, epoch, middle, updated_ms, start_ms, tail, last_epoch, end)
+        return pack(head, epoch, middle, updated_ms, start_ms, tail)
+
+
+def template_of(txn: TransactionMetadata, *, flexible: bool) -> Template:
+    """Return the template of the value of a transaction with at most `FEW` partitions."""
+    (_, producer_id, _, timeout_ms, _, state, partitions, _, last_epoch,
+     version, previous_id, next_id, next_epoch, ended, owner) = txn  # fmt: skip
+    return _template(
+        flexible, producer_id, timeout_ms, state, partitions, last_epoch == NO_EPOCH,
+        version, previous_id, next_id, next_epoch, ended, owner,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=_TEMPLATES)
@@ -102,7 +106,7 @@ def _template(
     partitions: frozenset[TopicPartition],
     lacks_last_epoch: bool,
     *rest: Any,
-) -> _Template:
+) -> Template:
     """Return the template of the values that have these fields."""
     first, second = (
         encode_value(
@@ -126,7 +130,7 @@ def _template(
         last_epoch = places[_PLACES]
         tail, end = first[after:last_epoch], first[last_epoch + _EPOCH.size :]
         pack = Struct(f">{len(head)}sh{len(middle)}sqq{len(tail)}sh{len(end)}s").pack
-    return _Template(pack, head, middle, tail, len(places) > _PLACES, end)
+    return Template(pack, head, middle, tail, len(places) > _PLACES, end)
 
 
 def encode_value(txn: TransactionMetadata, *, flexible: bool) -> bytes:
@@ -139,7 +143,7 @@ def encode_value(txn: TransactionMetadata, *, flexible: bool) -> bytes:
 
 
 @lru_cache(maxsize=_KEYS)
-def _key(transactional_id: str) -> bytes:
+def key_of(transactional_id: str) -> bytes:
     return _KEY_PREFIX + encode(TransactionLogKey(transactional_id=transactional_id), 0)
 
 

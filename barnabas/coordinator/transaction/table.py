@@ -63,26 +63,29 @@ class TransactionTable:
         take_producer_id: TakeProducerId,
         transaction_version: Callable[[], int],
         verification: Callable[[], object | None],
-        send_markers: Callable[[Markers], None],
+        send_markers: Callable[[Markers], bool],
+        marked: Callable[[str, Producer], None],
         free: Callable[[str], None],
         expect: Expect | None = None,
     ) -> None:
         """`verification` returns None while leaders do not ask before the first record of a
         transaction, and otherwise the same object for as long as they do. `send_markers` takes the
-        markers of a decided transaction, and answers with `ending.complete` when all are written.
-        `free` is called with a transactional id when its next step may begin. `expect` tells the
-        partitions that this broker leads whom to expect; None if they always ask."""
+        markers of a decided transaction, and returns whether all of them are written; otherwise
+        `ending.complete` is called for later. `marked` has it called at once. `free` is called with
+        a transactional id when its next step may begin. `expect` tells the partitions that this
+        broker leads whom to expect; None if they always ask."""
         self.settings = settings
         self.take_producer_id = take_producer_id
         self.transaction_version = transaction_version
         """The finalized feature, for steps that no client asked for."""
         self.send_markers = send_markers
+        self.marked = marked
         self.ids: dict[str, TransactionalId] = {}
         self.unsettled: dict[str, TransactionalId] = {}
         """The ids whose latest transaction is not complete. Sweeps and gauges look at these."""
         self.history = EventHistory()
         self._verification = verification
-        self._free = free
+        self.free = free
         self._expect = expect
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
@@ -163,10 +166,19 @@ class TransactionTable:
 
     # -- steps -----------------------------------------------------------------------------------
 
+    def is_flexible(self, txn: TransactionMetadata) -> bool:
+        """Return whether the record of a state has the newer format. The older one has no fields
+        for the owner, and for the producer id with which the client was told to continue."""
+        return (
+            self.transaction_version() > 0
+            or txn.next_producer_id != NO_PRODUCER_ID
+            or txn.owner is not None
+        )
+
     def release(self, entry: TransactionalId) -> None:
         """Let requests that wait try again, unless markers are being written."""
         if not entry.is_busy:
-            self._free(entry.key)
+            self.free(entry.key)
 
     def transition(
         self,
@@ -199,12 +211,5 @@ class TransactionTable:
                 self._drop(entry)
             return decision
 
-        # The older format has no fields for the owner, and for the producer id with which the
-        # client was told to continue.
-        flexible = (
-            self.transaction_version() > 0
-            or target.next_producer_id != NO_PRODUCER_ID
-            or target.owner is not None
-        )
-        record = _new(TransactionRecord, (key, target, flexible))
+        record = _new(TransactionRecord, (key, target, self.is_flexible(target)))
         return _new(Decision, (answer, (record,), (), landed, None, None, postpones))

@@ -34,7 +34,7 @@ from barnabas.storage.log.record_lag import count_records
 from barnabas.storage.log.record_steps import RecordSteps
 from barnabas.storage.log.retention import MAX_RELATIVE_OFFSET, roll_after_ms, should_roll
 from barnabas.storage.log.scan import replicated_batches
-from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment import NO_BOUNDS, Segment
 from barnabas.storage.log.segments import ReadLimits, TimestampAndOffset
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import (
@@ -155,14 +155,12 @@ class Log:
         validated: Validated | None = None,
         guard: VerificationGuard | None = UNVERIFIED,
         transaction_version: int = 0,
-        commits: bool = False,
     ) -> LogAppendInfo:
         """Append one batch as its leader, which assigns the offsets in place.
 
         `header` is the batch's, if it has been read. A batch that opens a transaction needs the
-        `guard` of `begin_verification`, a marker the version that rules its epoch. With `commits`
-        the high watermark follows at once. Of a repeated batch the offsets are returned. Raises
-        KafkaError, before log and `data` have changed.
+        `guard` of `begin_verification`, a marker the version that rules its epoch. Of a repeated
+        batch the offsets are returned. Raises KafkaError, before log and `data` have changed.
         """
         log_dir, rules = self.log_dir, self.rules
         if log_dir.failure is not None:
@@ -181,14 +179,10 @@ class Log:
                 )
             except DuplicateSequence as repeated:
                 return self._appended(repeated.batch)
-        segment, bounds = self.segments.active, self.segments.active.bounds
+        segment = self.segments.active
         try:
-            if (
-                bounds is None
-                or segment.size + len(data) > bounds[0]
-                or not 0 <= newest <= bounds[1]
-                or last_offset > bounds[2]
-            ):
+            most, latest, end = segment.bounds
+            if segment.size + len(data) > most or not 0 <= newest <= latest or last_offset > end:
                 segment = self._segment_for(len(data), newest, last_offset, now_ms)
             if segment.active_file is None:
                 segment.open_for_appends()
@@ -207,10 +201,6 @@ class Log:
         except OSError as error:
             log_dir.fail(error)
         self.log_end_offset = last_offset + 1
-        if commits:
-            self.high_watermark = last_offset + 1
-            if self.producers.unreplicated:
-                self.producers.on_high_watermark(last_offset + 1)
         append_time = now_ms if rules.log_append_time else NO_TIMESTAMP
         return _new(
             LogAppendInfo, (first_offset, last_offset, append_time, self.log_start_offset, False)
@@ -303,7 +293,7 @@ class Log:
 
     def _draw_roll_time(self) -> None:
         self._roll_ms = roll_after_ms(self.config, self._options.roll_jitter)
-        self.segments.active.bounds = None
+        self.segments.active.bounds = NO_BOUNDS
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """Note that the leader of this epoch writes from the log end on (KIP-101)."""
@@ -317,6 +307,12 @@ class Log:
             self.high_watermark = offset
             if self.producers.unreplicated:
                 self.producers.on_high_watermark(offset)
+
+    def commit_all(self) -> None:
+        """Mark every record as committed."""
+        self.high_watermark = end = self.log_end_offset
+        if self.producers.unreplicated:
+            self.producers.on_high_watermark(end)
 
     @on_disk
     def take_over(self, other: "Log") -> None:

@@ -44,8 +44,7 @@ def file_name(offset: int, suffix: str) -> str:
 
 Located = tuple[int, BatchHeader]
 """Position of a batch in its segment file, and its header."""
-Bounds = tuple[int, int, int]
-"""The greatest size of a segment, timestamp and offset before which it does not roll."""
+NO_BOUNDS = (-1, -1, -1)
 
 
 class Segment:
@@ -94,8 +93,8 @@ class Segment:
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.is_active = False
-        self.bounds: Bounds | None = None
-        """The batches that the segment certainly takes; None if the log has to ask."""
+        self.bounds = NO_BOUNDS
+        """The greatest size, timestamp and offset up to which it certainly does not roll."""
         self.active_file: File | None = None
         """The open file of the active segment; None before its first append."""
         self.offset_index = OffsetIndex(files, self.path(INDEX), base_offset, index_bytes)
@@ -230,7 +229,7 @@ class Segment:
 
     def _indexes_changed(self) -> None:
         self.index_full = self.index_room <= 0
-        self.bounds = None
+        self.bounds = NO_BOUNDS
 
     @property
     def index_room(self) -> int:

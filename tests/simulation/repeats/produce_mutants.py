@@ -237,13 +237,6 @@ MUTANTS = (
         "test_append_that_is_flushed_before_its_answer_fails_with_the_disk",
     ),
     Mutant(
-        Partition.append,
-        "self._log_grew()",
-        "pass",
-        "test_next_batch_of_a_connection_is_on_the_fast_path",
-        (9,),
-    ),
-    Mutant(
         SERVE,
         "if producer_id >= 0 and entry is None:",
         "if False:",

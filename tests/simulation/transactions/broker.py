@@ -194,6 +194,7 @@ class Brokers:
                     transaction_version=lambda: self.version,
                     verification=lambda: True,
                     send_markers=partial(self._send, leader_epoch),
+                    marked=lambda *asked: self.coordinator.markers_written(*asked),
                     free=self.waiters.wake,
                     expect=self._expect,
                 )

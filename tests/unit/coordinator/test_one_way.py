@@ -3,26 +3,27 @@
 import asyncio
 import inspect
 from collections import deque
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.coordinator.decision import Decision
-from barnabas.coordinator.hosted_shard import HostedShard, _WriteQueue
+from barnabas.coordinator.hosted_shard import HostedShard, Mode, _WriteQueue
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.steps import Steps
 from tests.support.coordinator.numbers_host import KEY, Host
 from tests.support.mutants import Mutant, installed
 from tests.unit.coordinator.story import REFUSALS, STEPS, Commits, Step, Story
 from tests.unit.coordinator.transactions import (
     EXHAUSTED,
-    FIRST_ID,
     ID,
     A,
     Transactions,
@@ -82,51 +83,85 @@ async def test_replay_that_fails_ends_the_service(monkeypatch: pytest.MonkeyPatc
         transactions.add(producer, A)
 
 
-async def test_step_that_may_not_wait_is_refused_where_it_would() -> None:
+def repeated(transactions: Transactions, producer: Producer, version: int = TV0) -> Any:
+    """Return what adds A to the producer's transactions, and what ends them."""
+    coordinator = transactions.coordinator
+    add = coordinator.repeated_add(AddPartitions(ID, producer, (A,), version, 1))
+    end = coordinator.repeated_end(EndTxn(ID, producer, True, version, None, 1))
+    return add, end
+
+
+async def test_repeated_step_is_refused_where_it_would_wait() -> None:
     transactions = await Transactions().load()
     producer = transactions.init()
-    asked = AddPartitions(ID, producer, (A,), TV0, 1)
+    add, end = repeated(transactions, producer)
     transactions.log.commits_at_once = False
-    assert not transactions.coordinator.add_partitions_at_once(asked)
-    assert transactions.table.ids[ID].pending is None
-    transactions.log.commits_at_once = True
-    fenced = AddPartitions(ID, Producer(producer.producer_id, 7), (A,), TV0, 1)
-    assert not transactions.coordinator.add_partitions_at_once(fenced)
+    assert not add.add(producer)
     assert transactions.state == "Empty"
-    assert transactions.coordinator.add_partitions_at_once(asked)
-    end = EndTxn(ID, producer, True, TV0, None, 1)
-    assert transactions.coordinator.end_at_once(end)
-    assert not transactions.coordinator.end_at_once(end)
-    assert not transactions.coordinator.add_partitions_at_once(asked)
+    transactions.log.commits_at_once = True
+    assert not add.add(Producer(producer.producer_id, 7))
+    assert transactions.state == "Empty"
+    assert add.add(producer)
+    assert end.end(producer, True) == producer
+    assert end.end(producer, True) is None
+    assert not add.add(producer)
     assert transactions.state == "PrepareCommit"
     transactions.runtime.resigned(0)
-    assert not transactions.coordinator.end_at_once(end)
+    assert end.end(producer, True) is None
 
 
-async def test_end_that_needs_another_producer_id_is_refused_where_it_would_wait() -> None:
+async def test_repeated_end_that_needs_another_producer_id_is_refused() -> None:
     open_now = transaction(
         TransactionState.ONGOING, EXHAUSTED.epoch, partitions=frozenset({A}), start_ms=0
     )
     transactions = await Transactions().write(open_now).load()
-    transactions.ids.dry = True
-    end = EndTxn(ID, EXHAUSTED, True, TV2, None, None)
-    assert transactions.coordinator.end_at_once(end) is None
+    _, end = repeated(transactions, EXHAUSTED, TV2)
+    assert end.end(EXHAUSTED, True) is None
     assert transactions.state == "Ongoing"
-    transactions.ids.dry = False
-    assert transactions.coordinator.end_at_once(end) == Producer(FIRST_ID, 0)
 
 
-async def test_step_that_may_not_wait_is_refused_behind_a_write_or_a_long_replay() -> None:
+async def test_repeated_step_is_refused_behind_a_write_or_a_long_replay() -> None:
     transactions = await Transactions().load()
-    asked = AddPartitions(ID, transactions.init(), (A,), TV0, 1)
+    producer = transactions.init()
+    add, _ = repeated(transactions, producer)
     hosted = transactions.runtime._hosted[0]
     hosted._replays = deque()
-    assert not transactions.coordinator.add_partitions_at_once(asked)
+    assert not add.add(producer)
     hosted._replays = None
     hosted._queues["another"] = _WriteQueue()
-    assert not transactions.coordinator.add_partitions_at_once(asked)
+    assert not add.add(producer)
     hosted._queues.clear()
-    assert transactions.coordinator.add_partitions_at_once(asked)
+    hosted.serving = False
+    assert not add.add(producer)
+    hosted.serving = True
+    hosted._compression = Compression.GZIP
+    assert not add.add(producer)
+    hosted._compression = Compression.NONE
+    assert add.add(producer)
+
+
+async def test_certain_write_is_refused_where_it_would_wait() -> None:
+    host = await Host().load()
+    hosted = host.runtime._hosted[0]
+
+    def is_refused() -> bool:
+        try:
+            host.runtime.write(0, KEY, lambda *_: Decision(None, [1]), Mode.CERTAIN)
+        except KafkaError:
+            return True
+        return False
+
+    host.log.commits_at_once = False
+    assert is_refused()
+    host.log.commits_at_once = True
+    hosted._replays = deque()
+    assert is_refused()
+    hosted._replays = None
+    hosted._queues["another"] = _WriteQueue()
+    assert is_refused()
+    hosted._queues.clear()
+    assert not is_refused()
+    assert host.numbers == [1]
 
 
 async def postponed_behind(host: Host) -> list[object]:
@@ -156,12 +191,19 @@ async def test_nothing_is_postponed_behind_a_long_replay() -> None:
 
 # -- each check, removed once ----------------------------------------------------------------------
 
-WAITS = "test_step_that_may_not_wait_is_refused_where_it_would"
-BEHIND = "test_step_that_may_not_wait_is_refused_behind_a_write_or_a_long_replay"
+WAITS = "test_repeated_step_is_refused_where_it_would_wait"
+BEHIND = "test_repeated_step_is_refused_behind_a_write_or_a_long_replay"
+QUIET: Any = HostedShard.is_quiet.fget  # type: ignore[attr-defined]
+CERTAIN = "test_certain_write_is_refused_where_it_would_wait"
 MUTANTS = (
-    Mutant(HostedShard.write, "not at_once or ", "", WAITS),
-    Mutant(HostedShard.write, "self._queues or ", "", BEHIND),
-    Mutant(HostedShard.write, " or self._replays is not None", "", BEHIND),
+    Mutant(HostedShard.write, "not at_once or ", "", CERTAIN),
+    Mutant(HostedShard.write, "self._queues or ", "", CERTAIN),
+    Mutant(HostedShard.write, " or self._replays is not None", "", CERTAIN),
+    Mutant(QUIET, "and self.log.commits_at_once", "", WAITS),
+    Mutant(QUIET, "self.serving\n            and ", "", BEHIND),
+    Mutant(QUIET, "and not self._queues", "", BEHIND),
+    Mutant(QUIET, "and self._replays is None", "", BEHIND),
+    Mutant(QUIET, "and not self._compression", "", BEHIND),
     Mutant(
         HostedShard._may_postpone,
         "not self._queues and ",

@@ -149,7 +149,8 @@ class World:
                     take_producer_id=self.ids.take,
                     transaction_version=lambda: TV0,
                     verification=lambda: None,
-                    send_markers=self.sent.append,
+                    send_markers=lambda markers: bool(self.sent.append(markers)),
+                    marked=self.coordinator.markers_written,
                     free=self.waiters.wake,
                 )
             ),

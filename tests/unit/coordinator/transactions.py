@@ -77,6 +77,10 @@ class Transactions:
         self.expect: Any = None
         """Tells partitions of this broker whom to expect."""
         self.sent: list[Markers] = []
+        self.refuses_ends = False
+        """Whether the log refuses everything once markers have been sent."""
+        self.leads = False
+        """Whether this broker leads every partition, and writes the markers at once."""
         self.faults: list[BaseException] = []
         self.waiters = TransactionWaiters(self.time, lambda: self.wait_ms)
         self.settings = TransactionSettings(**settings)
@@ -107,11 +111,18 @@ class Transactions:
                 take_producer_id=self.ids.take,
                 transaction_version=lambda: self.version,
                 verification=lambda: self.verification,
-                send_markers=self.sent.append,
+                send_markers=self._send,
+                marked=self.coordinator.markers_written,
                 free=self.waiters.wake,
                 expect=self.expect,
             )
         )
+
+    def _send(self, markers: Markers) -> bool:
+        self.sent.append(markers)
+        if self.refuses_ends:
+            self.log.refusal = KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        return self.leads
 
     async def load(self) -> "Transactions":
         """Become the coordinator of the records in the log, as after an election."""

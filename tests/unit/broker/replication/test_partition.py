@@ -8,6 +8,7 @@ import pytest
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.record import Record, build_batch
+from tests.support.mutants import Mutant, require_found
 from tests.unit.broker.replication.replicas import Replicas
 
 BATCH = build_batch([Record(0, 1, b"k", b"v", ())])
@@ -77,6 +78,50 @@ async def test_single_replica_commits_at_once_and_wakes_delayed_fetches() -> Non
     assert partition.high_watermark == 1
     assert told == [None]
     assert fetch.wakes == 1
+
+
+@pytest.mark.parametrize("who", ["waiter", "fetch", "watch", "flush"])
+async def test_append_that_is_committed_at_once_wakes_whoever_waits(who: str) -> None:
+    broker = Replicas()
+    partition = await led(broker)
+    told: list[object] = []
+    fetch = DelayedFetch()
+    if who == "waiter":
+        partition.add_waiter(1, told.append)
+    elif who == "fetch":
+        partition.delayed_fetches[fetch] = None
+    elif who == "watch":
+        watch = Follower(partition)
+    else:
+        partition._flush_messages = 1
+        partition._request_flush = told.append
+    append(partition)
+    assert partition.high_watermark == 1
+    woken = {"waiter": told == [None], "fetch": fetch.wakes == 1, "flush": told == [partition]}
+    assert (watch.grows, watch.commits) == (1, 1) if who == "watch" else woken[who]
+
+
+MUTANTS = tuple(
+    Mutant(
+        Partition.append,
+        old,
+        new,
+        "test_append_that_is_committed_at_once_wakes_whoever_waits",
+        (who,),
+    )
+    for who, old, new in (
+        ("waiter", "self.committed.waiting or ", ""),
+        ("fetch", "self.delayed_fetches or ", ""),
+        ("watch", " or self.follower_watches", ""),
+        ("flush", " or log.log_end_offset >= self._flush_messages", ""),
+        ("waiter", "self._log_grew()", "pass"),
+    )
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_missing_check_is_found(mutant: Mutant) -> None:
+    require_found(mutant, globals())
 
 
 async def test_high_watermark_waits_for_every_in_sync_follower() -> None:

@@ -47,6 +47,7 @@ class Rig:
             self,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             self.time,
+            put=lambda *_: False,
             write_led=self._write_led,
             partition_exists=self._exists,
             finished=lambda key, producer, _: self.finished.append((key, producer)),

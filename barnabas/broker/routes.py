@@ -446,7 +446,10 @@ API_TABLE: Final = (
     ),
     _row(add_partitions_to_txn, lambda p: (_add_partitions_to_txn(p),)),
     _row(add_offsets_to_txn, lambda p: (p.transactions.coordinator, p.groups)),
-    _row(txn_offset_commit, lambda p: (p.groups, p.cache, p.transactions.verifier)),
+    _row(
+        txn_offset_commit,
+        lambda p: (p.groups, p.cache, p.transactions.verifier, p.transactions.coordinator),
+    ),
     _row(end_txn, lambda p: (p.transactions.coordinator,)),
     _row(write_txn_markers, lambda p: (_write_txn_markers(p),)),
     _row(describe_transactions, lambda p: (p.transactions.coordinator,)),

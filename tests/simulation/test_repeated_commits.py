@@ -1,5 +1,5 @@
-"""Heartbeat and OffsetCommit that repeat: a broker that remembers them and one that does not have
-the same answers, logs and groups."""
+"""Heartbeat, OffsetCommit and TxnOffsetCommit that repeat: a broker that remembers them and one
+that does not have the same answers, logs and groups."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,13 +9,16 @@ from unittest.mock import patch
 
 import pytest
 
+from barnabas.broker.groups import known_offsets
 from barnabas.broker.handlers import heartbeat as beating
-from barnabas.broker.handlers import offset_commit as committing
+from barnabas.broker.handlers import txn_offset_commit as in_transaction
 from barnabas.broker.server.repeats import Repeats
 from barnabas.client.connection import Connection
+from barnabas.coordinator import postponed
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
+    add_offsets_to_txn,
     create_partitions,
     find_coordinator,
     heartbeat,
@@ -24,7 +27,9 @@ from barnabas.protocol.messages import (
     offset_commit,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
+from tests.simulation.repeats.produce import Producer
 from tests.simulation.repeats.twins import Twins, twins
 from tests.support.mutants import Mutant, require_found
 
@@ -104,19 +109,57 @@ class Rig:
             ErrorCode(each.error_code).name for topic in answer.topics for each in topic.partitions
         ]
 
+    def add(self, producer: Producer) -> str:
+        """Add the group's partition to a transaction of the older protocol."""
+        request = add_offsets_to_txn.AddOffsetsToTxnRequest(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            group_id=GROUP,
+        )
+        return ErrorCode(self.twins.ask(add_offsets_to_txn, request, 3).error_code).name
+
+    def commit_in(self, producer: Producer, *offsets: int, version: int) -> list[str]:
+        """Commit an offset of each partition of `t` in a transaction."""
+        request = txn_offset_commit.TxnOffsetCommitRequest(
+            transactional_id=producer.transactional_id,
+            group_id=GROUP,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            topics=[
+                txn_offset_commit.TxnOffsetCommitRequestTopic(
+                    name="t" if version < 6 else "",
+                    topic_id=self.twins.ids["t"] if version >= 6 else bytes(16),
+                    partitions=[
+                        txn_offset_commit.TxnOffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=offset, committed_metadata=""
+                        )
+                        for index, offset in enumerate(offsets)
+                    ],
+                )
+            ],
+        )
+        answer = self.twins.ask(txn_offset_commit, request, version)
+        self.twins.state()
+        return [
+            ErrorCode(each.error_code).name for topic in answer.topics for each in topic.partitions
+        ]
+
 
 @contextmanager
-def running() -> Iterator[Rig]:
+def running(**keys: str) -> Iterator[Rig]:
     serve = Repeats.serve
     rigs: list[Rig] = []
 
     def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> Any:
         parts = serve(repeats, frame, now_ms)
-        if rigs and repeats._api in (heartbeat.API, offset_commit.API):
+        if rigs and repeats._api in (heartbeat.API, offset_commit.API, txn_offset_commit.API):
             rigs[0].served += parts is not None
         return parts
 
-    with patch.object(Repeats, "serve", counted), twins() as pair:
+    with patch.object(Repeats, "serve", counted), twins(**keys) as pair:
         rigs.append(Rig(pair))
         yield rigs[0]
 
@@ -247,20 +290,86 @@ def test_refused_heartbeat_is_not_remembered() -> None:
     assert beating.again(nothing, asked, nothing, answer) is None
 
 
-COMMIT, DIRECT = committing._commit_again, GroupCoordinator._write_at_once
+@pytest.mark.parametrize("version", [0, 3, 4, 5, 6])
+def test_offsets_are_committed_again_in_each_transaction(version: int) -> None:
+    with running() as rig:
+        producer = Producer(rig.twins, version=12 if version >= 5 else 9)
+        for offset in range(4):
+            if version < 5:
+                assert rig.add(producer) == "NONE"
+            assert rig.commit_in(producer, offset, -1, version=version) == ["NONE"] * 2
+            assert rig.commit_in(producer, offset, 7, version=version) == ["NONE"] * 2
+            assert producer.end(commit=offset % 2 == 0) == 0
+            assert rig.commit(("t", 0, offset)) == ["NONE"]
+        assert rig.served == 7 + 3
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_offsets_of_an_earlier_producer_are_refused(version: int) -> None:
+    with running() as rig:
+        old = Producer(rig.twins, version=12 if version >= 5 else 9)
+        for _ in range(2):
+            rig.add(old)
+            assert rig.commit_in(old, 1, version=version) == ["NONE"]
+        Producer(rig.twins)
+        assert rig.commit_in(old, 2, version=version) == ["INVALID_PRODUCER_EPOCH"]
+
+
+@pytest.mark.parametrize("verifies", ["true", "false"])
+def test_transaction_of_offsets_is_verified_as_configured(verifies: str) -> None:
+    with running(transaction_partition_verification_enable=verifies) as rig:
+        older, newer = Producer(rig.twins, "x"), Producer(rig.twins, "y", version=12)
+        rig.add(older)
+        for offset in range(3):
+            assert rig.commit_in(older, offset, version=4) == ["NONE"]
+            assert rig.commit_in(newer, offset, version=5) == ["NONE"]
+            assert newer.end() == 0
+        assert older.end() == 0
+        expected = "TRANSACTION_ABORTABLE" if verifies == "true" else "NONE"
+        assert rig.commit_in(older, 9, version=4) == [expected]
+        assert rig.served == 4 + (verifies != "true")
+
+
+def test_member_that_has_left_is_refused_in_a_transaction() -> None:
+    with running() as rig:
+        producer = Producer(rig.twins)
+        rig.join()
+        for _ in range(2):
+            rig.add(producer)
+            assert rig.commit_in(producer, 1, version=3) == ["NONE"]
+        identity = leave_group.MemberIdentity(member_id=rig.member_id)
+        rig.twins.ask(
+            leave_group, leave_group.LeaveGroupRequest(group_id=GROUP, members=[identity]), 3
+        )
+        assert rig.commit_in(producer, 2, version=3) == ["UNKNOWN_MEMBER_ID"]
+
+
+def test_producer_that_is_unknown_is_refused() -> None:
+    with running() as rig:
+        producer = Producer(rig.twins)
+        rig.add(producer)
+        for _ in range(2):
+            assert rig.commit_in(producer, 1, version=3) == ["NONE"]
+        producer.epoch += 1
+        assert rig.commit_in(producer, 2, version=3) == ["INVALID_PRODUCER_EPOCH"]
+
+
+AGAIN, DIRECT = in_transaction._commit_again, GroupCoordinator._write_at_once
+FIND, NEXT = known_offsets.repeated, known_offsets.next_offsets
 ANEW = "test_topic_that_was_deleted_or_made_anew_is_another_one"
 REFUSED, LEFT = "test_refused_offsets_are_not_remembered", "test_member_that_has_left_is_refused"
+VERIFIED = "test_transaction_of_offsets_is_verified_as_configured"
 MUTANTS = (
-    Mutant(committing.again, "not answers or ", "", REFUSED),
-    Mutant(committing.again, "any(each.error_code for each in answers)", "False", REFUSED),
+    Mutant(FIND, "not answers or ", "", REFUSED),
+    Mutant(FIND, "any(each.error_code for each in answers)", "False", REFUSED),
     Mutant(
         beating.again,
         "None if response.error_code else ",
         "",
         "test_refused_heartbeat_is_not_remembered",
     ),
-    Mutant(COMMIT, "found is None or ", "", ANEW),
-    Mutant(COMMIT, " or found.topic_id != topic_id", "", ANEW),
+    Mutant(NEXT, "found is None or ", "", ANEW),
+    Mutant(NEXT, " or found.topic_id != topic_id", "", ANEW),
     Mutant(DIRECT, "except KafkaError: return None", "except KafkaError: return True", LEFT),
     Mutant(
         GroupCoordinator.heartbeat_at_once,
@@ -268,7 +377,33 @@ MUTANTS = (
         "",
         "test_rebalance_is_told",
     ),
+    Mutant(AGAIN, "claim.epoch_per_transaction or ", "", VERIFIED, ("false",)),
+    Mutant(AGAIN, " or verifier.verifies", "", VERIFIED, ("true",)),
+    Mutant(AGAIN, "or verifier.verifies", "or True", VERIFIED, ("false",)),
+    Mutant(AGAIN, "not _is_accepted(transactions, claim, index)", "False", VERIFIED, ("true",)),
+    Mutant(in_transaction._is_accepted, "if adds:", "if True:", VERIFIED, ("true",)),
+    Mutant(
+        AGAIN,
+        "except KafkaError:",
+        "except ZeroDivisionError:",
+        "test_offsets_of_an_earlier_producer_are_refused",
+        (3,),
+    ),
+    Mutant(
+        AGAIN,
+        "() if groups.commit_offsets_at_once(commit, index) else None",
+        "() if groups.commit_offsets_at_once(commit, index) or True else None",
+        "test_member_that_has_left_is_refused_in_a_transaction",
+    ),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def completions_at_once() -> Iterator[None]:
+    """Postpone no completion: a broker without fast paths never does, and the logs are compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postponed, "DELAY_MS", 0)
+        yield
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -1,8 +1,10 @@
 """Commits of offsets by clients: the part of a request that names partitions that exist."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
+from barnabas.broker.server.repeats import FEW
 from barnabas.coordinator.group.committing import NewOffset
 from barnabas.coordinator.soon import Soon, settle
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
@@ -10,16 +12,27 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
 )
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
-from barnabas.protocol.steps import Steps
+from barnabas.protocol.steps import Steps, promptly
 
 Asked = Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition]
 Answered = Sequence[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition]
+Topics = Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
+AnsweredTopics = Sequence[OffsetCommitResponseTopic | TxnOffsetCommitResponseTopic]
+T = TypeVar("T")
+
+
+def run_if_short(steps: Steps[T], topics: Topics) -> T | Steps[T]:
+    """Take the steps of a commit that is short up to its first wait; others are for the slicer."""
+    few = len(topics) <= FEW and sum([len(each.partitions) for each in topics]) <= FEW
+    return promptly(steps) if few else steps
 
 
 def find_topic(
@@ -67,7 +80,9 @@ class KnownOffsets:
                 self._answers.append(answer)
                 self.offsets.append(new_offset(topic, each))
 
-    def commit(self, commit: Callable[[], Soon[list[ErrorCode]]]) -> Steps[None]:
+    def commit(
+        self, commit: Callable[[], Soon[list[ErrorCode]] | Steps[list[ErrorCode]]]
+    ) -> Steps[None]:
         """Put the codes of `commit` into the answers of known partitions."""
         if not self.offsets:
             return
@@ -78,3 +93,47 @@ class KnownOffsets:
             codes = [code] * len(self._answers)
         for answer, code in zip(self._answers, codes, strict=True):
             answer.error_code = code
+
+
+class Repeated(NamedTuple):
+    """The offsets of a request whose next one may have others for the same partitions."""
+
+    fields: tuple[str, ...]
+    """The paths of the offsets in the request."""
+    offsets: list[NewOffset]
+    basis: tuple[Any, ...]
+    """The topics with their ids."""
+
+
+def repeated(
+    cache: MetadataCache, asked: Topics, answered: AnsweredTopics, *, by_id: bool
+) -> Repeated | None:
+    """Return the offsets of a request that was answered; None if one of them was refused."""
+    answers = [each for topic in answered for each in topic.partitions]
+    if not answers or any(each.error_code for each in answers):
+        return None
+    fields, offsets, ids = [], [], {}
+    for number, topic in enumerate(asked):
+        known, _ = find_topic(cache, topic, by_id=by_id)
+        if known is None:
+            return None
+        ids[known.name] = known.topic_id
+        partitions: Asked = topic.partitions
+        for at, each in enumerate(partitions):
+            fields.append(f"topics.{number}.partitions.{at}.committed_offset")
+            offsets.append(new_offset(known, each))
+    return Repeated(tuple(fields), offsets, tuple(ids.items()))
+
+
+def next_offsets(
+    cache: MetadataCache, known: Sequence[NewOffset], values: Sequence[int]
+) -> list[NewOffset] | None:
+    """Return the offsets of the next request; None if one of the topics is gone."""
+    offsets = []
+    for (topic, index, _, epoch, metadata, topic_id), offset in zip(known, values, strict=True):
+        found = cache.topic(topic)
+        # A topic loses no partition.
+        if found is None or found.topic_id != topic_id:
+            return None
+        offsets.append(NewOffset(topic, index, offset, epoch, metadata, topic_id))
+    return offsets

@@ -13,10 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic, new_offset
+from barnabas.broker.groups.known_offsets import (
+    KnownOffsets,
+    find_topic,
+    next_offsets,
+    repeated,
+    run_if_short,
+)
 from barnabas.broker.security.rights import GROUP, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.repeats import FEW, Repeat
+from barnabas.broker.server.repeats import Repeat
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon
@@ -30,7 +36,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from barnabas.protocol.steps import Steps, in_steps, promptly
+from barnabas.protocol.steps import Steps, in_steps
 
 __all__ = ["API", "RIGHTS", "again", "handle"]
 
@@ -44,10 +50,8 @@ def handle(
     context: RequestContext,
 ) -> Soon[OffsetCommitResponse] | Steps[OffsetCommitResponse]:
     """Commit the offsets of partitions that exist; answer when they are committed."""
-    topics = request.topics
     steps = _commit(groups, cache, request, context.api_version)
-    few = len(topics) <= FEW and sum([len(each.partitions) for each in topics]) <= FEW
-    return promptly(steps) if few else steps
+    return run_if_short(steps, request.topics)
 
 
 def _commit(
@@ -88,21 +92,12 @@ def again(
 
     The coordinator decides each time.
     """
-    answers = [each for topic in response.topics for each in topic.partitions]
-    if not answers or any(each.error_code for each in answers):
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    found = repeated(cache, request.topics, response.topics, by_id=by_id)
+    if found is None:
         return None
-    fields, offsets, ids = [], [], {}
-    for number, topic in enumerate(request.topics):
-        known, _ = find_topic(cache, topic, by_id=context.api_version >= _TOPIC_IDS_SINCE)
-        if known is None:
-            return None
-        ids[known.name] = known.topic_id
-        for at, each in enumerate(topic.partitions):
-            fields.append(f"topics.{number}.partitions.{at}.committed_offset")
-            offsets.append(new_offset(known, each))
-    commit = _commit_of(request, offsets)
-    basis = (tuple(ids.items()),)
-    return Repeat(_commit_again, (groups, cache, commit), tuple(fields), (), basis)
+    known = groups, cache, _commit_of(request, found.offsets)
+    return Repeat(_commit_again, known, found.fields, (), found.basis)
 
 
 def _commit_again(
@@ -111,15 +106,9 @@ def _commit_again(
     values: tuple[int, ...],
 ) -> tuple[()] | None:
     groups, cache, commit = known
-    offsets = []
-    for (topic, index, _, epoch, metadata, topic_id), offset in zip(
-        commit.offsets, values, strict=True
-    ):
-        found = cache.topic(topic)
-        # A topic loses no partition.
-        if found is None or found.topic_id != topic_id:
-            return None
-        offsets.append(NewOffset(topic, index, offset, epoch, metadata, topic_id))
+    offsets = next_offsets(cache, commit.offsets, values)
+    if offsets is None:
+        return None
     return () if groups.commit_offsets_at_once(commit._replace(offsets=offsets)) else None
 
 

@@ -12,10 +12,17 @@ TRANSACTION_ABORTABLE, and those of coordinators.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
-from barnabas.broker.groups.known_offsets import KnownOffsets, find_topic
+from barnabas.broker.groups.known_offsets import (
+    KnownOffsets,
+    find_topic,
+    next_offsets,
+    repeated,
+    run_if_short,
+)
 from barnabas.broker.security.rights import (
     GROUP,
     READ,
@@ -27,14 +34,16 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.transactions.verification_request import Answers
+from barnabas.broker.server.repeats import Repeat
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.coordinator.client_errors import coordinator_error
 from barnabas.coordinator.decision import TransactionalProducer
-from barnabas.coordinator.group.committing import CommitOffsets
+from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon, in_task, wait
-from barnabas.coordinator.transaction.metadata import Producer
+from barnabas.coordinator.soon import Soon, settle
+from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction.metadata import TV2, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
     API,
@@ -51,7 +60,7 @@ from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producers.verification import UNVERIFIED
 
-__all__ = ["API", "RIGHTS", "handle"]
+__all__ = ["API", "RIGHTS", "again", "handle"]
 
 RIGHTS = Rights(
     whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"), Need(READ, GROUP, "group_id")),
@@ -71,10 +80,21 @@ def handle(
     groups: GroupCoordinator,
     cache: MetadataCache,
     verifier: TransactionVerifier,
+    _transactions: TransactionCoordinator,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+) -> Soon[TxnOffsetCommitResponse] | Steps[TxnOffsetCommitResponse]:
+    """Commit the offsets of partitions that exist; answer when the records are committed."""
+    return run_if_short(_handle(groups, cache, verifier, request, context), request.topics)
+
+
+def _handle(
+    groups: GroupCoordinator,
+    cache: MetadataCache,
+    verifier: TransactionVerifier,
     request: TxnOffsetCommitRequest,
     context: RequestContext,
 ) -> Steps[TxnOffsetCommitResponse]:
-    """Commit the offsets of partitions that exist; answer when the records are committed."""
     response = TxnOffsetCommitResponse(topics=[])
     known_offsets = KnownOffsets(API.key, context.api_version)
     by_id = context.api_version >= _TOPIC_IDS_SINCE
@@ -84,40 +104,52 @@ def handle(
         response.topics.append(answer)
         if known is not None:
             yield from known_offsets.add(known, topic.partitions, answer.partitions)
+    commit, claim = _commit_of(request, context, known_offsets.offsets)
+    yield from known_offsets.commit(lambda: _commit(groups, verifier, claim, commit))
+    return response
+
+
+def _commit_of(
+    request: TxnOffsetCommitRequest, context: RequestContext, offsets: Sequence[NewOffset]
+) -> tuple[CommitOffsets, Claim]:
     producer = TransactionalProducer(request.producer_id, request.producer_epoch, UNVERIFIED)
     commit = CommitOffsets(
         request.group_id,
         request.generation_id,
         request.member_id,
         request.group_instance_id,
-        known_offsets.offsets,
+        offsets,
         producer=producer,
     )
     adds = context.api_version >= _ADDS_SINCE
     claim = Claim(request.transactional_id, *producer[:2], NO_SEQUENCE, adds, context.owner)
-    yield from known_offsets.commit(lambda: _commit(groups, verifier, claim, commit))
-    return response
+    return commit, claim
 
 
 def _commit(
     groups: GroupCoordinator, verifier: TransactionVerifier, claim: Claim, commit: CommitOffsets
-) -> Soon[list[ErrorCode]]:
+) -> Steps[list[ErrorCode]]:
     """Ask the transaction coordinator before the producer's first offsets of a transaction."""
     adds = claim.epoch_per_transaction
     if not adds and not verifier.verifies:
-        return groups.commit_offsets(commit)
+        return (yield from settle(groups.commit_offsets(commit)))
     index = groups.partition_of(commit.group_id)
     guard = groups.begin_verification(commit.group_id, claim, index)
-    if guard is None:
-        return groups.commit_offsets(_guarded(commit, claim, None), index)
-    partition = TopicPartition(CONSUMER_OFFSETS, index)
-    producer = Producer(claim.producer_id, claim.producer_epoch)
-    answers = verifier.ask(
-        claim.transactional_id, producer, [partition], adds=adds, principal=claim.principal
-    )
-    if isinstance(answers, asyncio.Future):
-        return in_task(_commit_later(groups, claim, commit, guard, answers))
-    return _commit_verified(groups, _guarded(commit, claim, guard), index, answers[partition])
+    if guard is not None:
+        partition = TopicPartition(CONSUMER_OFFSETS, index)
+        producer = Producer(claim.producer_id, claim.producer_epoch)
+        answers = verifier.ask(
+            claim.transactional_id, producer, [partition], adds=adds, principal=claim.principal
+        )
+        waits = isinstance(answers, asyncio.Future)
+        code = (yield from settle(answers))[partition]
+        if code is not ErrorCode.NONE:
+            raise coordinator_error(KafkaError(code))
+        if adds and waits:
+            # The marker of the transaction before may have removed the guard meanwhile. An epoch of
+            # the newer protocol has one transaction, so a late request is refused for its epoch.
+            guard = groups.begin_verification(commit.group_id, claim, index)
+    return (yield from settle(groups.commit_offsets(_guarded(commit, claim, guard), index)))
 
 
 def _guarded(commit: CommitOffsets, claim: Claim, guard: object | None) -> CommitOffsets:
@@ -125,27 +157,73 @@ def _guarded(commit: CommitOffsets, claim: Claim, guard: object | None) -> Commi
     return commit._replace(producer=producer)
 
 
-async def _commit_later(
+# -- further offsets of the same partitions -------------------------------------------------------
+
+_Known = tuple[
+    GroupCoordinator,
+    MetadataCache,
+    TransactionVerifier,
+    TransactionCoordinator,
+    CommitOffsets,
+    Claim,
+]
+
+
+def again(
     groups: GroupCoordinator,
-    claim: Claim,
-    commit: CommitOffsets,
-    guard: object | None,
-    answers: asyncio.Future[Answers],
-) -> list[ErrorCode]:
-    (((_, index), code),) = (await answers).items()
-    if claim.epoch_per_transaction and code is ErrorCode.NONE:
-        # The marker of the transaction before may have removed the guard meanwhile. An epoch of the
-        # newer protocol has one transaction, so a late request is refused for its epoch.
-        guard = groups.begin_verification(commit.group_id, claim, index)
-    return await wait(_commit_verified(groups, _guarded(commit, claim, guard), index, code))
+    cache: MetadataCache,
+    verifier: TransactionVerifier,
+    transactions: TransactionCoordinator,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+    response: TxnOffsetCommitResponse,
+) -> Repeat | None:
+    """Serve a producer that commits further offsets of the same partitions, in this transaction and
+    in later ones, as long as these exist.
+
+    Both coordinators decide each time. The one of the transaction has to be this broker.
+    """
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    found = repeated(cache, request.topics, response.topics, by_id=by_id)
+    if found is None:
+        return None
+    known = groups, cache, verifier, transactions, *_commit_of(request, context, found.offsets)
+    return Repeat(_commit_again, known, ("producer_epoch", *found.fields), (), found.basis)
 
 
-def _commit_verified(
-    groups: GroupCoordinator, commit: CommitOffsets, index: int, code: ErrorCode
-) -> Soon[list[ErrorCode]]:
-    if code is not ErrorCode.NONE:
-        raise coordinator_error(KafkaError(code))
-    return groups.commit_offsets(commit, index)
+def _commit_again(known: _Known, _now_ms: int, values: tuple[int, ...]) -> tuple[()] | None:
+    groups, cache, verifier, transactions, commit, claim = known
+    epoch, *values_of_offsets = values
+    offsets = next_offsets(cache, commit.offsets, values_of_offsets)
+    if offsets is None:
+        return None
+    claim = claim._replace(producer_epoch=epoch)
+    index = groups.partition_of(commit.group_id)
+    guard: object | None = UNVERIFIED
+    if claim.epoch_per_transaction or verifier.verifies:
+        try:
+            guard = groups.begin_verification(commit.group_id, claim, index)
+        except KafkaError:
+            return None
+        # If the offsets are refused then, the handler asks once more, which has no other effect.
+        if guard is not None and not _is_accepted(transactions, claim, index):
+            return None
+    commit = _guarded(commit, claim, guard)._replace(offsets=offsets)
+    return () if groups.commit_offsets_at_once(commit, index) else None
+
+
+def _is_accepted(transactions: TransactionCoordinator, claim: Claim, index: int) -> bool:
+    """Return whether the transaction certainly has, or gets, a partition of the offsets."""
+    transactional_id, producer_id, epoch, _, adds, principal = claim
+    producer, partitions = (
+        Producer(producer_id, epoch),
+        (TopicPartition(CONSUMER_OFFSETS, index),),
+    )
+    if adds:
+        addition = AddPartitions(transactional_id, producer, partitions, TV2, principal=principal)
+        return transactions.add_partitions_at_once(addition)
+    question = VerifyPartitions(transactional_id, producer, partitions, principal)
+    return transactions.verify_at_once((question,))
 
 
 def _answer(

@@ -83,15 +83,15 @@ class GroupCoordinator:
             index = self.partition_of(group_id)
         return self._runtime.write(index, group_id, decide, mode)
 
-    def _write_at_once(self, group_id: str, decide: Decide[A]) -> A | None:
+    def _write_at_once(
+        self, group_id: str, decide: Decide[A], index: int | None = None
+    ) -> A | None:
         """Return the answer, if it is certainly committed at once and no refusal.
 
         None otherwise: nothing has changed then, and `_write` decides.
         """
         try:
-            answer = self._runtime.write(
-                self.partition_of(group_id), group_id, decide, Mode.CERTAIN
-            )
+            answer = self._write(group_id, decide, Mode.CERTAIN, index)
         except KafkaError:
             return None
         assert not isinstance(answer, asyncio.Future)
@@ -160,14 +160,14 @@ class GroupCoordinator:
             index,
         )
 
-    def commit_offsets_at_once(self, request: CommitOffsets) -> bool:
-        """Commit offsets outside of a transaction, if that is certainly committed at once.
+    def commit_offsets_at_once(self, request: CommitOffsets, index: int | None = None) -> bool:
+        """Commit offsets, if that is certainly committed at once.
 
         Otherwise returns False; `commit_offsets` then decides. No offset has longer metadata than
         one that was committed before.
         """
         decided = self._write_at_once(
-            request.group_id, lambda table, now: commit_offsets(table, request, now)
+            request.group_id, lambda table, now: commit_offsets(table, request, now), index
         )
         return decided is not None
 

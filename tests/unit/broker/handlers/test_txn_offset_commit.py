@@ -27,7 +27,7 @@ class Rig:
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
         self.verifier = FakeVerifier()
-        self.parts = groups.coordinator, Topics("t", "u"), self.verifier
+        self.parts = groups.coordinator, Topics("t", "u"), self.verifier, None
 
     def commit(
         self,

@@ -301,15 +301,6 @@ def _row(
     return ApiRow(module, collaborators, of_controller)
 
 
-def _produce(parts: BrokerParts) -> produce.Parts:
-    return produce.Parts(
-        parts.replicas,
-        parts.cache,
-        parts.transactions.produce_verification,
-        parts.producer_id_limit,
-    )
-
-
 def _fetch(parts: BrokerParts) -> fetch.Parts:
     lookup = FetchLookup(parts.replicas, parts.cache)
     return fetch.Parts(
@@ -335,14 +326,6 @@ def _token_requests(parts: BrokerParts) -> TokenRequests:
     return TokenRequests(parts.tokens, parts.config, parts.clock.now_ms, parts.random.getrandbits)
 
 
-def _write_txn_markers(parts: BrokerParts) -> write_txn_markers.Parts:
-    return write_txn_markers.Parts(
-        parts.transactions.writer,
-        parts.transactions.origins,
-        parts.config().transaction_refuse_future_markers,
-    )
-
-
 def _controller_routes(parts: BrokerParts) -> dict[int, Route]:
     """Return the routes of the requests that other brokers forward, as clients have them."""
     guard = None if parts.gate is None else parts.gate.guard
@@ -364,7 +347,15 @@ API_TABLE: Final = (
     _row(sasl_handshake, lambda p: (p,)),
     _row(sasl_authenticate, lambda p: (p,)),
     # data
-    _row(produce, lambda p: (_produce(p),)),
+    _row(
+        produce,
+        lambda p: (
+            p.replicas,
+            p.cache,
+            p.transactions.produce_verification,
+            p.producer_id_limit,
+        ),
+    ),
     _row(fetch, lambda p: (_fetch(p),)),
     _row(list_offsets, lambda p: (p.replicas, lambda: p.config().group_lag_counted_batches)),
     _row(delete_records, lambda p: (p.replicas,)),
@@ -451,7 +442,14 @@ API_TABLE: Final = (
         lambda p: (p.groups, p.cache, p.transactions.verifier, p.transactions.coordinator),
     ),
     _row(end_txn, lambda p: (p.transactions.coordinator,)),
-    _row(write_txn_markers, lambda p: (_write_txn_markers(p),)),
+    _row(
+        write_txn_markers,
+        lambda p: (
+            p.transactions.writer,
+            p.transactions.origins,
+            p.config().transaction_refuse_future_markers,
+        ),
+    ),
     _row(describe_transactions, lambda p: (p.transactions.coordinator,)),
     _row(list_transactions, lambda p: (p.transactions.coordinator, p.clock)),
     _row(describe_producers, lambda p: (p.replicas,)),

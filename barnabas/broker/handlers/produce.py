@@ -72,7 +72,7 @@ from barnabas.storage.log.validator import (
 )
 from barnabas.storage.producers.verification import Opener, VerificationGuard
 
-__all__ = ["API", "RIGHTS", "Parts", "again", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "again", "error_response", "handle"]
 
 REPEATS_SINCE: Final = 7
 """The first version that is served again: it knows all codecs, and the log start offset."""
@@ -135,15 +135,6 @@ RIGHTS = Rights(
 )
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that Produce works with."""
-
-    replicas: ReplicaManager
-    cache: MetadataCache
-    verification: ProduceVerification
-    limit: ProducerIdLimit
-
-
 _AddWaiter = Callable[[int, Callable[[KafkaError | None], None]], None]
 
 
@@ -182,7 +173,9 @@ class _Slot:
 class _Work(NamedTuple):
     """A request on its way through the passes."""
 
-    parts: Parts
+    replicas: ReplicaManager
+    cache: MetadataCache
+    limit: ProducerIdLimit
     request: ProduceRequest
     context: RequestContext
     slots: list[_Slot]
@@ -190,35 +183,41 @@ class _Work(NamedTuple):
 
 
 def handle(
-    parts: Parts, request: ProduceRequest, context: RequestContext
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    verification: ProduceVerification,
+    limit: ProducerIdLimit,
+    request: ProduceRequest,
+    context: RequestContext,
 ) -> Soon[ProduceResponse | None] | Steps[ProduceResponse | None]:
     """Append one batch per partition; internal topics are refused, whatever the client id is."""
     if request.acks not in (ACKS_ALL, 0, 1):
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
-    topics = request.topic_data
-    if len(topics) > MANY or sum(map(len, map(_data_of, topics))) > MANY:
-        return settle(_append_many(parts, request, context))
+    topics, version = request.topic_data, context.api_version
     slots: list[_Slot] = []
     response = ProduceResponse(responses=[])
+    if len(topics) > MANY or sum(map(len, map(_data_of, topics))) > MANY:
+        work = _Work(replicas, cache, limit, request, context, slots, response)
+        return settle(_append_many(work, verification))
     for topic in topics:
-        name = _topic_name(parts.cache, topic, context.api_version)
+        name = _topic_name(cache, topic, version)
         _add_topic(response, topic, _make_slots(name, topic.partition_data, slots))
     for slot in slots:
         if slot.header is not None and slot.header.attributes & TRANSACTIONAL:
-            waiting = _verify(_Work(parts, request, context, slots, response))
+            work = _Work(replicas, cache, limit, request, context, slots, response)
+            waiting = _verify(work, verification)
             if waiting is not None:
                 return waiting
             break
-    return _append_all(parts, request, context, slots, response)
+    return _append_all(replicas, cache, limit, request, context, slots, response)
 
 
 def _append_many(
-    parts: Parts, request: ProduceRequest, context: RequestContext
+    work: _Work, verification: ProduceVerification
 ) -> Steps[Soon[ProduceResponse | None]]:
     """Append to many partitions, in slices."""
-    work = _Work(parts, request, context, [], ProduceResponse(responses=[]))
-    for topic in request.topic_data:
-        name = _topic_name(parts.cache, topic, context.api_version)
+    for topic in work.request.topic_data:
+        name = _topic_name(work.cache, topic, work.context.api_version)
         answers = []
         yield None
         for first in range(0, len(topic.partition_data), _AT_ONCE):
@@ -227,12 +226,14 @@ def _append_many(
             yield None
         _add_topic(work.response, topic, answers)
     if any(slot.header and slot.header.attributes & TRANSACTIONAL for slot in work.slots):
-        waiting = _verify(work)
+        waiting = _verify(work, verification)
         if waiting is not None:
             return waiting
     fate = 0
     for slot in work.slots:
-        fate |= _append(work.parts, slot, work.request.acks, work.context)
+        fate |= _append(
+            work.replicas, work.cache, work.limit, slot, work.request.acks, work.context
+        )
         if slot.partition is not None:
             slot.leader_epoch = slot.partition.leader_epoch
         yield None
@@ -261,9 +262,11 @@ def _add_topic(
         )
 
 
-def _verify(work: _Work) -> "asyncio.Future[ProduceResponse | None] | None":
+def _verify(
+    work: _Work, verification: ProduceVerification
+) -> "asyncio.Future[ProduceResponse | None] | None":
     """Admit transactional batches; return the rest of the request if it has to wait for that."""
-    verdicts = _ask_for_verdicts(work.parts.verification, work.request, work.context, work.slots)
+    verdicts = _ask_for_verdicts(verification, work.request, work.context, work.slots)
     if isinstance(verdicts, asyncio.Future):
         _keep_records(work.slots)
         return chain(verdicts, partial(_go_on, work))
@@ -323,7 +326,7 @@ def _go_on(work: _Work, verdicts: Verdicts) -> Soon[ProduceResponse | None]:
     # Topics may have been created or deleted while the coordinator was asked.
     slots = iter(work.slots)
     for topic in work.request.topic_data:
-        name = _topic_name(work.parts.cache, topic, work.context.api_version)
+        name = _topic_name(work.cache, topic, work.context.api_version)
         for _ in topic.partition_data:
             next(slots).topic = name
     return _append_all(*work)
@@ -333,7 +336,9 @@ def _go_on(work: _Work, verdicts: Verdicts) -> Soon[ProduceResponse | None]:
 
 
 def _append_all(
-    parts: Parts,
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    limit: ProducerIdLimit,
     request: ProduceRequest,
     context: RequestContext,
     slots: list[_Slot],
@@ -342,10 +347,10 @@ def _append_all(
     """Append to every partition; a partition that refuses its batch does not stop the others."""
     acks, fate = request.acks, 0
     for slot in slots:
-        fate |= _append(parts, slot, acks, context)
+        fate |= _append(replicas, cache, limit, slot, acks, context)
     if not fate:
         return response if acks else None
-    return _appended(_Work(parts, request, context, slots, response), fate)
+    return _appended(_Work(replicas, cache, limit, request, context, slots, response), fate)
 
 
 def _appended(work: _Work, fate: int) -> Soon[ProduceResponse | None]:
@@ -363,14 +368,21 @@ def _appended(work: _Work, fate: int) -> Soon[ProduceResponse | None]:
     return _answer(work, failed=failed)
 
 
-def _append(parts: Parts, slot: _Slot, acks: int, context: RequestContext) -> int:
+def _append(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    limit: ProducerIdLimit,
+    slot: _Slot,
+    acks: int,
+    context: RequestContext,
+) -> int:
     """Append to one partition, put the batch into its append queue, or refuse it; return what has
     come of it."""
     topic, records, header, guard = slot.topic, slot.records, slot.header, slot.verdict
     try:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = slot.partition = parts.replicas.partition(topic, slot.data.index)
+        partition = slot.partition = replicas.partition(topic, slot.data.index)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if not records:
@@ -383,11 +395,11 @@ def _append(parts: Parts, slot: _Slot, acks: int, context: RequestContext) -> in
             and partition.log.producers.entry(header.producer_id) is None
         ):
             partition.require_leader()
-            slot.producer_ids = parts.limit.admit(context)
+            slot.producer_ids = limit.admit(context)
         if context.api_version < ZSTD_SINCE:
             check_codec_of_version(records, context.api_version, header)
         if partition.appends or partition.log.rules.looks_inside:
-            _append_looking_inside(parts.replicas, slot, partition, acks, context)
+            _append_looking_inside(replicas, slot, partition, acks, context)
             if slot.queued is not None:
                 return _QUEUED
         else:
@@ -396,7 +408,7 @@ def _append(parts: Parts, slot: _Slot, acks: int, context: RequestContext) -> in
             )
             _complete(slot, partition, appended, acks)
     except KafkaError as error:
-        _refuse(parts.cache, slot, error, context.api_version)
+        _refuse(cache, slot, error, context.api_version)
         return _FAILED
     return _WAITS if slot.add_waiter is not None else 0
 
@@ -495,13 +507,13 @@ async def _await_queue(work: _Work) -> ProduceResponse | None:
         before, slot.partition = slot.partition, None
         try:
             # The partition may have been deleted meanwhile.
-            slot.partition = work.parts.replicas.partition(slot.topic, slot.data.index)
+            slot.partition = work.replicas.partition(slot.topic, slot.data.index)
             appended = append.result()
             if slot.partition is not before or _has_lost_leadership(slot):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             _complete(slot, slot.partition, appended, work.request.acks)
         except KafkaError as error:
-            _refuse(work.parts.cache, slot, error, work.context.api_version)
+            _refuse(work.cache, slot, error, work.context.api_version)
     return await wait(_await_leaders(work))
 
 
@@ -585,7 +597,7 @@ def _answer(work: _Work, *, failed: bool) -> ProduceResponse | None:
         ]
         work.response.node_endpoints = [
             NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in endpoints(work.parts.cache, leaders, work.context.listener)
+            for node in endpoints(work.cache, leaders, work.context.listener)
         ]
     return work.response
 
@@ -593,14 +605,20 @@ def _answer(work: _Work, *, failed: bool) -> ProduceResponse | None:
 # -- the next batch for a partition that the connection has written to ----------------------------
 
 
-_Writing = tuple[Parts, tuple[str, int], Standing, Opener | None]
+_Writing = tuple[ReplicaManager, tuple[str, int], Standing, Opener | None]
 """The rest of a request for one partition: the partition, its standing, and the owner of the
 transaction that the batches belong to. That is None if the client's right to it was not asked for:
 the batch had no transaction. A topic that is made anew has partitions with other standings."""
 
 
 def again(
-    parts: Parts, request: ProduceRequest, context: RequestContext, response: ProduceResponse
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    _verification: ProduceVerification,
+    _limit: ProducerIdLimit,
+    request: ProduceRequest,
+    context: RequestContext,
+    response: ProduceResponse,
 ) -> Repeat | None:
     """Append the next batch to a partition, as long as it is certainly appended and committed at
     once.
@@ -620,23 +638,23 @@ def again(
     records: Any = data.records
     if answer.error_code or not records:
         return None
-    name = _topic_name(parts.cache, topic, version)
-    partition = None if name is None else parts.replicas.find((name, data.index))
+    name = _topic_name(cache, topic, version)
+    partition = None if name is None else replicas.find((name, data.index))
     if name is None or partition is None or not partition.standing.is_prompt:
         return None
     opener = None
     if request.transactional_id is not None and begins_transactional(records):
         opener = Opener(request.transactional_id, version >= ADDS_SINCE, context.owner)
     basis = (name, data.index), partition.standing, opener
-    return Repeat(_append_again, (parts, *basis), _VARYING, _OF_ANSWER, basis)
+    return Repeat(_append_again, (replicas, *basis), _VARYING, _OF_ANSWER, basis)
 
 
 def _append_again(
     writing: _Writing, now_ms: int, values: tuple[memoryview]
 ) -> tuple[int, int, int] | None:
     (records,) = values
-    parts, place, standing, opener = writing
-    partition = parts.replicas.find(place)
+    replicas, place, standing, opener = writing
+    partition = replicas.find(place)
     if partition is None or standing is not partition.standing or partition.appends:
         return None
     try:

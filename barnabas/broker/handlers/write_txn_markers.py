@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from barnabas.broker.security.rights import ALTER, CLUSTER, CLUSTER_ACTION, Need, Rights
+from barnabas.broker.security.rights import ALTER, CLUSTER, CLUSTER_ACTION, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import FEW, RepeatByElement
 from barnabas.broker.transactions.marker_channel import MARKERS
@@ -27,6 +27,7 @@ from barnabas.coordinator.soon import Soon, settle
 from barnabas.protocol.errors import ErrorCode, downgrade
 from barnabas.protocol.messages.write_txn_markers import (
     API,
+    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -37,28 +38,25 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps, at_once, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "Parts", "again", "error_response", "handle"]
-
-RIGHTS = Rights(whole=(Need(CLUSTER_ACTION, CLUSTER, unless=Need(ALTER, CLUSTER)),))
+__all__ = ["API", "RIGHTS", "again", "handle"]
 
 PATIENCE_S: Final = 1.0
 """The longest wait in seconds of a coordinator for markers to be committed."""
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that WriteTxnMarkers works with."""
-
-    writer: MarkerWriter
-    origins: MarkerOrigins
-    refuse_future: bool
-    """Whether operators' markers may not have epochs that the partition does not know."""
-
-
 def handle(
-    parts: Parts, request: WriteTxnMarkersRequest, context: RequestContext
+    writer: MarkerWriter,
+    origins: MarkerOrigins,
+    refuse_future: bool,
+    request: WriteTxnMarkersRequest,
+    context: RequestContext,
 ) -> Soon[WriteTxnMarkersResponse] | Steps[WriteTxnMarkersResponse]:
-    """Answer when the last marker is committed or refused; answer a coordinator in time."""
-    steps = _write(parts, request, context)
+    """Answer when the last marker is committed or refused; answer a coordinator in time.
+
+    `refuse_future` says that operators' markers may not have epochs that the partition does not
+    know.
+    """
+    steps = _write(writer, origins, refuse_future, request, context)
     return at_once(steps) if _is_short(request) else settle(steps)
 
 
@@ -72,30 +70,18 @@ def _is_short(request: WriteTxnMarkersRequest) -> bool:
 
 
 def _write(
-    parts: Parts, request: WriteTxnMarkersRequest, context: RequestContext
+    writer: MarkerWriter,
+    origins: MarkerOrigins,
+    refuse_future: bool,
+    request: WriteTxnMarkersRequest,
+    context: RequestContext,
 ) -> Steps[Soon[WriteTxnMarkersResponse]]:
-    if context.inter_broker and parts.origins.is_outdated(context):
+    inter_broker = context.inter_broker
+    if inter_broker and origins.is_outdated(context):
         return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
     response = yield from _results(request, ErrorCode.REQUEST_TIMED_OUT)
-    open_results = _OpenResults(response, context)
-    writes = yield from _writes(parts, request, response, open_results, context.inter_broker)
-    for _ in parts.writer.write(writes):
-        yield None
-        # The coordinator may have sent the rest over a later connection meanwhile.
-        if context.inter_broker and parts.origins.is_outdated(context):
-            return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
-    return open_results.answer(PATIENCE_S if context.inter_broker else None)
-
-
-def _writes(
-    parts: Parts,
-    request: WriteTxnMarkersRequest,
-    response: WriteTxnMarkersResponse,
-    results: _OpenResults,
-    inter_broker: bool,
-) -> Steps[list[MarkerWrite]]:
+    results = _OpenResults(response, context)
     writes: list[MarkerWrite] = []
-    refuse_future = parts.refuse_future and not inter_broker
     for marker, result in zip(request.markers, response.markers, strict=True):
         yield None
         end = TxnMarker(
@@ -105,24 +91,30 @@ def _writes(
             marker.transaction_result,
             marker.transaction_version,
         )
-        unknown_epoch = inter_broker and not parts.origins.has_epoch(end.coordinator_epoch)
+        unknown_epoch = inter_broker and not origins.has_epoch(end.coordinator_epoch)
         for topic in result.topics:
             yield None
             for each in topic.partitions:
                 yield None
+                partition = TopicPartition(topic.name, each.partition_index)
                 if unknown_epoch:
                     each.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-                    continue
-                partition = TopicPartition(topic.name, each.partition_index)
-                if refuse_future and parts.writer.would_fence(partition, end):
+                elif refuse_future and not inter_broker and writer.would_fence(partition, end):
                     each.error_code = ErrorCode.INVALID_REQUEST
-                    continue
-                writes.append(MarkerWrite(partition, end, results.done(each)))
-    return writes
+                else:
+                    writes.append(MarkerWrite(partition, end, results.done(each)))
+    for _ in writer.write(writes):
+        yield None
+        # The coordinator may have sent the rest over a later connection meanwhile.
+        if inter_broker and origins.is_outdated(context):
+            return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
+    return results.answer(PATIENCE_S if inter_broker else None)
 
 
 def again(
-    parts: Parts,
+    writer: MarkerWriter,
+    origins: MarkerOrigins,
+    _refuse_future: bool,
     request: WriteTxnMarkersRequest,
     context: RequestContext,
     response: WriteTxnMarkersResponse,
@@ -141,14 +133,16 @@ def again(
             return None
         partition = TopicPartition(topics[0].name, topics[0].partition_indexes[0])
         known.append((partition, marker.coordinator_epoch, marker.transaction_version))
-    return RepeatByElement(partial(_write_again, parts, context), MARKERS, known)
+    return RepeatByElement(partial(_write_again, writer, origins, context), MARKERS, known)
 
 
 def _write_again(
-    parts: Parts, context: RequestContext, asked: Sequence[tuple[Any, tuple[int, int, bool]]]
+    writer: MarkerWriter,
+    origins: MarkerOrigins,
+    context: RequestContext,
+    asked: Sequence[tuple[Any, tuple[int, int, bool]]],
 ) -> Sequence[tuple[int]] | None:
     """Write markers, if each of them is certainly written and committed at once."""
-    writer, origins, _ = parts
     writes: list[MarkerWrite] = []
     codes: list[ErrorCode] = []
     for (partition, coordinator_epoch, version), (producer_id, epoch, committed) in asked:
@@ -222,25 +216,26 @@ class _Done:
 
 
 def _results(request: WriteTxnMarkersRequest, code: ErrorCode) -> Steps[WriteTxnMarkersResponse]:
-    def result_of(index: int) -> WritableTxnMarkerPartitionResult:
-        return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-
     response = WriteTxnMarkersResponse(markers=[])
     for marker in request.markers:
-        yield None
-        result = WritableTxnMarkerResult(producer_id=marker.producer_id, topics=[])
-        response.markers.append(result)
-        for topic in marker.topics:
-            yield None
-            partitions = yield from in_steps(result_of, topic.partition_indexes)
-            result.topics.append(
-                WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions)
-            )
+        response.markers.append((yield from _result(marker, code)))
     return response
 
 
-def error_response(
-    request: WriteTxnMarkersRequest, code: ErrorCode, _version: int
-) -> Steps[WriteTxnMarkersResponse]:
-    """Answer every partition with the error."""
-    return _results(request, code)
+def _result(marker: WritableTxnMarker, code: ErrorCode) -> Steps[WritableTxnMarkerResult]:
+    def result_of(index: int) -> WritableTxnMarkerPartitionResult:
+        return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+
+    yield None
+    result = WritableTxnMarkerResult(producer_id=marker.producer_id, topics=[])
+    for topic in marker.topics:
+        yield None
+        partitions = yield from in_steps(result_of, topic.partition_indexes)
+        result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+    return result
+
+
+RIGHTS = Rights(
+    whole=(Need(CLUSTER_ACTION, CLUSTER, unless=Need(ALTER, CLUSTER)),),
+    each=Each("markers", (), lambda marker, code, _: _result(marker, code), "markers"),
+)

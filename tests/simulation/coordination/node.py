@@ -112,14 +112,14 @@ class Node:
             self.cache,
         )
         origins = MarkerOrigins(self.cache)
-        marking = write_txn_markers.Parts(self.coordination.writer, origins, refuse_future=True)
+        marking = self.coordination.writer, origins, True
         self.again: dict[int, Again] = {
             # That of markers needs a log with files.
             add_partitions_to_txn.API.key: partial(add_partitions_to_txn.again, adding)
         }
         self.handlers: dict[int, Callable[..., Any]] = {
             add_partitions_to_txn.API.key: partial(add_partitions_to_txn.handle, adding),
-            write_txn_markers.API.key: partial(write_txn_markers.handle, marking),
+            write_txn_markers.API.key: partial(write_txn_markers.handle, *marking),
         }
 
     def _connect(self, broker_id: int) -> Line:

@@ -123,7 +123,7 @@ async def collaborators(module: ModuleType) -> tuple[Any, ...]:
         offset_fetch: lambda: (groups, cache, lambda: True),
         offset_delete: lambda: (willing, known),
         txn_offset_commit: lambda: (groups, cache, pytest.fail, pytest.fail),
-        write_txn_markers: lambda: write_txn_markers.Parts(writer, origins, refuse_future=True),
+        write_txn_markers: lambda: (writer, origins, True),
     }
     made = parts[module]()
     return made if type(made) is tuple else (made,)

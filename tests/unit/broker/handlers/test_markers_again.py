@@ -96,8 +96,8 @@ class Side:
         topic = SimpleNamespace(partitions={0: SimpleNamespace(leader_epoch=9)})
         cache: Any = SimpleNamespace(brokers={1}, topic=lambda _: topic)
         self.origins = MarkerOrigins(cache)
-        self.parts = handler.Parts(self.writer, self.origins, False)
-        again = partial(handler.again, self.parts)
+        self.parts = self.writer, self.origins, False
+        again = partial(handler.again, *self.parts)
         self.path = Repeats(API, VERSION, again) if fast else None
         self.served = 0
         self.rules: Any = None
@@ -134,7 +134,7 @@ class Side:
             request = decode(API.request, VERSION, data, at)
         except Exception:
             return b"refused"
-        answer, _ = taken(handler.handle(self.parts, request, context))
+        answer, _ = taken(handler.handle(*self.parts, request, context))
         if isinstance(answer, asyncio.Future):
             return b"waits"
         if self.path is not None:
@@ -376,7 +376,7 @@ def test_request_of_a_client_and_of_another_version_is_not_remembered() -> None:
         assert not twins.fast.served
         request = decode(API.request, VERSION, body(marker()))
         older = replace(CONTEXT, api_version=1)
-        assert handler.again(twins.fast.parts, request, older, _answer(request)) is None
+        assert handler.again(*twins.fast.parts, request, older, _answer(request)) is None
 
     asyncio.run(work())
 

@@ -71,7 +71,8 @@ async def test_batch_that_is_refused_does_not_count() -> None:
 
 async def test_broker_that_does_not_lead_says_so_beyond_the_limit() -> None:
     leader = await rig()
-    leader.parts = leader.parts._replace(cache=leader.replicas.cache)
+    replicas, _, *others = leader.parts
+    leader.parts = replicas, leader.replicas.cache, *others
     for number in range(LIMIT):
         await sent(leader, number)
     await leader.replicas.lead(leader=1, epoch=1, isr=(0, 1), replicas=(0, 1))

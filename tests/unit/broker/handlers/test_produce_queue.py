@@ -31,7 +31,8 @@ async def rig() -> Rig:
     for topic, topic_id in (("t", TOPIC_ID), ("u", OTHER_ID)):
         await replicas.lead(topic=topic, topic_id=topic_id, isr=(0, 1), replicas=(0, 1))
     rig = Rig(replicas)
-    rig.parts = rig.parts._replace(cache=replicas.cache)
+    manager, _, *others = rig.parts
+    rig.parts = manager, replicas.cache, *others
     return rig
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from barnabas.broker.handlers.produce import Parts, handle
+from barnabas.broker.handlers.produce import handle
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.produce_verification import ProduceVerification
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
@@ -45,7 +45,7 @@ class Rig:
         self.verifier = FakeVerifier()
         self.names = Names()
         self.config = BrokerConfig.from_properties({"log.dirs": "/data"} | (keys or {}))
-        self.parts = Parts(
+        self.parts = (
             replicas.manager,
             self.names,  # type: ignore[arg-type]
             ProduceVerification(replicas.manager, self.verifier),  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ class Rig:
         context = RequestContext(
             0, version, 0, "test", ANONYMOUS, "PLAINTEXT", "127.0.0.1", 1, 1_000
         )
-        return handle(self.parts, request, context)
+        return handle(*self.parts, request, context)
 
     def mark(self, epoch: int = PRODUCER.epoch) -> None:
         """Append an abort marker."""

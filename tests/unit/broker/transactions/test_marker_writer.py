@@ -202,12 +202,12 @@ async def test_refused_marker_with_nothing_open_is_told_apart(rig: Rig) -> None:
 @pytest.mark.parametrize("inter_broker", [True, False])
 async def test_only_a_coordinator_learns_that_nothing_is_open(rig: Rig, inter_broker: bool) -> None:
     rig.write(marker=ABORT._replace(producer_epoch=EPOCH + 2))
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
+    parts = rig.writer, MarkerOrigins(MetadataCache("cluster")), False
     context = RequestContext(
         27, 2, 0, "c", ANONYMOUS, "INTERNAL", "127.0.0.1", 1, 0, inter_broker=inter_broker
     )
     asked = request(("t", [0]))
-    answer: Any = handler.handle(parts, asked, context)
+    answer: Any = handler.handle(*parts, asked, context)
     assert codes(answer) == ["INVALID_PRODUCER_EPOCH"]
     assert answer.markers[0].topics[0].partitions[0].nothing_open == inter_broker
 
@@ -316,16 +316,16 @@ def codes(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("version", list(write_txn_markers.API.versions))
 async def test_every_marker_of_a_request_has_its_own_answer(rig: Rig, version: int) -> None:
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    answer = ask(handler, (parts,), request(("t", [0]), ("u", [3]), count=2), version)
+    parts = rig.writer, MarkerOrigins(MetadataCache("cluster")), False
+    answer = ask(handler, parts, request(("t", [0]), ("u", [3]), count=2), version)
     assert codes(answer) == ["NONE", "UNKNOWN_TOPIC_OR_PARTITION"] * 2
     assert [marker and marker.producer_id for marker in rig.markers] == [PID, PID + 1]
 
 
 async def test_the_answer_waits_for_the_last_marker(rig: Rig) -> None:
     later = rig.groups.later()
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    answer = ask(handler, (parts,), request((OFFSETS, [0]), ("t", [0])), 1)
+    parts = rig.writer, MarkerOrigins(MetadataCache("cluster")), False
+    answer = ask(handler, parts, request((OFFSETS, [0]), ("t", [0])), 1)
     await asyncio.sleep(0)
     assert not answer.done()
     later.set_exception(KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH))
@@ -334,8 +334,8 @@ async def test_the_answer_waits_for_the_last_marker(rig: Rig) -> None:
 
 async def test_cancelled_request_is_not_answered(rig: Rig) -> None:
     later = rig.groups.later()
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    answer = ask(handler, (parts,), request((OFFSETS, [0])), 1)
+    parts = rig.writer, MarkerOrigins(MetadataCache("cluster")), False
+    answer = ask(handler, parts, request((OFFSETS, [0])), 1)
     answer.cancel()
     later.set_result(None)
     await asyncio.sleep(0)
@@ -343,8 +343,8 @@ async def test_cancelled_request_is_not_answered(rig: Rig) -> None:
 
 
 async def test_request_without_markers_is_answered_at_once(rig: Rig) -> None:
-    parts = handler.Parts(rig.writer, MarkerOrigins(MetadataCache("cluster")), False)
-    assert codes(ask(handler, (parts,), request(), 1)) == []
+    parts = rig.writer, MarkerOrigins(MetadataCache("cluster")), False
+    assert codes(ask(handler, parts, request(), 1)) == []
 
 
 async def test_rest_of_request_is_not_written_after_a_later_connection_sent_markers(
@@ -352,14 +352,14 @@ async def test_rest_of_request_is_not_written_after_a_later_connection_sent_mark
 ) -> None:
     rig.open()
     cache: Any = SimpleNamespace(brokers={1})
-    parts = handler.Parts(rig.writer, MarkerOrigins(cache), False)
+    parts = rig.writer, MarkerOrigins(cache), False
     context = RequestContext(
         27, 1, 0, "broker-1", ANONYMOUS, "INTERNAL", "127.0.0.1", 1, 0, inter_broker=True
     )
-    steps: Any = handler.handle(parts, request(("t", [0]), count=handler.FEW), context)
+    steps: Any = handler.handle(*parts, request(("t", [0]), count=handler.FEW), context)
     next(steps)
     context.connection_id += 1
-    assert not parts.origins.is_outdated(context)
+    assert not parts[1].is_outdated(context)
     context.connection_id -= 1
     answer, _ = taken(steps)
     assert codes(answer) == ["NETWORK_EXCEPTION"] * handler.FEW

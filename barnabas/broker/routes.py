@@ -301,21 +301,21 @@ def _row(
     return ApiRow(module, collaborators, of_controller)
 
 
-def _fetch(parts: BrokerParts) -> fetch.Parts:
+def _fetch(
+    parts: BrokerParts,
+) -> tuple[FetchSessionCache, FetchLookup, ReplicaSelector, FollowerServices, Callable[[], int]]:
     lookup = FetchLookup(parts.replicas, parts.cache)
-    return fetch.Parts(
-        parts.cache,
-        parts.sessions,
-        parts.clock,
-        lookup=lookup,
-        selector=ReplicaSelector(
-            parts.broker_id, parts.cache, lambda: parts.config().replica_selector_class
-        ),
-        followers=FollowerServices(lookup, parts.quotas.leader, parts.metrics.replication),
-        replicas=parts.replicas,
-        max_bytes=lambda: parts.config().fetch_max_bytes,
-        is_present=parts.broker_epochs.is_present,
+    followers = FollowerServices(
+        lookup,
+        parts.quotas.leader,
+        parts.metrics.replication,
+        parts.clock.monotonic,
+        parts.broker_epochs.is_present,
     )
+    selector = ReplicaSelector(
+        parts.broker_id, parts.cache, lambda: parts.config().replica_selector_class
+    )
+    return parts.sessions, lookup, selector, followers, lambda: parts.config().fetch_max_bytes
 
 
 def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
@@ -356,7 +356,7 @@ API_TABLE: Final = (
             p.producer_id_limit,
         ),
     ),
-    _row(fetch, lambda p: (_fetch(p),)),
+    _row(fetch, _fetch),
     _row(list_offsets, lambda p: (p.replicas, lambda: p.config().group_lag_counted_batches)),
     _row(delete_records, lambda p: (p.replicas,)),
     _row(offset_for_leader_epoch, lambda p: (p.replicas,)),

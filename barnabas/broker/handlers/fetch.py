@@ -8,13 +8,15 @@ the high watermark, not by polling. The records are found by `consumer_read.py` 
 `follower_read.py` in `barnabas/broker/replication/leader/`.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from copy import copy
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.replication.leader.consumer_read import (
     READ_COMMITTED,
@@ -40,11 +42,14 @@ from barnabas.broker.replication.leader.fetch_session import (
     FetchSessionCache,
     SessionOwner,
 )
-from barnabas.broker.replication.leader.follower_read import FollowerRead, FollowerServices
+from barnabas.broker.replication.leader.follower_read import (
+    FollowerRead,
+    FollowerServices,
+    IsPresent,
+)
 from barnabas.broker.replication.leader.follower_session import FollowerSession
 from barnabas.broker.replication.leader.leader_hints import endpoints
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
-from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeat
@@ -64,7 +69,7 @@ from barnabas.protocol.template import with_value
 from barnabas.security.acl.rules import CLUSTER_NAME
 from barnabas.storage.log.log_slice import LogSlice
 
-__all__ = ["API", "RIGHTS", "Parts", "again", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "again", "error_response", "handle"]
 
 
 def _replica_id(request: FetchRequest) -> int:
@@ -109,34 +114,55 @@ _partitions_of = attrgetter("partitions")
 FetchOutcome = Soon[FetchResponse] | Steps[FetchResponse]
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that Fetch works with."""
+def handle(
+    sessions: FetchSessionCache,
+    lookup: FetchLookup,
+    selector: ReplicaSelector,
+    followers: FollowerServices,
+    max_bytes: Callable[[], int],
+    request: FetchRequest,
+    context: RequestContext,
+) -> FetchOutcome:
+    """Serve consumers, and followers on the inter-broker listener.
 
-    cache: MetadataCache
-    sessions: FetchSessionCache
-    clock: Clock
-    lookup: FetchLookup
-    selector: ReplicaSelector
-    followers: FollowerServices
-    replicas: ReplicaManager
-    max_bytes: Callable[[], int]
-    """Returns `fetch.max.bytes`."""
-    is_present: Callable[[int, int], bool | Coroutine[Any, Any, bool]]
-    """Returns whether a broker, by its id, is registered with this broker epoch."""
+    `max_bytes` returns `fetch.max.bytes`.
+    """
 
+    def read(session: FetchContext) -> Read:
+        most = max_bytes()
+        if session.owner.replica_id >= 0:
+            return FollowerRead(followers, request, context, session, most)
+        if context.charge is not None:
+            most = min(most, context.charge.max_fetch)
+        return ConsumerRead(lookup, selector, request, context, session, most)
 
-def handle(parts: Parts, request: FetchRequest, context: RequestContext) -> FetchOutcome:
-    """Serve consumers, and followers on the inter-broker listener."""
+    def serve(owner: SessionOwner) -> FetchOutcome:
+        version, now_ms = context.api_version, context.received_ms
+        if _is_large(request):
+            opening = sessions.opening(request, version, now_ms, owner)
+            return _open_many(lookup.cache, opening, read)
+        found = read(sessions.open(request, version, now_ms, owner))
+        if found.is_large:
+            return _read_many(lookup.cache, found)
+        found.collect()
+        if found.is_complete() or request.max_wait_ms <= 0:
+            return _answer(lookup.cache, found)
+        return _DelayedFetch(lookup.cache, found).future
+
     replica_id = _replica_id(request)
     if replica_id >= 0:
-        return _serve_follower(parts, request, context, replica_id)
+        return _serve_follower(followers.is_present, request, context, replica_id, serve)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    return _serve(parts, request, context, CONSUMER)
+    return serve(CONSUMER)
 
 
 def _serve_follower(
-    parts: Parts, request: FetchRequest, context: RequestContext, replica_id: int
+    is_present: IsPresent,
+    request: FetchRequest,
+    context: RequestContext,
+    replica_id: int,
+    serve: Callable[[SessionOwner], FetchOutcome],
 ) -> FetchOutcome:
     broker_epoch = request.replica_state.replica_epoch
     if not context.allows(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
@@ -150,31 +176,14 @@ def _serve_follower(
 
     def answer(*, present: bool) -> FetchOutcome:
         if present:
-            return _serve(parts, request, context, FollowerSession(replica_id))
+            return serve(FollowerSession(replica_id))
         return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, responses=[])
 
     def answer_later(asked: asyncio.Future[bool]) -> Steps[FetchResponse]:
         return (yield from settle(answer(present=(yield asked))))
 
-    present = parts.is_present(replica_id, broker_epoch)
+    present = is_present(replica_id, broker_epoch)
     return answer(present=present) if isinstance(present, bool) else answer_later(in_task(present))
-
-
-def _serve(
-    parts: Parts, request: FetchRequest, context: RequestContext, owner: SessionOwner
-) -> FetchOutcome:
-    version, now_ms = context.api_version, context.received_ms
-    if _is_large(request):
-        opening = parts.sessions.opening(request, version, now_ms, owner)
-        return _open_many(parts, request, context, opening)
-    session = parts.sessions.open(request, version, now_ms, owner)
-    read = _read(parts, request, context, session)
-    if read.is_large:
-        return _read_many(parts.cache, read)
-    read.collect()
-    if read.is_complete() or read.request.max_wait_ms <= 0:
-        return _answer(parts.cache, read)
-    return _DelayedFetch(parts.cache, read).future
 
 
 def _is_large(request: FetchRequest) -> bool:
@@ -187,11 +196,11 @@ def _is_large(request: FetchRequest) -> bool:
 
 
 def _open_many(
-    parts: Parts, request: FetchRequest, context: RequestContext, opening: Steps[FetchContext]
+    cache: MetadataCache, opening: Steps[FetchContext], read: Callable[[FetchContext], Read]
 ) -> Steps[FetchResponse]:
     """Serve a request that names many partitions, in slices."""
     session = yield from opening
-    return (yield from _read_many(parts.cache, _read(parts, request, context, session)))
+    return (yield from _read_many(cache, read(session)))
 
 
 def _read_many(cache: MetadataCache, read: Read) -> Steps[FetchResponse]:
@@ -213,19 +222,6 @@ def _read_many(cache: MetadataCache, read: Read) -> Steps[FetchResponse]:
             # A change between two slices woke no delayed Fetch.
             delayed.wake()
         deadline = yield delayed.future
-
-
-def _read(
-    parts: Parts, request: FetchRequest, context: RequestContext, session: FetchContext
-) -> Read:
-    if session.owner.replica_id < 0:
-        max_bytes = parts.max_bytes()
-        if context.charge is not None:
-            max_bytes = min(max_bytes, context.charge.max_fetch)
-        return ConsumerRead(parts.lookup, parts.selector, request, context, session, max_bytes)
-    return FollowerRead(
-        parts.followers, request, context, session, parts.max_bytes(), parts.clock.monotonic()
-    )
 
 
 def _answer(cache: MetadataCache, read: Read) -> FetchResponse:
@@ -328,7 +324,7 @@ class _DelayedFetch:
             self._read.collect()
         self.future.set_result(_answer(self._cache, self._read))
 
-    def _leave(self, done: "asyncio.Future[Any]") -> None:
+    def _leave(self, done: asyncio.Future[Any]) -> None:
         self._timer.cancel()
         self._read.unwatch(self)
         if done.cancelled():
@@ -358,12 +354,19 @@ def _by_topic(
 
 
 def again(
-    parts: Parts, request: FetchRequest, context: RequestContext, response: FetchResponse
+    sessions: FetchSessionCache,
+    lookup: FetchLookup,
+    _selector: ReplicaSelector,
+    _followers: FollowerServices,
+    most_bytes: Callable[[], int],
+    request: FetchRequest,
+    context: RequestContext,
+    response: FetchResponse,
 ) -> Repeat | None:
     """Serve a consumer that continues to read one partition, as long as it finds records at once.
 
-    Its requests differ in session epoch and offset. Everything that may change is asked for each
-    time: the replica and its leadership, the topic of an id, and the session.
+    Its requests differ in session epoch and offset. What may change is asked for each time: the
+    standing of the partition, and the session.
     """
     version = context.api_version
     if version < REPEATS_SINCE or not _is_for_one(request, response):
@@ -371,25 +374,25 @@ def again(
     (topic,) = request.topics
     (wanted,) = topic.partitions
     topic_id = topic.topic_id if version >= TOPIC_IDS_SINCE else None
-    name = topic.topic if topic_id is None else parts.cache.topic_name(topic_id)
-    partition = None if name is None else parts.replicas.find((name, wanted.partition))
-    if name is None or partition is None or topic_id not in (None, partition.topic_id):
+    name = topic.topic if topic_id is None else lookup.cache.topic_name(topic_id)
+    partition = None if name is None else lookup.replicas.find((name, wanted.partition))
+    if (
+        name is None
+        or partition is None
+        or topic_id not in (None, partition.topic_id)
+        or not partition.standing.is_leader
+    ):
         return None
     session = fetched = None
     if request.session_id != NO_SESSION:
-        session = parts.sessions.get(request.session_id)
+        session = sessions.get(request.session_id)
         if session is None or session.owner.replica_id >= 0 or len(session.partitions) != 1:
             return None
         (fetched,) = session.partitions.values()
-    basis = partition, (name, wanted.partition), partition.leader_epoch, topic_id, session, fetched
-    reading = (
-        parts,
-        *basis,
-        copy(wanted),
-        request.isolation_level == READ_COMMITTED,
-        request.min_bytes,
-        request.max_bytes,
-    )
+    basis = (name, wanted.partition), partition.standing, session, fetched
+    read_committed = request.isolation_level == READ_COMMITTED
+    limits = request.min_bytes, request.max_bytes
+    reading = sessions, lookup.replicas, most_bytes, *basis, copy(wanted), read_committed, *limits
     (answer,) = response.responses[0].partitions
     if answer.aborted_transactions:
         response = with_value(response, _ABORTED, [])
@@ -420,29 +423,24 @@ def _read_again(
     """Read from the consumer's offset; return the offsets of the log, and the records."""
     epoch, offset = values
     (
-        parts, partition, place, leader_epoch, topic_id, session, fetched, wanted, read_committed,
+        sessions, replicas, most_bytes, place, standing, session, fetched, wanted, read_committed,
         min_bytes, max_bytes,
     ) = reading  # fmt: skip
-    log = partition.log
-    last_epoch = wanted.last_fetched_epoch
-    if (
-        parts.replicas.find(place) is not partition
-        or not partition.is_leader
-        or partition.leader_epoch != leader_epoch
-        or (topic_id is not None and parts.cache.topic_name(topic_id) != place[0])
-        or (last_epoch >= 0 and last_epoch != log.epochs.latest_epoch)
-        or (
-            epoch != FINAL_EPOCH
-            if session is None or fetched is None
-            else not parts.sessions.is_next(session, epoch, fetched)
-        )
+    partition = replicas.find(place)
+    if partition is None or standing is not partition.standing:
+        return None
+    log, last_epoch = partition.log, wanted.last_fetched_epoch
+    if (last_epoch >= 0 and last_epoch != log.epochs.latest_epoch) or (
+        epoch != FINAL_EPOCH
+        if session is None or fetched is None
+        else not sessions.is_next(session, epoch, fetched)
     ):
         return None
     last_stable, high_watermark = log.last_stable_offset, log.high_watermark
     end = last_stable if read_committed else high_watermark
     if offset >= end:
         return None
-    limit = min(max_bytes, parts.max_bytes())
+    limit = min(max_bytes, most_bytes())
     most = min(wanted.partition_max_bytes, limit)
     records: bytes | bytearray | LogSlice
     at_hand = log.read_at_hand(offset, most, MIN_CHUNK, limit=end)
@@ -466,7 +464,7 @@ def _read_again(
         wanted.fetch_offset = offset
         fetched.update(wanted)
         fetched.high_watermark, fetched.log_start_offset = high_watermark, log_start
-        parts.sessions.used(session, now_ms)
+        sessions.used(session, now_ms)
     return high_watermark, last_stable, log_start, records
 
 

@@ -24,15 +24,15 @@ class FetchLookup:
     """The replicas of this broker, by the topic names and topic ids that Fetch uses."""
 
     def __init__(self, replicas: ReplicaManager, cache: MetadataCache) -> None:
-        self._replicas = replicas
-        self._cache = cache
+        self.replicas = replicas
+        self.cache = cache
 
     def topic_name(self, fetched: FetchedPartition) -> str:
         """Return the name of a fetched topic; raises KafkaError for an unknown topic id."""
         topic = fetched.topic
         if isinstance(topic, str):
             return topic
-        name = self._cache.topic_name(topic)
+        name = self.cache.topic_name(topic)
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return name
@@ -40,7 +40,7 @@ class FetchLookup:
     def find(self, fetched: FetchedPartition) -> Partition:
         """Return the replica that serves a fetched partition; raises KafkaError."""
         topic = self.topic_name(fetched)
-        partition = self._replicas.partition(topic, fetched.wanted.partition)
+        partition = self.replicas.partition(topic, fetched.wanted.partition)
         if isinstance(fetched.topic, bytes) and partition.topic_id != fetched.topic:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return partition
@@ -49,13 +49,13 @@ class FetchLookup:
         """Return the answer for a partition that cannot be read."""
         answer = error_of(fetched.wanted, downgrade(API.key, version, error.code))
         topic = fetched.topic
-        name = (self._cache.topic_name(topic) or "") if isinstance(topic, bytes) else topic
+        name = (self.cache.topic_name(topic) or "") if isinstance(topic, bytes) else topic
         if error.code in WITH_LEADER and version >= LEADERS_SINCE:
-            leader = current_leader(self._cache, name, fetched.wanted.partition)
+            leader = current_leader(self.cache, name, fetched.wanted.partition)
             answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
         elif error.code is ErrorCode.CORRUPT_MESSAGE:
             # The other errors correct the client; this one is a fault of this broker.
-            partition = self._replicas.partition(name, fetched.wanted.partition)
+            partition = self.replicas.partition(name, fetched.wanted.partition)
             partition.cells.failed_fetches.value += 1
             _log.error(
                 "damaged log", topic=name, partition=fetched.wanted.partition, reason=str(error)

@@ -5,7 +5,8 @@ of the partition, in its newest broker epoch (KIP-903), and not where the follow
 from the leader's (KAFKA-13141).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 from barnabas.broker.replication.leader.fetch_lookup import FetchLookup, diverges
 from barnabas.broker.replication.leader.fetch_session import (
@@ -26,15 +27,25 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.fetch import FetchRequest, PartitionData
 from barnabas.storage.log.log_slice import LogSlice
 
+IsPresent = Callable[[int, int], bool | Coroutine[Any, Any, bool]]
+"""Returns whether a broker, by its id, is registered with this broker epoch."""
+
 
 class FollowerServices:
     """The collaborators that the fetches of all followers share."""
 
     def __init__(
-        self, lookup: FetchLookup, quota: ReplicationQuota, metrics: ReplicationMetrics
+        self,
+        lookup: FetchLookup,
+        quota: ReplicationQuota,
+        metrics: ReplicationMetrics,
+        monotonic: Callable[[], float],
+        is_present: IsPresent,
     ) -> None:
         self.lookup = lookup
         self.quota = quota
+        self.monotonic = monotonic
+        self.is_present = is_present
         self.bytes_out = metrics.bytes_out.cell()
         self.reassignment_bytes_out = metrics.reassignment_bytes_out.cell()
 
@@ -64,9 +75,7 @@ class FollowerRead:
         context: RequestContext,
         session: FetchContext,
         max_bytes: int,
-        now: float,
     ) -> None:
-        """`now` is the arrival time of the request, in monotonic seconds."""
         state = session.owner
         assert isinstance(state, FollowerSession)
         self._services = services
@@ -75,7 +84,8 @@ class FollowerRead:
         self.context = context
         self.session = session
         self._limit = min(request.max_bytes, max_bytes)
-        self._now = now
+        self._now = services.monotonic()
+        """The arrival time of the request, in monotonic seconds."""
         self._found: dict[FollowerPartition, PartitionData] = {}
         self._positions_taken: set[FollowerPartition] = set()
         """Partitions whose position this request has already updated."""
@@ -88,7 +98,7 @@ class FollowerRead:
             and context.connection_id == state.last_fetch.connection_id
         )
         state.broker_epoch = broker_epoch
-        state.last_fetch.record(now, context.connection_id)
+        state.last_fetch.record(self._now, context.connection_id)
         if not same:
             # A new broker epoch or connection: every partition records the follower again.
             for fetched in session.partitions.values():

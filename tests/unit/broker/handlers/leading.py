@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from barnabas.broker.handlers.fetch import Parts, handle
+from barnabas.broker.handlers.fetch import handle
 from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
 from barnabas.broker.replication.leader.fetch_session import FetchedPartition, FetchSessionCache
 from barnabas.broker.replication.leader.follower_read import FollowerServices
@@ -31,6 +31,26 @@ def topic_id(number: int) -> bytes:
     return (number + 1).to_bytes(16)
 
 
+def collaborators(
+    replicas: Replicas,
+    *,
+    lookup: FetchLookup | None = None,
+    sessions: FetchSessionCache | None = None,
+    selector: Callable[[], str | None] = lambda: None,
+    max_bytes: Callable[[], int] = lambda: 1 << 20,
+    is_present: Callable[[int, int], Any] = lambda *_: True,
+) -> Any:
+    """Return the collaborators of Fetch."""
+    lookup = lookup or FetchLookup(replicas.manager, replicas.cache)
+    if sessions is None:
+        sessions = FetchSessionCache(10, iter(range(1, 100)).__next__)
+    quota, metrics = replicas.quotas.leader, replicas.metrics.replication
+    monotonic = replicas.clock.monotonic
+    followers = FollowerServices(lookup, quota, metrics, monotonic, is_present)
+    chosen = ReplicaSelector(0, replicas.cache, selector)
+    return sessions, lookup, chosen, followers, max_bytes
+
+
 class CountingLookup(FetchLookup):
     """A lookup that counts the partitions of a request."""
 
@@ -50,17 +70,11 @@ class Leader:
         self.lookup = CountingLookup(self.replicas.manager, self.replicas.cache)
         self.sessions = FetchSessionCache(10, iter(range(1, 100)).__next__)
         self.selector: str | None = None
-        self.parts = Parts(
-            self.replicas.cache,
-            self.sessions,
-            self.replicas.clock,
+        self.parts = collaborators(
+            self.replicas,
             lookup=self.lookup,
-            selector=ReplicaSelector(0, self.replicas.cache, lambda: self.selector),
-            followers=FollowerServices(
-                self.lookup, self.replicas.quotas.leader, self.replicas.metrics.replication
-            ),
-            replicas=self.replicas.manager,
-            max_bytes=lambda: 1 << 20,
+            sessions=self.sessions,
+            selector=lambda: self.selector,
             is_present=lambda *claim: self.registered(*claim),
         )
         self.registered: Callable[[int, int], bool | Awaitable[bool]] = lambda _id, _epoch: True
@@ -123,7 +137,7 @@ class Leader:
         )
         context = RequestContext(API.key, 17, 1, "c", ANONYMOUS, "BROKERS", "h", 1, 0, inter_broker)
         self.lookup.looks = 0
-        return handle(self.parts, request, context)
+        return handle(*self.parts, request, context)
 
     def session(self, response: Any) -> dict[int, PartitionData]:
         """Continue the session of an answer; return its partitions by topic."""

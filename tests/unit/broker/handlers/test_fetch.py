@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import fetch
-from barnabas.broker.handlers.fetch import Parts, handle
-from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
-from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
-from barnabas.broker.replication.leader.follower_read import FollowerServices
-from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
+from barnabas.broker.handlers.fetch import handle
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (
@@ -26,16 +22,17 @@ from barnabas.security.principal import ANONYMOUS
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.steps import taken
+from tests.unit.broker.handlers.leading import collaborators
 from tests.unit.broker.replication.replicas import Replicas
 
 
 class Reading:
     """A partition that this broker leads, and a consumer of it."""
 
-    def __init__(self, replicas: Replicas, parts: Parts) -> None:
+    def __init__(self, replicas: Replicas) -> None:
         self.replicas = replicas
         self.partition = replicas.manager.partition("t", 0)
-        self._parts = parts
+        self._parts = collaborators(replicas)
 
     def fetch(self, offset: int, size: int = 1 << 20, others: int = 0, **fields: Any) -> Any:
         """Return the response, or its future if the request waits.
@@ -51,7 +48,7 @@ class Reading:
             topics=[FetchTopic(topic="t", partitions=wanted)],
         )
         context = RequestContext(API.key, 12, 1, "c", ANONYMOUS, "PLAINTEXT", "h", 1, 0)
-        return handle(self._parts, request, context)
+        return handle(*self._parts, request, context)
 
     def append(self, **producer: Any) -> None:
         batch = build_batch([Record(0, 1, b"k", b"v", ())], **producer)
@@ -76,20 +73,7 @@ class Reading:
 async def reading() -> Reading:
     replicas = Replicas()
     await replicas.lead()
-    sessions = FetchSessionCache(10, lambda: 1)
-    lookup = FetchLookup(replicas.manager, replicas.cache)
-    parts = Parts(
-        replicas.cache,
-        sessions,
-        replicas.clock,
-        lookup=lookup,
-        selector=ReplicaSelector(0, replicas.cache, lambda: None),
-        followers=FollowerServices(lookup, replicas.quotas.leader, replicas.metrics.replication),
-        replicas=replicas.manager,
-        max_bytes=lambda: 1 << 20,
-        is_present=lambda _id, _epoch: True,
-    )
-    return Reading(replicas, parts)
+    return Reading(replicas)
 
 
 def data(response: Any) -> PartitionData:

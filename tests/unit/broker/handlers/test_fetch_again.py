@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.handlers.fetch import Parts, _is_for_one, _read_again, again, handle
-from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
-from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
-from barnabas.broker.replication.leader.follower_read import FollowerServices
-from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
+from barnabas.broker.handlers.fetch import _is_for_one, _read_again, again, handle
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeats
 from barnabas.protocol.codec import encode_parts
@@ -39,6 +35,7 @@ from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.mutants import Mutant, require_found
 from tests.support.steps import taken
+from tests.unit.broker.handlers.leading import collaborators
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 BATCHES = 12
@@ -76,21 +73,9 @@ class Consumer:
         self.version = version
         self.max_bytes = 1 << 20
         self.asker: Asking | None = None
-        lookup = FetchLookup(replicas.manager, replicas.cache)
-        self.parts = Parts(
-            replicas.cache,
-            FetchSessionCache(10, iter(range(1, 100)).__next__),
-            replicas.clock,
-            lookup=lookup,
-            selector=ReplicaSelector(0, replicas.cache, lambda: None),
-            followers=FollowerServices(
-                lookup, replicas.quotas.leader, replicas.metrics.replication
-            ),
-            replicas=replicas.manager,
-            max_bytes=lambda: self.max_bytes,
-            is_present=lambda _id, _epoch: True,
-        )
-        self.path = Repeats(API, version, partial(again, self.parts))
+        self.parts = collaborators(replicas, max_bytes=lambda: self.max_bytes)
+        self.sessions: Any = self.parts[0]
+        self.path = Repeats(API, version, partial(again, *self.parts))
         self._numbers = iter(range(1, 1000))
 
     def request(self, offset: int, *, topic: str = "t", size: int = 1 << 20, **f: Any) -> Any:
@@ -122,7 +107,7 @@ class Consumer:
             API.key, self.version, number, "c", ANONYMOUS, "PLAINTEXT", "h", 1, 0, asker=self.asker
         )
         frame = self.frame(request, number)
-        response, _ = taken(handle(self.parts, request, context))
+        response, _ = taken(handle(*self.parts, request, context))
         if learns:
             self.path.learn(frame, request, context, response)
         body = encode_parts(response, self.version)
@@ -249,6 +234,10 @@ async def _new_epoch(reader: Consumer) -> None:
     assert await reader.replicas.lead(epoch=1) == 0
 
 
+async def _new_follower(reader: Consumer) -> None:
+    assert await reader.replicas.lead(replicas=(0, 1), isr=(0, 1)) == 0
+
+
 async def _resigned(reader: Consumer) -> None:
     reader.partition.resign()
 
@@ -258,8 +247,9 @@ async def _removed(reader: Consumer) -> None:
     reader.replicas.manager._remove(("t", 0))
 
 
-async def _other_topic(reader: Consumer) -> None:
-    _tell(reader.replicas, bytes(range(1, 17)))
+async def _other_replica(reader: Consumer) -> None:
+    await _removed(reader)
+    await reader.replicas.lead()
 
 
 async def _truncating(reader: Consumer) -> None:
@@ -276,7 +266,9 @@ async def _deleted_records(reader: Consumer) -> None:
         (_new_epoch, 12),
         (_resigned, 12),
         (_removed, 12),
-        (_other_topic, 13),
+        (_other_replica, 12),
+        (_other_replica, 13),
+        (_new_follower, 12),
         (_truncating, 12),
         (_deleted_records, 12),
     ],
@@ -362,7 +354,7 @@ async def test_epoch_after_which_the_logs_may_differ_is_left_to_the_handler() ->
 async def test_session_goes_on_with_each_request() -> None:
     reader = await consumer()
     reader.slow(reader.request(0, session_epoch=0))
-    (session,) = reader.parts.sessions
+    (session,) = reader.sessions
     epoch = 1
     reader.slow(reader.request(0, session_id=session.id, session_epoch=epoch))
     for offset in range(1, BATCHES):
@@ -382,7 +374,7 @@ async def test_session_goes_on_with_each_request() -> None:
 async def test_session_keeps_what_the_last_request_asked_for() -> None:
     reader = await consumer()
     reader.slow(reader.request(0, session_epoch=0))
-    (session,) = reader.parts.sessions
+    (session,) = reader.sessions
     reader.slow(reader.request(0, session_id=session.id, session_epoch=1))
     (fetched,) = session.partitions.values()
     reader.slow(reader.request(1, size=500, session_id=session.id, session_epoch=2))
@@ -404,7 +396,7 @@ async def test_session_with_another_partition_is_left_to_the_handler() -> None:
     reader = await consumer()
     await reader.replicas.lead(topic="u", topic_id=bytes(range(2, 18)))
     reader.slow(reader.request(0, session_epoch=0))
-    (session,) = reader.parts.sessions
+    (session,) = reader.sessions
     reader.slow(reader.request(0, session_id=session.id, session_epoch=1))
     assert reader.fast(reader.request(1, session_id=session.id, session_epoch=2)) is not None
     reader.slow(reader.request(0, topic="u", session_id=session.id, session_epoch=3))
@@ -432,7 +424,7 @@ async def test_answer_for_partitions_that_the_request_does_not_name_is_not_remem
     else:
         both.topics.append(FetchTopic(topic=topic, partitions=[wanted]))
     reader.slow(both)
-    (session,) = reader.parts.sessions
+    (session,) = reader.sessions
     for epoch in range(1, 3):
         asked = reader.request(epoch, session_id=session.id, session_epoch=epoch)
         assert reader.fast(asked) is None
@@ -455,7 +447,7 @@ async def test_request_for_several_partitions_is_not_remembered(topic: str) -> N
         return request
 
     reader.slow(both(session_epoch=0))
-    (session,) = reader.parts.sessions
+    (session,) = reader.sessions
     # The answer has one partition: there is no news of the other one.
     reader.slow(both(session_id=session.id, session_epoch=1))
     assert reader.fast(both(session_id=session.id, session_epoch=2)) is None
@@ -464,7 +456,7 @@ async def test_request_for_several_partitions_is_not_remembered(topic: str) -> N
 async def test_no_news_of_a_session_is_not_told() -> None:
     reader = await consumer()
     reader.slow(reader.request(0, session_epoch=0, min_bytes=0))
-    (session,) = reader.parts.sessions
+    (session,) = reader.sessions
     reader.slow(reader.request(0, session_id=session.id, session_epoch=1, min_bytes=0))
     asked = reader.request(BATCHES, session_id=session.id, session_epoch=2, min_bytes=0)
     assert reader.fast(asked) is None
@@ -479,7 +471,16 @@ async def test_topic_id_of_another_replica_is_not_remembered() -> None:
     )
     topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[partition])
     response = FetchResponse(responses=[topic])
-    assert again(reader.parts, reader.request(0), context, response) is None
+    assert again(*reader.parts, reader.request(0), context, response) is None
+
+
+async def test_replica_that_does_not_lead_is_not_remembered() -> None:
+    reader = await consumer()
+    request = reader.request(0)
+    context = RequestContext(API.key, 12, 1, "c", ANONYMOUS, "PLAINTEXT", "h", 1, 0)
+    response, _ = taken(handle(*reader.parts, request, context))
+    reader.partition.resign()
+    assert again(*reader.parts, request, context, response) is None
 
 
 async def test_epoch_of_a_session_that_does_not_exist_is_left_to_the_handler() -> None:
@@ -492,7 +493,7 @@ async def test_frame_with_more_bytes_than_its_meaning_needs_is_not_remembered() 
     reader = await consumer()
     request = reader.request(0)
     context = RequestContext(API.key, 12, 1, "c", ANONYMOUS, "PLAINTEXT", "h", 1, 0)
-    response, _ = taken(handle(reader.parts, request, context))
+    response, _ = taken(handle(*reader.parts, request, context))
     frame = memoryview(bytes(reader.frame(request, 1)) + b"\0")
     reader.path.learn(frame, request, context, response)
     assert reader.path.serve(frame, 0) is None
@@ -520,7 +521,7 @@ MUTANTS = (
     Mutant(again, "if request.session_id != NO_SESSION:", "if False:", SESSION),
     Mutant(again, "session is None or ", "", KIND, ({"session_id": 7},)),
     Mutant(again, " or len(session.partitions) != 1", "", ANOTHER),
-    Mutant(again, " or topic_id not in (None, partition.topic_id)", "", INCONSISTENT),
+    Mutant(again, "or topic_id not in (None, partition.topic_id)", "", INCONSISTENT),
     Mutant(LOOK, "len(request.topics) != 1 or ", "", SEVERAL, ("u",)),
     Mutant(LOOK, " or len(request.topics[0].partitions) != 1", "", SEVERAL, ("t",)),
     Mutant(LOOK, "not answer.records or ", "", "test_error_is_not_remembered"),
@@ -533,24 +534,24 @@ MUTANTS = (
         KIND,
         ({"forgotten_topics_data": [ForgottenTopic(topic="t", partitions=[1])]},),
     ),
-    Mutant(READ, "parts.replicas.find(place) is not partition or ", "", OTHER, (_removed, 12)),
-    Mutant(READ, "or not partition.is_leader", "", OTHER, (_resigned, 12)),
-    Mutant(READ, "or partition.leader_epoch != leader_epoch", "", OTHER, (_new_epoch, 12)),
+    Mutant(READ, "partition is None or ", "", OTHER, (_removed, 12)),
+    Mutant(READ, " or standing is not partition.standing", "", OTHER, (_resigned, 12)),
+    Mutant(READ, " or standing is not partition.standing", "", OTHER, (_new_epoch, 12)),
+    Mutant(READ, " or standing is not partition.standing", "", OTHER, (_other_replica, 13)),
     Mutant(
-        READ,
-        "or (topic_id is not None and parts.cache.topic_name(topic_id) != place[0])",
+        again,
+        "or not partition.standing.is_leader",
         "",
-        OTHER,
-        (_other_topic, 13),
+        "test_replica_that_does_not_lead_is_not_remembered",
     ),
     Mutant(
         READ,
-        "or (last_epoch >= 0 and last_epoch != log.epochs.latest_epoch)",
-        "",
+        "(last_epoch >= 0 and last_epoch != log.epochs.latest_epoch)",
+        "False",
         "test_epoch_after_which_the_logs_may_differ_is_left_to_the_handler",
     ),
     Mutant(READ, "epoch != FINAL_EPOCH if", "False if", WITHOUT),
-    Mutant(READ, "else not parts.sessions.is_next(session, epoch, fetched)", "else False", SESSION),
+    Mutant(READ, "else not sessions.is_next(session, epoch, fetched)", "else False", SESSION),
     Mutant(READ, "if offset >= end:", "if False:", "test_no_news_of_a_session_is_not_told"),
     Mutant(
         READ,
@@ -560,7 +561,7 @@ MUTANTS = (
     ),
     Mutant(
         READ,
-        "min(max_bytes, parts.max_bytes())",
+        "min(max_bytes, most_bytes())",
         "max_bytes",
         "test_limit_of_the_broker_holds_when_it_changes",
     ),
@@ -574,7 +575,7 @@ MUTANTS = (
         "pass",
         SESSION,
     ),
-    Mutant(READ, "parts.sessions.used(session, now_ms)", "pass", SESSION),
+    Mutant(READ, "sessions.used(session, now_ms)", "pass", SESSION),
 )
 
 

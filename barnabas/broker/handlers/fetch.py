@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -45,7 +46,6 @@ from barnabas.broker.replication.leader.fetch_session import (
 from barnabas.broker.replication.leader.follower_read import (
     FollowerRead,
     FollowerServices,
-    IsPresent,
 )
 from barnabas.broker.replication.leader.follower_session import FollowerSession
 from barnabas.broker.replication.leader.leader_hints import endpoints
@@ -128,41 +128,25 @@ def handle(
     `max_bytes` returns `fetch.max.bytes`.
     """
 
-    def read(session: FetchContext) -> Read:
-        most = max_bytes()
-        if session.owner.replica_id >= 0:
-            return FollowerRead(followers, request, context, session, most)
-        if context.charge is not None:
-            most = min(most, context.charge.max_fetch)
-        return ConsumerRead(lookup, selector, request, context, session, most)
-
-    def serve(owner: SessionOwner) -> FetchOutcome:
-        version, now_ms = context.api_version, context.received_ms
-        if _is_large(request):
-            opening = sessions.opening(request, version, now_ms, owner)
-            return _open_many(lookup.cache, opening, read)
-        found = read(sessions.open(request, version, now_ms, owner))
-        if found.is_large:
-            return _read_many(lookup.cache, found)
-        found.collect()
-        if found.is_complete() or request.max_wait_ms <= 0:
-            return _answer(lookup.cache, found)
-        return _DelayedFetch(lookup.cache, found).future
-
     replica_id = _replica_id(request)
     if replica_id >= 0:
-        return _serve_follower(followers.is_present, request, context, replica_id, serve)
+        return _serve_follower(sessions, followers, max_bytes(), request, context, replica_id)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    return serve(CONSUMER)
+    most = max_bytes()
+    if context.charge is not None:
+        most = min(most, context.charge.max_fetch)
+    read = partial(ConsumerRead, lookup, selector, request, context, most)
+    return _serve(sessions, lookup.cache, request, context, CONSUMER, read)
 
 
 def _serve_follower(
-    is_present: IsPresent,
+    sessions: FetchSessionCache,
+    followers: FollowerServices,
+    most: int,
     request: FetchRequest,
     context: RequestContext,
     replica_id: int,
-    serve: Callable[[SessionOwner], FetchOutcome],
 ) -> FetchOutcome:
     broker_epoch = request.replica_state.replica_epoch
     if not context.allows(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
@@ -176,14 +160,36 @@ def _serve_follower(
 
     def answer(*, present: bool) -> FetchOutcome:
         if present:
-            return serve(FollowerSession(replica_id))
+            read = partial(FollowerRead, followers, request, context, most)
+            cache, owner = followers.lookup.cache, FollowerSession(replica_id)
+            return _serve(sessions, cache, request, context, owner, read)
         return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, responses=[])
 
     def answer_later(asked: asyncio.Future[bool]) -> Steps[FetchResponse]:
         return (yield from settle(answer(present=(yield asked))))
 
-    present = is_present(replica_id, broker_epoch)
+    present = followers.is_present(replica_id, broker_epoch)
     return answer(present=present) if isinstance(present, bool) else answer_later(in_task(present))
+
+
+def _serve(
+    sessions: FetchSessionCache,
+    cache: MetadataCache,
+    request: FetchRequest,
+    context: RequestContext,
+    owner: SessionOwner,
+    read_of: Callable[[FetchContext], Read],
+) -> FetchOutcome:
+    version, now_ms = context.api_version, context.received_ms
+    if _is_large(request):
+        return _open_many(cache, sessions.opening(request, version, now_ms, owner), read_of)
+    read = read_of(sessions.open(request, version, now_ms, owner))
+    if read.is_large:
+        return _read_many(cache, read)
+    read.collect()
+    if read.is_complete() or request.max_wait_ms <= 0:
+        return _answer(cache, read)
+    return _DelayedFetch(cache, read).future
 
 
 def _is_large(request: FetchRequest) -> bool:
@@ -196,11 +202,11 @@ def _is_large(request: FetchRequest) -> bool:
 
 
 def _open_many(
-    cache: MetadataCache, opening: Steps[FetchContext], read: Callable[[FetchContext], Read]
+    cache: MetadataCache, opening: Steps[FetchContext], read_of: Callable[[FetchContext], Read]
 ) -> Steps[FetchResponse]:
     """Serve a request that names many partitions, in slices."""
     session = yield from opening
-    return (yield from _read_many(cache, read(session)))
+    return (yield from _read_many(cache, read_of(session)))
 
 
 def _read_many(cache: MetadataCache, read: Read) -> Steps[FetchResponse]:

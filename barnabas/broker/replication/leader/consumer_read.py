@@ -45,8 +45,8 @@ class ConsumerRead:
         selector: ReplicaSelector,
         request: FetchRequest,
         context: RequestContext,
-        session: FetchContext,
         max_bytes: int,
+        session: FetchContext,
     ) -> None:
         self._lookup = lookup
         self._selector = selector

@@ -73,8 +73,8 @@ class FollowerRead:
         services: FollowerServices,
         request: FetchRequest,
         context: RequestContext,
-        session: FetchContext,
         max_bytes: int,
+        session: FetchContext,
     ) -> None:
         state = session.owner
         assert isinstance(state, FollowerSession)

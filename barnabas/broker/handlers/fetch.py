@@ -395,6 +395,9 @@ def again(
         if session is None or session.owner.replica_id >= 0 or len(session.partitions) != 1:
             return None
         (fetched,) = session.partitions.values()
+    elif request.session_epoch != FINAL_EPOCH:
+        # The answer names a session that begins.
+        return None
     basis = (name, wanted.partition), partition.standing, session, fetched
     read_committed = request.isolation_level == READ_COMMITTED
     limits = request.min_bytes, request.max_bytes

@@ -489,6 +489,13 @@ async def test_epoch_of_a_session_that_does_not_exist_is_left_to_the_handler() -
     assert reader.fast(reader.request(1, session_epoch=0)) is None
 
 
+async def test_answer_that_begins_a_session_is_not_remembered() -> None:
+    """A request outside of sessions differs from it in the epoch only."""
+    reader = await consumer()
+    reader.slow(reader.request(0, session_epoch=0))
+    assert reader.fast(reader.request(1)) is None
+
+
 async def test_frame_with_more_bytes_than_its_meaning_needs_is_not_remembered() -> None:
     reader = await consumer()
     request = reader.request(0)
@@ -519,6 +526,12 @@ SESSION = "test_session_goes_on_with_each_request"
 MUTANTS = (
     Mutant(again, "version < REPEATS_SINCE or ", "", "test_older_versions_are_left_to_the_handler"),
     Mutant(again, "if request.session_id != NO_SESSION:", "if False:", SESSION),
+    Mutant(
+        again,
+        "elif request.session_epoch != FINAL_EPOCH:",
+        "elif False:",
+        "test_answer_that_begins_a_session_is_not_remembered",
+    ),
     Mutant(again, "session is None or ", "", KIND, ({"session_id": 7},)),
     Mutant(again, " or len(session.partitions) != 1", "", ANOTHER),
     Mutant(again, "or topic_id not in (None, partition.topic_id)", "", INCONSISTENT),

@@ -31,7 +31,7 @@ from barnabas.protocol.messages import (
 )
 from tests.simulation.repeats.produce import Producer
 from tests.simulation.repeats.twins import Twins, twins
-from tests.support.mutants import Mutant, require_found
+from tests.support.mutants import finds, hunt
 
 GROUP = "g"
 LATEST = 10
@@ -185,6 +185,11 @@ def test_member_commits_and_beats_again_in_its_generation() -> None:
         assert rig.commit(("t", 0, 9)) == ["ILLEGAL_GENERATION"]
 
 
+@finds(
+    GroupCoordinator._write_at_once,
+    "except KafkaError: return None",
+    "except KafkaError: return True",
+)
 def test_member_that_has_left_is_refused() -> None:
     with running() as rig:
         rig.join()
@@ -210,6 +215,7 @@ def test_heartbeats_extend_the_session() -> None:
         assert rig.beat() == "UNKNOWN_MEMBER_ID"
 
 
+@finds(GroupCoordinator.heartbeat_at_once, " and not answer.error_code")
 def test_rebalance_is_told() -> None:
     with running() as rig:
         rig.join()
@@ -244,6 +250,8 @@ def test_rebalance_is_told() -> None:
         assert rig.twins.both(joined) == 0
 
 
+@finds(known_offsets.repeated, "not answers or ")
+@finds(known_offsets.repeated, "any(each.error_code for each in answers)", "False")
 def test_refused_offsets_are_not_remembered() -> None:
     with running() as rig:
         for _ in range(2):
@@ -261,6 +269,8 @@ def test_refused_offsets_are_not_remembered() -> None:
         assert rig.served == 1
 
 
+@finds(known_offsets.next_offsets, "found is None or ")
+@finds(known_offsets.next_offsets, " or found.topic_id != topic_id")
 def test_topic_that_was_deleted_or_made_anew_is_another_one() -> None:
     with running() as rig:
         for offset in range(2):
@@ -281,6 +291,7 @@ def test_topic_that_was_deleted_or_made_anew_is_another_one() -> None:
         assert rig.commit(("u", 0, 5), version=LATEST) == ["UNKNOWN_TOPIC_ID"]
 
 
+@finds(beating.again, "None if response.error_code else ")
 def test_refused_heartbeat_is_not_remembered() -> None:
     asked: Any = heartbeat.HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m")
     nothing: Any = None
@@ -304,6 +315,7 @@ def test_offsets_are_committed_again_in_each_transaction(version: int) -> None:
         assert rig.served == 7 + 3
 
 
+@finds(in_transaction._commit_again, "except KafkaError:", "except ZeroDivisionError:", 3)
 @pytest.mark.parametrize("version", [3, 5])
 def test_offsets_of_an_earlier_producer_are_refused(version: int) -> None:
     with running() as rig:
@@ -315,6 +327,13 @@ def test_offsets_of_an_earlier_producer_are_refused(version: int) -> None:
         assert rig.commit_in(old, 2, version=version) == ["INVALID_PRODUCER_EPOCH"]
 
 
+@finds(in_transaction._commit_again, "claim.epoch_per_transaction or ", "", "false")
+@finds(in_transaction._commit_again, " or verifier.verifies", "", "true")
+@finds(in_transaction._commit_again, "or verifier.verifies", "or True", "false")
+@finds(
+    in_transaction._commit_again, "not _is_accepted(transactions, claim, index)", "False", "true"
+)
+@finds(in_transaction._is_accepted, "if adds:", "if True:", "true")
 @pytest.mark.parametrize("verifies", ["true", "false"])
 def test_transaction_of_offsets_is_verified_as_configured(verifies: str) -> None:
     with running(transaction_partition_verification_enable=verifies) as rig:
@@ -330,6 +349,7 @@ def test_transaction_of_offsets_is_verified_as_configured(verifies: str) -> None
         assert rig.served == 4 + (verifies != "true")
 
 
+@finds(in_transaction._commit_again, "(commit, index) else", "(commit, index) or True else")
 def test_member_that_has_left_is_refused_in_a_transaction() -> None:
     with running() as rig:
         producer = Producer(rig.twins)
@@ -354,50 +374,6 @@ def test_producer_that_is_unknown_is_refused() -> None:
         assert rig.commit_in(producer, 2, version=3) == ["INVALID_PRODUCER_EPOCH"]
 
 
-AGAIN, DIRECT = in_transaction._commit_again, GroupCoordinator._write_at_once
-FIND, NEXT = known_offsets.repeated, known_offsets.next_offsets
-ANEW = "test_topic_that_was_deleted_or_made_anew_is_another_one"
-REFUSED, LEFT = "test_refused_offsets_are_not_remembered", "test_member_that_has_left_is_refused"
-VERIFIED = "test_transaction_of_offsets_is_verified_as_configured"
-MUTANTS = (
-    Mutant(FIND, "not answers or ", "", REFUSED),
-    Mutant(FIND, "any(each.error_code for each in answers)", "False", REFUSED),
-    Mutant(
-        beating.again,
-        "None if response.error_code else ",
-        "",
-        "test_refused_heartbeat_is_not_remembered",
-    ),
-    Mutant(NEXT, "found is None or ", "", ANEW),
-    Mutant(NEXT, " or found.topic_id != topic_id", "", ANEW),
-    Mutant(DIRECT, "except KafkaError: return None", "except KafkaError: return True", LEFT),
-    Mutant(
-        GroupCoordinator.heartbeat_at_once,
-        " and not answer.error_code",
-        "",
-        "test_rebalance_is_told",
-    ),
-    Mutant(AGAIN, "claim.epoch_per_transaction or ", "", VERIFIED, ("false",)),
-    Mutant(AGAIN, " or verifier.verifies", "", VERIFIED, ("true",)),
-    Mutant(AGAIN, "or verifier.verifies", "or True", VERIFIED, ("false",)),
-    Mutant(AGAIN, "not _is_accepted(transactions, claim, index)", "False", VERIFIED, ("true",)),
-    Mutant(in_transaction._is_accepted, "if adds:", "if True:", VERIFIED, ("true",)),
-    Mutant(
-        AGAIN,
-        "except KafkaError:",
-        "except ZeroDivisionError:",
-        "test_offsets_of_an_earlier_producer_are_refused",
-        (3,),
-    ),
-    Mutant(
-        AGAIN,
-        "() if groups.commit_offsets_at_once(commit, index) else None",
-        "() if groups.commit_offsets_at_once(commit, index) or True else None",
-        "test_member_that_has_left_is_refused_in_a_transaction",
-    ),
-)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def completions_at_once() -> Iterator[None]:
     """Postpone no completion: a broker without fast paths never does, and the logs are compared."""
@@ -406,7 +382,4 @@ def completions_at_once() -> Iterator[None]:
         yield
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_missing_check_is_found(mutant: Mutant) -> None:
-    require_found(mutant, globals())
+test_missing_check_is_found = hunt(globals())

@@ -14,8 +14,11 @@ from unittest.mock import patch
 
 import pytest
 
-from barnabas.broker.replication.partition import PendingAppend
+from barnabas.broker.handlers.produce import _append_again, again
+from barnabas.broker.replication.partition import Partition, PendingAppend
 from barnabas.broker.security import authorizer
+from barnabas.broker.server.connection import Connection
+from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.repeats import LARGEST, Repeats
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.codec import encode
@@ -30,8 +33,13 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.template import Templates
 from barnabas.security.acl.rules import AclBinding, AclOperation, ResourceType
 from barnabas.storage.files.mem_files import Fault
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.validator import is_sound
+from barnabas.storage.producers.state import ProducerStateManager
 from tests.simulation.repeats.produce import (
     AUTHORIZER,
     FRAMING,
@@ -50,9 +58,8 @@ from tests.simulation.repeats.produce import (
     trim,
     writing,
 )
-from tests.simulation.repeats.produce_mutants import MUTANTS
 from tests.simulation.repeats.twins import Side, Twins, frame, twins
-from tests.support.mutants import Mutant, require_found
+from tests.support.mutants import finds, hunt
 
 WRITE, ALL = AclOperation.WRITE, AclOperation.ALL
 TOPIC, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
@@ -66,6 +73,7 @@ ADMINISTRATION = (
 # --- what is served
 
 
+@finds(Log.append, "self.high_watermark = last_offset + 1", "pass", 9)
 @pytest.mark.parametrize("version", range(7, 14))
 def test_next_batch_of_a_connection_is_on_the_fast_path(version: int) -> None:
     with writing(version=version) as pair:
@@ -77,6 +85,7 @@ def test_next_batch_of_a_connection_is_on_the_fast_path(version: int) -> None:
         assert pair.fast.partition().log.log_end_offset == 10
 
 
+@finds(again, "version < REPEATS_SINCE or ", "", 5)
 @pytest.mark.parametrize("version", range(3, 7))
 def test_versions_with_other_rules_and_answers_are_not_served(version: int) -> None:
     with twins() as pair:
@@ -111,6 +120,11 @@ def test_requests_in_one_write_are_answered_in_order() -> None:
         assert pair.served == 41
 
 
+@finds(
+    Dispatcher.begin,
+    "served.again is not None and response is not None and",
+    "served.again is not None and",
+)
 def test_acks_without_an_answer_is_not_served() -> None:
     with writing() as pair:
         for _ in range(3):
@@ -122,6 +136,7 @@ def test_acks_without_an_answer_is_not_served() -> None:
         assert pair.fast.partition().log.log_end_offset == 8
 
 
+@finds(Templates.find_with_records, "meaning is not None and ")
 def test_another_partition_or_topic_is_another_one() -> None:
     with writing() as pair:
         pair.create("s")
@@ -132,6 +147,7 @@ def test_another_partition_or_topic_is_another_one() -> None:
             assert codes(pair, batch(), topic=topic, index=index) == ["UNKNOWN_TOPIC_OR_PARTITION"]
 
 
+@finds(Repeats._has_room, "self._templates.count >= most or ")
 def test_some_partitions_are_remembered_and_others_take_their_place() -> None:
     with twins() as pair:
         pair.create(partitions=20)
@@ -142,6 +158,12 @@ def test_some_partitions_are_remembered_and_others_take_their_place() -> None:
         assert pair.served > 400
 
 
+@finds(
+    Repeats._learn_request,
+    "if sum(map(len, template.constants)) > LARGEST:",
+    "if False:",
+    LARGEST - 20,
+)
 @pytest.mark.parametrize("size", [LARGEST, 30_000])
 def test_long_beginning_of_a_request_is_not_remembered(size: int) -> None:
     with twins() as pair:
@@ -152,6 +174,7 @@ def test_long_beginning_of_a_request_is_not_remembered(size: int) -> None:
         assert not remembered(pair)
 
 
+@finds(Connection.trim, "self.repeats.clear()", "pass")
 def test_silent_connection_remembers_nothing() -> None:
     with writing() as pair:
         assert remembered(pair) == 1
@@ -174,6 +197,8 @@ def test_fault_of_the_fast_path_is_not_the_answer_to_a_request_that_has_been_ser
 # --- requests of another form
 
 
+@finds(again, "or len(request.topic_data) != 1")
+@finds(again, "or len(request.topic_data[0].partition_data) != 1")
 def test_request_for_two_partitions_or_topics_is_not_served() -> None:
     with writing() as pair:
         pair.create("s")
@@ -188,6 +213,7 @@ def test_request_for_two_partitions_or_topics_is_not_served() -> None:
         assert quick(pair)
 
 
+@finds(Templates.find_with_records, "if rest > MOST_LENGTH:", "if True:", 70, 9)
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("cut", [1, 3, 4, 20, 60, 70, 140])
 def test_truncated_request_closes_the_connection(version: int, cut: int) -> None:
@@ -197,6 +223,7 @@ def test_truncated_request_closes_the_connection(version: int, cut: int) -> None
         assert pair.fast.wires[0].closed
 
 
+@finds(Dispatcher.again, "len(frame) < _KEY.size or ", "", 3)
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 8, 30])
 def test_beginning_of_a_request_closes_the_connection(size: int) -> None:
     with writing() as pair:
@@ -204,6 +231,7 @@ def test_beginning_of_a_request_closes_the_connection(size: int) -> None:
         assert pair.fast.wires[0].closed
 
 
+@finds(_append_again, "except CorruptRecordError:", "except ZeroDivisionError:")
 def test_short_records_are_refused() -> None:
     with writing() as pair:
         codes(pair, *[b"r" * size for size in (1, 3, 4, 5, 20, 60, 61)])
@@ -221,6 +249,8 @@ def test_bytes_behind_a_request_are_ignored(version: int, behind: bytes) -> None
         assert quick(pair, version=version)
 
 
+@finds(Templates.find_with_records, "and found == length", "", -3, 9)
+@finds(Templates.find_with_records, "and found == length", "", -3, 8)
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("more", [-70, -3, -1, 1, 3, 1000])
 def test_wrong_length_of_records_is_refused(version: int, more: int) -> None:
@@ -247,6 +277,7 @@ def test_length_in_more_bytes_than_it_needs_is_read_as_ever() -> None:
         assert pair.served == 1
 
 
+@finds(Templates.find_with_records, "and frame[behind:] == end", "", b"\0\0\1")
 @pytest.mark.parametrize("tags", [b"\0\0\1", b"\0\1\0", b"\1\0\0", b"\1\7\1x\0\0", b"\0\0\1\7\1x"])
 def test_tags_behind_the_records_are_read_as_ever(tags: bytes) -> None:
     with writing() as pair:
@@ -278,6 +309,11 @@ def test_batch_behind_the_request_is_no_batch_of_the_request() -> None:
 # --- the topic and the leader
 
 
+@finds(
+    again,
+    "basis = (name, data.index), partition.standing, opener",
+    "basis = (name, data.index), None, opener",
+)
 def test_leader_that_changes_is_asked_for() -> None:
     with writing() as pair:
         epoch = pair.fast.partition().leader_epoch
@@ -290,6 +326,7 @@ def test_leader_that_changes_is_asked_for() -> None:
         assert [entry.epoch for entry in entries] == [epoch, epoch + 2]
 
 
+@finds(Partition.resign, "self._stand()", "pass")
 def test_broker_that_resigns_is_no_leader() -> None:
     async def resign(side: Side) -> None:
         side.broker._replication.replicas.resign_all()
@@ -299,6 +336,9 @@ def test_broker_that_resigns_is_no_leader() -> None:
         assert codes(pair, batch()) == ["NOT_LEADER_OR_FOLLOWER"]
 
 
+@finds(_append_again, "or standing is not partition.standing")
+@finds(again, " or not partition.standing.is_prompt")
+@finds(Partition._stand, "not (isr.followers or self.flushes_first)", "not self.flushes_first")
 def test_new_follower_is_waited_for() -> None:
     with writing() as pair:
         pair.lead(replicas=[0, 1], isr=[0, 1])
@@ -307,6 +347,7 @@ def test_new_follower_is_waited_for() -> None:
         assert pair.served == 1
 
 
+@finds(Partition._stand, "len(isr.isr) >= self._min_isr", "True")
 def test_too_small_isr_is_refused() -> None:
     with writing() as pair:
         pair.lead(isr=[])
@@ -314,6 +355,7 @@ def test_too_small_isr_is_refused() -> None:
         assert codes(pair, batch(), acks=1) == ["NONE"]
 
 
+@finds(_append_again, "or standing is not partition.standing", "", 13)
 @pytest.mark.parametrize("version", [12, 13])
 def test_topic_that_is_made_anew_is_another_one(version: int) -> None:
     with writing(version=version) as pair:
@@ -345,6 +387,7 @@ def test_topic_that_is_made_anew_begins_a_segment() -> None:
         assert quick(pair)
 
 
+@finds(_append_again, "partition is None or ")
 def test_deleted_topic_has_no_partition() -> None:
     with writing() as pair:
         pair.delete()
@@ -362,6 +405,22 @@ def test_deleted_records_change_the_log_start() -> None:
         assert struct.pack(">q", 2) in after
 
 
+@finds(
+    is_sound,
+    "or rules.log_append_time",
+    "",
+    {"message_timestamp_type": "LogAppendTime"},
+    batch(),
+    "NONE",
+)
+@finds(
+    is_sound,
+    "or size > rules.max_batch_bytes",
+    "",
+    {"max_message_bytes": "80"},
+    batch(b"v" * 100),
+    "MESSAGE_TOO_LARGE",
+)
 @pytest.mark.parametrize(
     ("configs", "records", "expected"),
     [
@@ -384,6 +443,7 @@ def test_changed_configuration_holds_for_the_next_request(
             assert codes(pair, records) == [expected]
 
 
+@finds(Partition._stand, "at_once and not self.log.rules.looks_inside", "at_once")
 def test_batch_whose_records_are_read_is_left_to_the_handler() -> None:
     """It would hold the event loop."""
     keyed = batch(key=b"k")
@@ -393,6 +453,8 @@ def test_batch_whose_records_are_read_is_left_to_the_handler() -> None:
             assert not quick(pair, keyed)
 
 
+@finds(Partition.config_changed, "self._stand()", "pass")
+@finds(Partition.append, "not alone or self.log.log_end_offset >= self._flush_messages", "False")
 def test_append_that_is_flushed_before_its_answer_fails_with_the_disk() -> None:
     async def fail(side: Side) -> None:
         side.files.faults.append(Fault("sync", ".log", from_then_on=True))
@@ -404,6 +466,7 @@ def test_append_that_is_flushed_before_its_answer_fails_with_the_disk() -> None:
         assert codes(pair, batch()) != ["NONE"]
 
 
+@finds(_append_again, "or partition.appends")
 def test_batch_waits_behind_one_that_is_queued() -> None:
     waiting: dict[bool, PendingAppend] = {}
 
@@ -438,8 +501,9 @@ def test_full_disk_refuses_this_batch_and_the_next_ones() -> None:
 # --- segments
 
 
+@finds(Log.append, "or segment.size + len(data) > bounds[0]")
 def test_full_segment_rolls() -> None:
-    with writing(segment_bytes="1048576") as pair:
+    with writing(segment_bytes="1048576", index_interval_bytes="2000000") as pair:
         for number in range(12):
             pair.produce(batch(b"v" * (200_000 + number)))
         log = pair.fast.partition().log
@@ -447,6 +511,7 @@ def test_full_segment_rolls() -> None:
         assert pair.served > 8
 
 
+@finds(Segment._indexes_changed, "self.bounds = None", "pass")
 def test_full_index_rolls() -> None:
     with writing(segment_index_bytes="48", index_interval_bytes="0") as pair:
         for number in range(20):
@@ -465,6 +530,8 @@ def test_index_has_an_entry_for_some_batches() -> None:
         assert pair.served > 35
 
 
+@finds(Log.append, "<= bounds[1]", "", TIME_MS, TIME_MS + 10_001, 2)
+@finds(Log.append, "0 <= newest", "newest", TIME_MS, NO_TIMESTAMP, 2)
 @pytest.mark.parametrize(
     ("first", "second", "segments"),
     [
@@ -500,6 +567,7 @@ def test_closed_segment_is_opened_again() -> None:
         assert quick(pair)
 
 
+@finds(Log.append, "or last_offset > bounds[2]")
 def test_segment_has_no_more_offsets_than_its_index_can_tell() -> None:
     async def skip(side: Side) -> None:
         log = side.partition().log
@@ -523,6 +591,49 @@ def test_many_batches_are_found_as_ever() -> None:
 # --- batches
 
 
+@finds(is_sound, "base or ", "", changed(batch(), base_offset=1), "INVALID_RECORD")
+@finds(
+    is_sound,
+    "size != LOG_OVERHEAD + length or ",
+    "",
+    changed(batch(b"v" * 50), length=60),
+    "INVALID_RECORD",
+)
+@finds(is_sound, "or count != delta + 1", "", changed(batch(), delta=1), "INVALID_RECORD")
+@finds(
+    is_sound,
+    "or not 0 < count * MIN_RECORD",
+    "or not count * MIN_RECORD",
+    changed(batch(), count=-1, delta=-2),
+    "INVALID_RECORD",
+)
+@finds(
+    is_sound,
+    "0 < count * MIN_RECORD <= size - HEADER_SIZE",
+    "0 < count",
+    changed(batch(), count=1000, delta=999),
+    "INVALID_RECORD",
+)
+@finds(
+    is_sound, "or attributes & ~_OF_CLIENT", "", changed(batch(), attributes=0x20), "INVALID_RECORD"
+)
+@finds(
+    is_sound,
+    "or (codec and codec_error(data, codec))",
+    "",
+    changed(batch(), attributes=7),
+    "UNSUPPORTED_COMPRESSION_TYPE",
+)
+@finds(
+    is_sound, "or (codec and codec_error(data, codec))", "or codec > 4", LINKED, "INVALID_RECORD"
+)
+@finds(
+    is_sound,
+    "or crc32c(memoryview(data)[ATTRIBUTES_AT:]) != crc",
+    "",
+    batch()[:-1] + b"?",
+    "CORRUPT_MESSAGE",
+)
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
@@ -563,6 +674,8 @@ def test_bad_or_odd_batch_is_judged_as_ever(records: bytes | None, expected: str
         assert quick(pair)
 
 
+@finds(is_sound, "or not earliest <= base_ms <= latest", "", 5, TIME_MS)
+@finds(is_sound, "or not earliest <= max_ms <= latest", "", TIME_MS, 5)
 @pytest.mark.parametrize(("base_ms", "max_ms"), [(5, TIME_MS), (TIME_MS, 5)])
 def test_each_timestamp_has_to_be_in_range(base_ms: int, max_ms: int) -> None:
     with writing(message_timestamp_before_max_ms="3600000") as pair:
@@ -584,6 +697,8 @@ def test_idempotent_producer_goes_on() -> None:
         assert (entry.last_sequence, len(entry.batches)) == (16, 5)
 
 
+@finds(_append_again, "if not duplicate:", "if True:")
+@finds(ProducerStateManager.prepare, "and sequence == known[-1][0] + 1")
 def test_repeated_batch_or_gap_is_found() -> None:
     with writing() as pair:
         producer = Producer(pair, None)
@@ -598,6 +713,11 @@ def test_repeated_batch_or_gap_is_found() -> None:
         assert pair.fast.partition().log.log_end_offset == 5
 
 
+@finds(
+    ProducerStateManager.prepare,
+    "((sequence + delta) & MAX_SEQUENCE, first + delta",
+    "((sequence + delta), first + delta",
+)
 def test_sequence_wraps() -> None:
     with writing() as pair:
         producer = Producer(pair, None)
@@ -608,6 +728,11 @@ def test_sequence_wraps() -> None:
         assert producer.quick(producer.batch(base_sequence=2))
 
 
+@finds(
+    ProducerStateManager.prepare,
+    "and epoch == entry.producer_epoch and entry.verification is None",
+    "and entry.verification is None",
+)
 def test_fenced_producer_is_refused() -> None:
     with writing() as pair:
         producer = Producer(pair, None)
@@ -620,6 +745,11 @@ def test_fenced_producer_is_refused() -> None:
         assert producer.quick(producer.batch(producer_epoch=1, base_sequence=1))
 
 
+@finds(
+    ProducerStateManager.prepare,
+    "and (known := entry.batches)",
+    "and ((known := entry.batches) or True)",
+)
 def test_producer_without_batches_of_its_epoch_begins_anew() -> None:
     """A marker of the newer protocol raises the epoch: there is no last batch then."""
     with writing() as pair:
@@ -635,6 +765,11 @@ def test_producer_without_batches_of_its_epoch_begins_anew() -> None:
         assert codes(pair, idempotent) == ["NONE"]
 
 
+@finds(
+    is_sound,
+    "or (first < 0 or epoch < 0 if producer >= 0 else attributes & TRANSACTIONAL)",
+    "or (first < 0 or epoch < 0 if producer >= 0 else False)",
+)
 def test_transaction_needs_a_producer() -> None:
     """The log does not rely on the checks of the request."""
 
@@ -650,6 +785,8 @@ def test_transaction_needs_a_producer() -> None:
         assert pair.both(append) == "INVALID_RECORD"
 
 
+@finds(is_sound, "first < 0 or ", "", {"base_sequence": -1})
+@finds(is_sound, "or epoch < 0", "", {"producer_epoch": -1})
 @pytest.mark.parametrize("fields", [{"base_sequence": -1}, {"producer_epoch": -1}])
 def test_producer_without_a_sequence_or_an_epoch_is_refused(fields: dict[str, int]) -> None:
     with writing() as pair:
@@ -659,6 +796,7 @@ def test_producer_without_a_sequence_or_an_epoch_is_refused(fields: dict[str, in
         assert codes(pair, producer.batch(**fields)) == ["INVALID_RECORD"]
 
 
+@finds(_append_again, "if producer_id >= 0 and entry is None:", "if False:")
 def test_expected_producer_that_is_new_is_counted() -> None:
     """A client id may begin with so many new producers (`producer.ids.max.per.connection`)."""
 
@@ -723,6 +861,11 @@ def test_fenced_transactional_producer_is_refused() -> None:
         assert producer.send(late) == "INVALID_PRODUCER_EPOCH"
 
 
+@finds(
+    ProducerStateManager.prepare,
+    "(0 if (txn_first := entry.current_txn_first_offset) is None else TRANSACTIONAL)",
+    "(txn_first := entry.current_txn_first_offset, attributes & _KIND)[1]",
+)
 def test_plain_batch_in_a_transaction_is_refused() -> None:
     with writing() as pair:
         producer = begun(pair, 9)
@@ -733,6 +876,7 @@ def test_plain_batch_in_a_transaction_is_refused() -> None:
         assert codes(pair, batch(), transactional_id="x") == ["NONE"]
 
 
+@finds(_append_again, "elif opened != opener: return None")
 def test_transaction_of_another_id_is_not_joined() -> None:
     with writing() as pair:
         mine, other = begun(pair, 9, "x"), begun(pair, 9, "y")
@@ -763,6 +907,7 @@ def test_expected_batch_without_its_id_is_refused() -> None:
         assert producer.send(transactional_id=None) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
+@finds(_append_again, "if guard is None: return None", "pass")
 def test_coordinator_is_asked_about_a_transaction_of_an_unknown_owner() -> None:
     """A broker that has started again does not know who has opened a transaction."""
 
@@ -809,6 +954,8 @@ MAY_WRITE = rule(WRITE, TOPIC, "t")
 MAY_USE_X = rule(WRITE, TRANSACTIONAL_ID, "x")
 
 
+@finds(Repeats.serve, "self._asker.standing() is not self._standing", "False")
+@finds(authorizer.Authorizer._changed, "self._standing = object()", "pass")
 def test_rule_that_is_taken_away_holds_for_the_next_request() -> None:
     with guarded(MAY_WRITE) as pair:
         assert not quick(pair)
@@ -820,6 +967,7 @@ def test_rule_that_is_taken_away_holds_for_the_next_request() -> None:
         assert quick(pair)
 
 
+@finds(again, "answer.error_code or ")
 def test_refused_request_is_not_remembered() -> None:
     with guarded() as pair:
         assert codes(pair, *[batch()] * 3) == ["TOPIC_AUTHORIZATION_FAILED"] * 3
@@ -837,6 +985,7 @@ def test_rule_of_another_resource_costs_one_request() -> None:
         assert quick(pair)
 
 
+@finds(again, " and begins_transactional(records)")
 def test_right_to_a_transaction_is_not_taken_from_a_plain_batch() -> None:
     """The right to a transactional id is asked for where a batch has a transaction: a request that
     names the id for a plain batch tells nothing about it."""
@@ -850,6 +999,7 @@ def test_right_to_a_transaction_is_not_taken_from_a_plain_batch() -> None:
         assert pair.served == 3
 
 
+@finds(Repeats._learn_request, "found[0][2] == repeat.basis", "True")
 def test_transaction_is_remembered_after_a_plain_batch_too() -> None:
     with guarded(MAY_WRITE, MAY_USE_X) as pair:
         producer = Producer(pair, "x", version=9)
@@ -884,6 +1034,8 @@ def audit() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
+@finds(Repeats.learn, "if asker is not None and standing is None:", "if False:", 0)
+@finds(authorizer.Authorizer.standing, "None if _is_logged(logging.DEBUG) else ", "", 2)
 @pytest.mark.parametrize("known", [0, 2])
 def test_audit_log_has_each_allowed_request(known: int) -> None:
     with guarded(MAY_WRITE) as pair:
@@ -912,6 +1064,7 @@ def test_rules_of_the_past_are_not_kept_by_what_is_remembered() -> None:
         assert old() is None
 
 
+@finds(Dispatcher.again, " or (quotas is not None and quotas.limits)")
 def test_quota_that_is_set_holds_for_the_next_request() -> None:
     with writing() as pair:
         free = pair.produce(batch(b"v" * 50_000))
@@ -930,7 +1083,4 @@ def test_quota_that_is_set_holds_for_the_next_request() -> None:
 # --- mutants
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_missing_check_is_found(mutant: Mutant) -> None:
-    require_found(mutant, globals())
+test_missing_check_is_found = hunt(globals())

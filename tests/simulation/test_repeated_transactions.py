@@ -38,7 +38,7 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.security.principal import ANONYMOUS
 from tests.simulation.repeats.twins import Twins, twins
-from tests.support.mutants import Mutant, require_found
+from tests.support.mutants import finds, hunt
 
 API = add_partitions_to_txn.API
 BEFORE = encode_request_header(API.key, VERSION, 7, "broker-1")
@@ -183,6 +183,12 @@ def test_unknown_questions_are_left_to_the_handler() -> None:
         assert rig.ask(rig.question("x", T0))
 
 
+@finds(rules.verifies, "and txn.partitions.issuperset(partitions)")
+@finds(
+    TransactionCoordinator.verify_at_once,
+    "if not self._runtime.read(index, partial(partitions.verifies, request=each)):",
+    "if not self._runtime.read(index, partial(partitions.verifies, request=each)) and False:",
+)
 def test_fenced_producer_and_ended_transaction_are_refused() -> None:
     with known() as rig:
         assert not rig.ask(rig.question("x", T0, epoch=1))
@@ -198,6 +204,7 @@ def test_fenced_producer_and_ended_transaction_are_refused() -> None:
         assert rig.ask(rig.question("x", T0))
 
 
+@finds(rules.verifies, "txn.state is TransactionState.ONGOING and")
 def test_transaction_that_waits_for_markers_is_refused() -> None:
     with (
         known() as rig,
@@ -208,6 +215,7 @@ def test_transaction_that_waits_for_markers_is_refused() -> None:
         assert not rig.ask(rig.question("x", T0))
 
 
+@finds(rules.verifies, "and entry.pending is None")
 def test_partition_that_is_being_dropped_is_refused() -> None:
     with known() as rig:
         for side in rig.twins.sides:
@@ -221,6 +229,7 @@ def test_partition_that_is_being_dropped_is_refused() -> None:
             table.ids["x"].pending = None
 
 
+@finds(handler._verify_again, "elif len(asked) > 1:", "elif False:")
 def test_added_partitions_are_added_again() -> None:
     with known() as rig:
         rig.end("x")
@@ -234,6 +243,7 @@ def test_added_partitions_are_added_again() -> None:
         assert not rig.ask(rig.question("x", T0, T1, adds=True, epoch=-1))
 
 
+@finds(handler._verify_again, "if not _are_known(parts.cache, question.partitions):", "if False:")
 def test_deleted_topic_is_noticed() -> None:
     with known() as rig:
         rig.twins.delete("t")
@@ -254,6 +264,11 @@ def test_odd_bytes_are_left_to_the_handler() -> None:
             rig.send(BEFORE + content)
 
 
+@finds(handler._verified_again, "version != VERIFICATIONS.version or ")
+@finds(
+    handler._verified_again,
+    "or any(_any_refused(each.topic_results) for each in response.results_by_transaction)",
+)
 def test_older_version_and_refused_questions_are_not_remembered() -> None:
     with running() as rig:
         rig.begin("x", T0)
@@ -291,6 +306,7 @@ def test_transactions_of_the_newer_protocol_repeat() -> None:
         assert rig.end("x", 5) != 0
 
 
+@finds(handler.again, "or _any_refused(response.results_by_topic_v3_and_below)")
 def test_refused_requests_of_a_client_are_not_remembered() -> None:
     with running() as rig:
         for _ in range(2):
@@ -302,6 +318,7 @@ def test_refused_requests_of_a_client_are_not_remembered() -> None:
         assert not rig.of_clients
 
 
+@finds(handler._add_again, "if not _are_known(cache, added.partitions):", "if False:")
 def test_partition_of_a_client_that_was_deleted_is_refused() -> None:
     with running() as rig:
         rig.begin("x", U0)
@@ -312,6 +329,7 @@ def test_partition_of_a_client_that_was_deleted_is_refused() -> None:
         assert not rig.of_clients
 
 
+@finds(handler.again, "request.group_id is not None or ")
 def test_partition_of_a_group_is_not_remembered() -> None:
     with running() as rig:
         for _ in range(3):
@@ -319,6 +337,8 @@ def test_partition_of_a_group_is_not_remembered() -> None:
         assert not rig.of_clients
 
 
+@finds(ending.again, " or request.written is not None", "", 4, 0, [], False)
+@finds(ending.again, "response.error_code or ", "", 4, 47, None, False)
 @pytest.mark.parametrize(
     ("version", "code", "written", "repeats"),
     [(4, 0, None, True), (5, 0, None, True), (4, 47, None, False), (4, 0, [], False)],
@@ -401,61 +421,6 @@ def test_requests_put_together_equal_encoded_ones(questions: Any) -> None:
     assert frames.decode(encode(answer, VERSION), 0) == answer
 
 
-AGAIN, VERIFY = handler._verified_again, handler._verify_again
-ODD = "test_odd_bytes_are_left_to_the_handler"
-FENCED = "test_fenced_producer_and_ended_transaction_are_refused"
-ADDED = "test_added_partitions_are_added_again"
-MORE = "test_partition_of_a_group_is_not_remembered"
-ENDED = "test_end_of_which_the_answer_says_less_than_the_coordinator_is_not_remembered"
-DELETED = "test_deleted_topic_is_noticed"
-OLDER = "test_older_version_and_refused_questions_are_not_remembered"
-MUTANTS = (
-    Mutant(handler.again, "request.group_id is not None or ", "", MORE),
-    Mutant(
-        handler.again,
-        "or _any_refused(response.results_by_topic_v3_and_below)",
-        "",
-        "test_refused_requests_of_a_client_are_not_remembered",
-    ),
-    Mutant(
-        handler._add_again,
-        "if not _are_known(cache, added.partitions):",
-        "if False:",
-        "test_partition_of_a_client_that_was_deleted_is_refused",
-    ),
-    Mutant(ending.again, " or request.written is not None", "", ENDED, (4, 0, [], False)),
-    Mutant(ending.again, "response.error_code or ", "", ENDED, (4, 47, None, False)),
-    Mutant(VERIFY, "elif len(asked) > 1:", "elif False:", ADDED),
-    Mutant(VERIFY, "if not _are_known(parts.cache, question.partitions):", "if False:", DELETED),
-    Mutant(AGAIN, "version != VERIFICATIONS.version or ", "", OLDER),
-    Mutant(
-        AGAIN,
-        "or any(_any_refused(each.topic_results) for each in response.results_by_transaction)",
-        "",
-        OLDER,
-    ),
-    Mutant(
-        rules.verifies,
-        "txn.state is TransactionState.ONGOING\n        and ",
-        "",
-        "test_transaction_that_waits_for_markers_is_refused",
-    ),
-    Mutant(
-        rules.verifies,
-        "and entry.pending is None",
-        "",
-        "test_partition_that_is_being_dropped_is_refused",
-    ),
-    Mutant(rules.verifies, "and txn.partitions.issuperset(partitions)", "", FENCED),
-    Mutant(
-        TransactionCoordinator.verify_at_once,
-        "if not self._runtime.read(index, partial(partitions.verifies, request=each)):",
-        "if not self._runtime.read(index, partial(partitions.verifies, request=each)) and False:",
-        FENCED,
-    ),
-)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def completions_at_once() -> Iterator[None]:
     """Postpone no completion: a broker without fast paths never does, and the logs are compared."""
@@ -464,7 +429,4 @@ def completions_at_once() -> Iterator[None]:
         yield
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_missing_check_is_found(mutant: Mutant) -> None:
-    require_found(mutant, globals())
+test_missing_check_is_found = hunt(globals())

@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
+
+T = TypeVar("T", bound=Callable[..., Any])
 
 
 class Mutant(NamedTuple):
@@ -24,6 +26,35 @@ class Mutant(NamedTuple):
     @property
     def title(self) -> str:
         return f"{self.function.__name__}: {' '.join(self.old.split())}"
+
+
+def finds(
+    function: Callable[..., Any], old: str, new: str = "", *arguments: Any
+) -> Callable[[T], T]:
+    """Declare that a test, with these arguments, finds a function in which `new` has taken the
+    place of `old`."""
+
+    def declare(test: T) -> T:
+        mutant = Mutant(function, old, new, test.__name__, arguments)
+        vars(test).setdefault("finds", []).append(mutant)
+        return test
+
+    return declare
+
+
+def hunt(tests: Mapping[str, Any]) -> Callable[[Mutant], None]:
+    """Return the test that hunts the mutants which the tests of a module find."""
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    @pytest.mark.parametrize(
+        "mutant",
+        [each for test in tests.values() for each in getattr(test, "finds", ())],
+        ids=lambda mutant: mutant.title,
+    )
+    def test_missing_check_is_found(mutant: Mutant) -> None:
+        require_found(mutant, tests)
+
+    return test_missing_check_is_found
 
 
 def mutated(function: Callable[..., Any], old: str, new: str) -> CodeType:

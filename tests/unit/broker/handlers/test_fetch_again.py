@@ -33,7 +33,7 @@ from barnabas.security.principal import ANONYMOUS, Principal
 from barnabas.storage.log.log_slice import LogSlice
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import UNVERIFIED
-from tests.support.mutants import Mutant, require_found
+from tests.support.mutants import finds, hunt
 from tests.support.steps import taken
 from tests.unit.broker.handlers.leading import collaborators
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
@@ -172,6 +172,7 @@ async def test_next_requests_are_answered_as_by_the_handler(version: int) -> Non
         reader.same(reader.request(offset))
 
 
+@finds(again, "version < REPEATS_SINCE or ")
 async def test_older_versions_are_left_to_the_handler() -> None:
     reader = await consumer(6)
     reader.slow(reader.request(0))
@@ -203,6 +204,14 @@ async def test_request_that_says_something_else_is_left_to_the_handler(
     reader.same(reader.request(1))
 
 
+@finds(again, "session is None or ", "", {"session_id": 7})
+@finds(_is_for_one, "or request.rack_id", "", {"rack_id": "r"})
+@finds(
+    _is_for_one,
+    "or request.forgotten_topics_data",
+    "",
+    {"forgotten_topics_data": [ForgottenTopic(topic="t", partitions=[1])]},
+)
 @pytest.mark.parametrize(
     "request_fields",
     [
@@ -218,6 +227,7 @@ async def test_request_of_another_kind_is_not_remembered(request_fields: dict[st
     assert reader.fast(reader.request(1, **request_fields)) is None
 
 
+@finds(_is_for_one, "not answer.records or ")
 async def test_error_is_not_remembered() -> None:
     reader = await consumer()
     reader.slow(reader.request(BATCHES + 1))
@@ -260,6 +270,10 @@ async def _deleted_records(reader: Consumer) -> None:
     reader.partition.log.delete_records_before(3)
 
 
+@finds(_read_again, "partition is None or ", "", _removed, 12)
+@finds(_read_again, " or standing is not partition.standing", "", _resigned, 12)
+@finds(_read_again, " or standing is not partition.standing", "", _new_epoch, 12)
+@finds(_read_again, " or standing is not partition.standing", "", _other_replica, 13)
 @pytest.mark.parametrize(
     ("change", "version"),
     [
@@ -300,6 +314,7 @@ async def test_each_request_is_asked_for_while_allowed_ones_are_logged() -> None
     assert reader.fast(reader.request(1)) is None
 
 
+@finds(_read_again, "(size < min_bytes and size < limit)", "False")
 async def test_too_few_bytes_wait_in_the_handler() -> None:
     reader = await consumer()
     size = len(build_batch([Record(0, 1, b"k", bytes(100 * (BATCHES - 1)), ())]))
@@ -313,6 +328,7 @@ async def test_too_few_bytes_wait_in_the_handler() -> None:
     assert reader.fast(reader.request(BATCHES, **more)) is None
 
 
+@finds(_read_again, "min(max_bytes, most_bytes())", "max_bytes")
 async def test_limit_of_the_broker_holds_when_it_changes() -> None:
     reader = await consumer()
     reader.slow(reader.request(0))
@@ -320,6 +336,11 @@ async def test_limit_of_the_broker_holds_when_it_changes() -> None:
     reader.same(reader.request(1))
 
 
+@finds(again, "if answer.aborted_transactions:", "if False:")
+@finds(
+    _read_again, "end = last_stable if read_committed else high_watermark", "end = high_watermark"
+)
+@finds(_read_again, "read_committed and log.aborted_transactions(offset, end_offset)", "False")
 async def test_records_of_an_open_transaction_are_not_read_committed() -> None:
     reader = await consumer()
     batch = build_batch(
@@ -343,6 +364,7 @@ async def test_records_of_an_open_transaction_are_not_read_committed() -> None:
     another.same(another.request(1, isolation_level=1, size=300))
 
 
+@finds(_read_again, "(last_epoch >= 0 and last_epoch != log.epochs.latest_epoch)", "False")
 async def test_epoch_after_which_the_logs_may_differ_is_left_to_the_handler() -> None:
     reader = await consumer()
     reader.slow(reader.request(0, last_epoch=0))
@@ -351,6 +373,15 @@ async def test_epoch_after_which_the_logs_may_differ_is_left_to_the_handler() ->
     assert reader.fast(reader.request(2, last_epoch=0)) is None
 
 
+@finds(again, "if request.session_id != NO_SESSION:", "if False:")
+@finds(_read_again, "else not sessions.is_next(session, epoch, fetched)", "else False")
+@finds(_read_again, "wanted.fetch_offset = offset", "pass")
+@finds(
+    _read_again,
+    "fetched.high_watermark, fetched.log_start_offset = high_watermark, log_start",
+    "pass",
+)
+@finds(_read_again, "sessions.used(session, now_ms)", "pass")
 async def test_session_goes_on_with_each_request() -> None:
     reader = await consumer()
     reader.slow(reader.request(0, session_epoch=0))
@@ -371,6 +402,7 @@ async def test_session_goes_on_with_each_request() -> None:
     assert reader.fast(old) is None
 
 
+@finds(_read_again, "fetched.update(wanted)", "pass")
 async def test_session_keeps_what_the_last_request_asked_for() -> None:
     reader = await consumer()
     reader.slow(reader.request(0, session_epoch=0))
@@ -392,6 +424,7 @@ async def test_whole_batches_that_fit_are_read(size: int) -> None:
         reader.same(reader.request(offset, size=size))
 
 
+@finds(again, " or len(session.partitions) != 1")
 async def test_session_with_another_partition_is_left_to_the_handler() -> None:
     reader = await consumer()
     await reader.replicas.lead(topic="u", topic_id=bytes(range(2, 18)))
@@ -431,6 +464,8 @@ async def test_answer_for_partitions_that_the_request_does_not_name_is_not_remem
         reader.slow(asked)
 
 
+@finds(_is_for_one, "len(request.topics) != 1 or ", "", "u")
+@finds(_is_for_one, " or len(request.topics[0].partitions) != 1", "", "t")
 @pytest.mark.parametrize("topic", ["t", "u"])
 async def test_request_for_several_partitions_is_not_remembered(topic: str) -> None:
     reader = await consumer()
@@ -453,6 +488,7 @@ async def test_request_for_several_partitions_is_not_remembered(topic: str) -> N
     assert reader.fast(both(session_id=session.id, session_epoch=2)) is None
 
 
+@finds(_read_again, "if offset >= end:", "if False:")
 async def test_no_news_of_a_session_is_not_told() -> None:
     reader = await consumer()
     reader.slow(reader.request(0, session_epoch=0, min_bytes=0))
@@ -462,6 +498,7 @@ async def test_no_news_of_a_session_is_not_told() -> None:
     assert reader.fast(asked) is None
 
 
+@finds(again, "or topic_id not in (None, partition.topic_id)")
 async def test_topic_id_of_another_replica_is_not_remembered() -> None:
     reader = await consumer(13)
     reader.partition.topic_id = bytes(range(3, 19))
@@ -474,6 +511,7 @@ async def test_topic_id_of_another_replica_is_not_remembered() -> None:
     assert again(*reader.parts, reader.request(0), context, response) is None
 
 
+@finds(again, "or not partition.standing.is_leader")
 async def test_replica_that_does_not_lead_is_not_remembered() -> None:
     reader = await consumer()
     request = reader.request(0)
@@ -483,12 +521,14 @@ async def test_replica_that_does_not_lead_is_not_remembered() -> None:
     assert again(*reader.parts, request, context, response) is None
 
 
+@finds(_read_again, "epoch != FINAL_EPOCH if", "False if")
 async def test_epoch_of_a_session_that_does_not_exist_is_left_to_the_handler() -> None:
     reader = await consumer()
     reader.slow(reader.request(0))
     assert reader.fast(reader.request(1, session_epoch=0)) is None
 
 
+@finds(again, "elif request.session_epoch != FINAL_EPOCH:", "elif False:")
 async def test_answer_that_begins_a_session_is_not_remembered() -> None:
     """A request outside of sessions differs from it in the epoch only."""
     reader = await consumer()
@@ -508,90 +548,5 @@ async def test_frame_with_more_bytes_than_its_meaning_needs_is_not_remembered() 
 
 # --- each check
 
-LOOK, READ = _is_for_one, _read_again
-OTHER, KIND = (
-    "test_what_has_changed_is_left_to_the_handler",
-    "test_request_of_another_kind_is_not_remembered",
-)
-OPEN, WAITS = (
-    "test_records_of_an_open_transaction_are_not_read_committed",
-    "test_too_few_bytes_wait_in_the_handler",
-)
-ANOTHER = "test_session_with_another_partition_is_left_to_the_handler"
-INCONSISTENT = "test_topic_id_of_another_replica_is_not_remembered"
-SEVERAL = "test_request_for_several_partitions_is_not_remembered"
-WITHOUT = "test_epoch_of_a_session_that_does_not_exist_is_left_to_the_handler"
-KEEPS = "test_session_keeps_what_the_last_request_asked_for"
-SESSION = "test_session_goes_on_with_each_request"
-MUTANTS = (
-    Mutant(again, "version < REPEATS_SINCE or ", "", "test_older_versions_are_left_to_the_handler"),
-    Mutant(again, "if request.session_id != NO_SESSION:", "if False:", SESSION),
-    Mutant(
-        again,
-        "elif request.session_epoch != FINAL_EPOCH:",
-        "elif False:",
-        "test_answer_that_begins_a_session_is_not_remembered",
-    ),
-    Mutant(again, "session is None or ", "", KIND, ({"session_id": 7},)),
-    Mutant(again, " or len(session.partitions) != 1", "", ANOTHER),
-    Mutant(again, "or topic_id not in (None, partition.topic_id)", "", INCONSISTENT),
-    Mutant(LOOK, "len(request.topics) != 1 or ", "", SEVERAL, ("u",)),
-    Mutant(LOOK, " or len(request.topics[0].partitions) != 1", "", SEVERAL, ("t",)),
-    Mutant(LOOK, "not answer.records or ", "", "test_error_is_not_remembered"),
-    Mutant(again, "if answer.aborted_transactions:", "if False:", OPEN),
-    Mutant(LOOK, "or request.rack_id", "", KIND, ({"rack_id": "r"},)),
-    Mutant(
-        LOOK,
-        "or request.forgotten_topics_data",
-        "",
-        KIND,
-        ({"forgotten_topics_data": [ForgottenTopic(topic="t", partitions=[1])]},),
-    ),
-    Mutant(READ, "partition is None or ", "", OTHER, (_removed, 12)),
-    Mutant(READ, " or standing is not partition.standing", "", OTHER, (_resigned, 12)),
-    Mutant(READ, " or standing is not partition.standing", "", OTHER, (_new_epoch, 12)),
-    Mutant(READ, " or standing is not partition.standing", "", OTHER, (_other_replica, 13)),
-    Mutant(
-        again,
-        "or not partition.standing.is_leader",
-        "",
-        "test_replica_that_does_not_lead_is_not_remembered",
-    ),
-    Mutant(
-        READ,
-        "(last_epoch >= 0 and last_epoch != log.epochs.latest_epoch)",
-        "False",
-        "test_epoch_after_which_the_logs_may_differ_is_left_to_the_handler",
-    ),
-    Mutant(READ, "epoch != FINAL_EPOCH if", "False if", WITHOUT),
-    Mutant(READ, "else not sessions.is_next(session, epoch, fetched)", "else False", SESSION),
-    Mutant(READ, "if offset >= end:", "if False:", "test_no_news_of_a_session_is_not_told"),
-    Mutant(
-        READ,
-        "end = last_stable if read_committed else high_watermark",
-        "end = high_watermark",
-        OPEN,
-    ),
-    Mutant(
-        READ,
-        "min(max_bytes, most_bytes())",
-        "max_bytes",
-        "test_limit_of_the_broker_holds_when_it_changes",
-    ),
-    Mutant(READ, "(size < min_bytes and size < limit)", "False", WAITS),
-    Mutant(READ, "read_committed and log.aborted_transactions(offset, end_offset)", "False", OPEN),
-    Mutant(READ, "fetched.update(wanted)", "pass", KEEPS),
-    Mutant(READ, "wanted.fetch_offset = offset", "pass", SESSION),
-    Mutant(
-        READ,
-        "fetched.high_watermark, fetched.log_start_offset = high_watermark, log_start",
-        "pass",
-        SESSION,
-    ),
-    Mutant(READ, "sessions.used(session, now_ms)", "pass", SESSION),
-)
 
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_missing_check_is_found(mutant: Mutant) -> None:
-    require_found(mutant, globals())
+test_missing_check_is_found = hunt(globals())

@@ -1,14 +1,12 @@
 """Markers that repeat: the answers, logs and producers are those of the handler."""
 
 import asyncio
-import gc
 from dataclasses import replace
 from functools import partial
 from struct import Struct
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +32,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.security.principal import ANONYMOUS
 from barnabas.storage.producers.verification import UNVERIFIED
-from tests.support.mutants import Mutant, require_found
+from tests.support.mutants import finds, hunt
 from tests.support.steps import taken
 from tests.unit.broker.replication.replicas import Replicas
 
@@ -220,6 +218,7 @@ def test_unknown_topic_epoch_and_version_are_left_to_the_handler() -> None:
     asyncio.run(work())
 
 
+@finds(handler._write_again, "if not origins.has_epoch(coordinator_epoch):", "if False:")
 def test_coordinator_epoch_that_is_unknown_again_is_refused() -> None:
     async def work() -> None:
         twins = await known(marker(coordinator=9))
@@ -235,6 +234,14 @@ def test_coordinator_epoch_that_is_unknown_again_is_refused() -> None:
     asyncio.run(work())
 
 
+@finds(handler._write_again, " or not writer.accepts(writes)")
+@finds(handler._write_again, "or any(codes)")
+@finds(handler.again, "or results[0].partitions[0].error_code")
+@finds(
+    MarkerWriter.accepts,
+    "except KafkaError: return False",
+    "except KafkaError:\n                    pass",
+)
 def test_fenced_marker_is_refused_alone_and_among_others() -> None:
     async def work() -> None:
         twins = await known(marker(), marker(at=SECOND))
@@ -250,6 +257,7 @@ def test_fenced_marker_is_refused_alone_and_among_others() -> None:
     asyncio.run(work())
 
 
+@finds(MarkerWriter.accepts, "return len(writes) == 1 or len(asked) == len(writes)", "return True")
 def test_two_markers_of_one_producer_for_one_partition_are_left_to_the_handler() -> None:
     async def work() -> None:
         twins = await known()
@@ -259,6 +267,7 @@ def test_two_markers_of_one_producer_for_one_partition_are_left_to_the_handler()
     asyncio.run(work())
 
 
+@finds(MarkerWriter.accepts, "or not partition.commits_at_once")
 def test_changed_leadership_is_noticed() -> None:
     async def work() -> None:
         twins = await known()
@@ -276,6 +285,7 @@ def test_changed_leadership_is_noticed() -> None:
     asyncio.run(work())
 
 
+@finds(MarkerWriter.accepts, "or partition.is_under_min_isr")
 def test_too_small_isr_is_noticed_before_another_marker_is_written() -> None:
     async def work() -> None:
         twins = await known(marker(), marker(at=SECOND))
@@ -286,6 +296,7 @@ def test_too_small_isr_is_noticed_before_another_marker_is_written() -> None:
     asyncio.run(work())
 
 
+@finds(MarkerWriter.accepts, "or partition.log.log_dir.failure is not None")
 def test_failed_disk_is_noticed() -> None:
     async def work() -> None:
         twins = await known()
@@ -299,6 +310,7 @@ def test_failed_disk_is_noticed() -> None:
     asyncio.run(work())
 
 
+@finds(MarkerWriter.accepts, "partition is None or")
 def test_removed_partition_is_noticed() -> None:
     async def work() -> None:
         twins = await known()
@@ -311,6 +323,7 @@ def test_removed_partition_is_noticed() -> None:
     asyncio.run(work())
 
 
+@finds(handler._write_again, "origins.is_outdated(context) or ")
 def test_later_connection_of_the_coordinator_is_noticed() -> None:
     async def work() -> None:
         twins = await known()
@@ -367,6 +380,8 @@ def test_other_client_id_and_odd_bytes_are_left_to_the_handler() -> None:
     asyncio.run(work())
 
 
+@finds(handler.again, "context.api_version != MARKERS.version or ")
+@finds(handler.again, " or not context.inter_broker")
 def test_request_of_a_client_and_of_another_version_is_not_remembered() -> None:
     async def work() -> None:
         twins = await Twins().start()
@@ -387,6 +402,8 @@ def _answer(request: Any) -> WriteTxnMarkersResponse:
     return answer
 
 
+@finds(handler.again, "len(topics) != 1 or")
+@finds(handler.again, "len(topics[0].partition_indexes) != 1", "False")
 def test_marker_for_several_partitions_is_left_to_the_handler() -> None:
     def request(*places: tuple[str, list[int]]) -> bytes:
         asked = WritableTxnMarker(
@@ -473,71 +490,4 @@ def test_requests_put_together_equal_encoded_ones(markers: Any) -> None:
     assert frames.decode(encode(answer, VERSION), 0) == answer
 
 
-AGAIN, WRITE, ACCEPTS = handler.again, handler._write_again, MarkerWriter.accepts
-ODD, RULES = (
-    "test_other_client_id_and_odd_bytes_are_left_to_the_handler",
-    "test_changed_rules_are_noticed",
-)
-UNKNOWN = "test_unknown_topic_epoch_and_version_are_left_to_the_handler"
-LEADERSHIP, LIMIT = (
-    "test_changed_leadership_is_noticed",
-    "test_markers_above_the_limit_are_left_to_the_handler",
-)
-FENCED = "test_fenced_marker_is_refused_alone_and_among_others"
-SEVERAL = "test_marker_for_several_partitions_is_left_to_the_handler"
-CLIENTS = "test_request_of_a_client_and_of_another_version_is_not_remembered"
-MUTANTS = (
-    Mutant(
-        WRITE,
-        "if not origins.has_epoch(coordinator_epoch):",
-        "if False:",
-        "test_coordinator_epoch_that_is_unknown_again_is_refused",
-    ),
-    Mutant(
-        WRITE,
-        "origins.is_outdated(context) or ",
-        "",
-        "test_later_connection_of_the_coordinator_is_noticed",
-    ),
-    Mutant(WRITE, " or not writer.accepts(writes)", "", FENCED),
-    Mutant(WRITE, "or any(codes)", "", FENCED),
-    Mutant(AGAIN, "context.api_version != MARKERS.version or ", "", CLIENTS),
-    Mutant(AGAIN, " or not context.inter_broker", "", CLIENTS),
-    Mutant(AGAIN, "or results[0].partitions[0].error_code", "", FENCED),
-    Mutant(AGAIN, "len(topics) != 1\n            or ", "", SEVERAL),
-    Mutant(AGAIN, "len(topics[0].partition_indexes) != 1", "False", SEVERAL),
-    Mutant(
-        ACCEPTS, "partition is None\n                or ", "", "test_removed_partition_is_noticed"
-    ),
-    Mutant(
-        ACCEPTS,
-        "or partition.log.log_dir.failure is not None",
-        "",
-        "test_failed_disk_is_noticed",
-    ),
-    Mutant(ACCEPTS, "or not partition.commits_at_once", "", LEADERSHIP),
-    Mutant(
-        ACCEPTS,
-        "or partition.is_under_min_isr",
-        "",
-        "test_too_small_isr_is_noticed_before_another_marker_is_written",
-    ),
-    Mutant(
-        ACCEPTS,
-        "except KafkaError:\n                    return False",
-        "except KafkaError:\n                    pass",
-        FENCED,
-    ),
-    Mutant(
-        ACCEPTS,
-        "return len(writes) == 1 or len(asked) == len(writes)",
-        "return True",
-        "test_two_markers_of_one_producer_for_one_partition_are_left_to_the_handler",
-    ),
-)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_missing_check_is_found(mutant: Mutant) -> None:
-    require_found(mutant, globals())
-    gc.collect()
+test_missing_check_is_found = hunt(globals())

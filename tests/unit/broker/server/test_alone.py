@@ -7,14 +7,12 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pytest
-
 from barnabas.broker.server.connection import Connection
 from barnabas.broker.server.pause_guard import NoPauseGuard
 from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
 from barnabas.protocol.messages import heartbeat
-from tests.support.mutants import Mutant, require_found
+from tests.support.mutants import finds, hunt
 from tests.unit.broker.server.wire import (
     Handler,
     Peer,
@@ -86,6 +84,7 @@ def on_a_loop(test: Callable[[Rig], Coroutine[Any, Any, None]]) -> Callable[[], 
     return run
 
 
+@finds(Connection._serve_alone, "self._reader.take()", "pass")
 @on_a_loop
 async def test_repeated_request_is_answered_at_once(there: Rig) -> None:
     numbers = [there.beat(), there.beat()]
@@ -93,6 +92,7 @@ async def test_repeated_request_is_answered_at_once(there: Rig) -> None:
     assert there.handler.begun == []
 
 
+@finds(Connection.buffer_updated, "tried = True", "pass")
 @on_a_loop
 async def test_uncertain_request_is_asked_for_once_and_goes_to_its_handler(there: Rig) -> None:
     there.uncertain = True
@@ -101,6 +101,7 @@ async def test_uncertain_request_is_asked_for_once_and_goes_to_its_handler(there
     assert there.peer.answered() == [number]
 
 
+@finds(Connection.buffer_updated, "self._exchanges or ")
 @on_a_loop
 async def test_request_behind_one_that_waits_is_answered_after_it(there: Rig) -> None:
     first = send_produce(there.peer)
@@ -111,6 +112,7 @@ async def test_request_behind_one_that_waits_is_answered_after_it(there: Rig) ->
     assert there.peer.answered() == [first, second]
 
 
+@finds(FrameReader.wrote, " or _unpack_size(self._buffer, start)[0] != size")
 @on_a_loop
 async def test_requests_of_one_read_are_all_answered(there: Rig) -> None:
     there.deliver(
@@ -119,6 +121,7 @@ async def test_requests_of_one_read_are_all_answered(there: Rig) -> None:
     assert there.peer.answered() == [1, 2]
 
 
+@finds(Connection.buffer_updated, "or self._turn_over")
 @on_a_loop
 async def test_request_of_the_next_turn_waits_for_it(there: Rig) -> None:
     there.connection._end_turn()
@@ -128,6 +131,7 @@ async def test_request_of_the_next_turn_waits_for_it(there: Rig) -> None:
     assert there.peer.answered() == [number]
 
 
+@finds(Connection.buffer_updated, "or self._closing")
 @on_a_loop
 async def test_request_on_a_connection_that_is_aborted_has_no_effect(there: Rig) -> None:
     there.connection.abort()
@@ -135,6 +139,7 @@ async def test_request_on_a_connection_that_is_aborted_has_no_effect(there: Rig)
     assert there.asked == []
 
 
+@finds(Connection.buffer_updated, "or self._borrowed")
 @on_a_loop
 async def test_memory_of_a_large_request_is_given_back(there: Rig) -> None:
     number = there.beat(3 * LARGEST_IDLE_BUFFER)
@@ -142,6 +147,7 @@ async def test_memory_of_a_large_request_is_given_back(there: Rig) -> None:
     assert there.connection._borrowed == 0
 
 
+@finds(Connection.buffer_updated, "or self._stalled is not None")
 @on_a_loop
 async def test_request_that_was_taken_before_is_served_first(there: Rig) -> None:
     first = frame(heartbeat.API, 4, 1, heartbeat_request())[4:]
@@ -150,6 +156,7 @@ async def test_request_that_was_taken_before_is_served_first(there: Rig) -> None
     assert there.peer.answered() == [1, second]
 
 
+@finds(Connection.buffer_updated, "or self._out.blocked")
 @on_a_loop
 async def test_peer_that_does_not_read_gets_no_further_answers(there: Rig) -> None:
     there.connection.pause_writing()
@@ -157,6 +164,7 @@ async def test_peer_that_does_not_read_gets_no_further_answers(there: Rig) -> No
     assert there.asked == []
 
 
+@finds(Connection._serve_alone, "started > self._guard.until or ")
 @on_a_loop
 async def test_request_after_a_pause_of_the_process_is_held(there: Rig) -> None:
     there.guard.until = -1
@@ -164,6 +172,7 @@ async def test_request_after_a_pause_of_the_process_is_held(there: Rig) -> None:
     assert (there.asked, there.guard.held) == ([], [there.connection])
 
 
+@finds(Connection._serve_alone, " or self._slicer.crowded")
 @on_a_loop
 async def test_request_waits_while_others_are_served(there: Rig) -> None:
     there.slicer.crowded = True
@@ -174,6 +183,7 @@ async def test_request_waits_while_others_are_served(there: Rig) -> None:
     assert there.peer.answered() == [number]
 
 
+@finds(FrameReader.wrote, "not 0 <= size <= self.max_size", "not 0 <= size")
 @on_a_loop
 async def test_request_above_the_limit_closes_the_connection(there: Rig) -> None:
     there.connection.limit_requests(10, stranger=False)
@@ -181,70 +191,4 @@ async def test_request_above_the_limit_closes_the_connection(there: Rig) -> None
     assert (there.asked, there.peer.transport.closed) == ([], True)
 
 
-ALONE, SERVE = Connection.buffer_updated, Connection._serve_alone
-MUTANTS = (
-    Mutant(
-        ALONE,
-        "self._exchanges or ",
-        "",
-        test_request_behind_one_that_waits_is_answered_after_it.__name__,
-    ),
-    Mutant(ALONE, "or self._turn_over", "", test_request_of_the_next_turn_waits_for_it.__name__),
-    Mutant(
-        ALONE,
-        "or self._closing",
-        "",
-        test_request_on_a_connection_that_is_aborted_has_no_effect.__name__,
-    ),
-    Mutant(ALONE, "or self._borrowed", "", test_memory_of_a_large_request_is_given_back.__name__),
-    Mutant(
-        ALONE,
-        "or self._stalled is not None",
-        "",
-        test_request_that_was_taken_before_is_served_first.__name__,
-    ),
-    Mutant(
-        ALONE,
-        "or self._out.blocked",
-        "",
-        test_peer_that_does_not_read_gets_no_further_answers.__name__,
-    ),
-    Mutant(
-        ALONE,
-        "tried = True",
-        "pass",
-        test_uncertain_request_is_asked_for_once_and_goes_to_its_handler.__name__,
-    ),
-    Mutant(
-        SERVE,
-        "started > self._guard.until or ",
-        "",
-        test_request_after_a_pause_of_the_process_is_held.__name__,
-    ),
-    Mutant(
-        SERVE,
-        " or self._slicer.crowded",
-        "",
-        test_request_waits_while_others_are_served.__name__,
-    ),
-    Mutant(
-        SERVE, "self._reader.take()", "pass", test_repeated_request_is_answered_at_once.__name__
-    ),
-    Mutant(
-        FrameReader.wrote,
-        "not 0 <= size <= self.max_size",
-        "not 0 <= size",
-        test_request_above_the_limit_closes_the_connection.__name__,
-    ),
-    Mutant(
-        FrameReader.wrote,
-        " or _unpack_size(self._buffer, start)[0] != size",
-        "",
-        test_requests_of_one_read_are_all_answered.__name__,
-    ),
-)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_missing_check_is_found(mutant: Mutant) -> None:
-    require_found(mutant, globals())
+test_missing_check_is_found = hunt(globals())

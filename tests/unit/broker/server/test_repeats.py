@@ -5,8 +5,6 @@ from struct import Struct
 from typing import Any
 from unittest.mock import patch
 
-import pytest
-
 from barnabas.broker.server import repeats
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import (
@@ -34,7 +32,7 @@ from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnRespons
 from barnabas.protocol.template import Templates
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.security.principal import ANONYMOUS
-from tests.support.mutants import Mutant, require_found
+from tests.support.mutants import finds, hunt
 
 VERSION = 5
 CONTEXT = RequestContext(API.key, VERSION, 1, "client", ANONYMOUS, "PLAINTEXT", "host", 1, 0)
@@ -101,6 +99,7 @@ def test_request_with_another_value_gets_the_answer_with_its_own() -> None:
     assert rig.seen == [(0, NOW_MS, 5)]
 
 
+@finds(Templates.find, "if size == fixed:", "if True:")
 def test_request_that_says_something_else_is_not_served() -> None:
     rig = Rig()
     rig.learn()
@@ -111,6 +110,7 @@ def test_request_that_says_something_else_is_not_served() -> None:
     assert rig.repeats.serve(other, NOW_MS) is None
 
 
+@finds(Repeats.serve, "if answer is None:", "if False:")
 def test_uncertain_request_is_not_served() -> None:
     rig = Rig()
     rig.learn()
@@ -131,6 +131,7 @@ def test_request_with_more_bytes_than_its_meaning_needs_is_not_served() -> None:
     assert rig.serve(behind=b"\0") is None
 
 
+@finds(Repeats._learn_request, "if sum(map(len, template.constants)) > LARGEST:", "if False:")
 def test_large_request_is_not_remembered() -> None:
     rig = Rig()
     rig.learn("x" * LARGEST)
@@ -149,6 +150,7 @@ def test_client_whose_requests_cannot_be_remembered_rarely_pays_for_the_attempt(
             rig.learn("y")
 
 
+@finds(Repeats._learn_request, "found[0][2] == repeat.basis", "True")
 def test_changed_basis_takes_the_place_of_the_old() -> None:
     rig = Rig()
     rig.learn()
@@ -159,6 +161,8 @@ def test_changed_basis_takes_the_place_of_the_old() -> None:
     assert rig.repeats.count == 1
 
 
+@finds(Repeats.serve, "self._asker.standing() is not self._standing", "False")
+@finds(Repeats.learn, "self._templates.clear()", "pass")
 def test_changed_rules_void_what_is_remembered() -> None:
     rig = Rig()
     rules = Rules()
@@ -174,6 +178,7 @@ def test_changed_rules_void_what_is_remembered() -> None:
     assert rig.serve("y") is None
 
 
+@finds(Repeats.learn, "if asker is not None and standing is None:", "if False:")
 def test_nothing_is_remembered_while_each_request_has_to_be_asked_for() -> None:
     rig = Rig()
     rules = Rules()
@@ -185,6 +190,8 @@ def test_nothing_is_remembered_while_each_request_has_to_be_asked_for() -> None:
     assert rig.serve() is None
 
 
+@finds(Repeats._has_room, "self._templates.count >= most or ")
+@finds(Repeats._has_room, "if self._credit < most * cost:", "if False:")
 def test_connection_remembers_a_bounded_number_of_requests() -> None:
     rig = Rig()
     for number in range(MOST + 1):
@@ -254,6 +261,7 @@ def test_known_elements_are_served_in_any_combination() -> None:
         assert rig.seen == [(name, (len(name), 1)) for name in names]
 
 
+@finds(Repeats._serve_by_element, "if not 0 < count <= FEW:", "if count > FEW:")
 def test_request_with_an_unknown_element_is_not_served() -> None:
     rig = Elements()
     rig.learn("a")
@@ -262,6 +270,7 @@ def test_request_with_an_unknown_element_is_not_served() -> None:
     assert rig.serve() is None
 
 
+@finds(Repeats._serve_by_element, "if answers is None:", "if False:")
 def test_uncertain_elements_are_not_served() -> None:
     rig = Elements()
     rig.learn("a")
@@ -269,6 +278,12 @@ def test_uncertain_elements_are_not_served() -> None:
     assert rig.serve("a") is None
 
 
+@finds(Templates.find_at, "if size <= left:", "if True:")
+@finds(Repeats._serve_by_element, "not data.startswith(self._head, _CONTENT_AT) or ")
+@finds(Repeats._serve_by_element, " or len(data) == at")
+@finds(Repeats._serve_by_element, "if data[at:] != form.request.behind:", "if False:")
+@finds(Repeats._learn_elements, "if data[body:] != encode(request, self._version):", "if False:")
+@finds(Repeats._learn_elements, " or head != self._head")
 def test_other_bytes_around_elements_are_not_served() -> None:
     rig = Elements()
     rig.learn("a")
@@ -289,6 +304,7 @@ def test_other_bytes_around_elements_are_not_served() -> None:
     assert rig.serve("a", client="other") is None
 
 
+@finds(Repeats._serve_by_element, " <= FEW")
 def test_many_elements_are_not_served() -> None:
     rig = Elements()
     rig.learn("a")
@@ -310,6 +326,7 @@ def test_connection_remembers_a_bounded_number_of_elements() -> None:
     assert rig.serve("0000") is None
 
 
+@finds(Repeats._has_room, " or self._templates.shapes >= MOST_SHAPES")
 def test_connection_tries_a_bounded_number_of_shapes() -> None:
     rig = Elements()
     for number in range(MOST_SHAPES + 1):
@@ -321,76 +338,4 @@ def test_connection_tries_a_bounded_number_of_shapes() -> None:
 # --- each check
 
 
-SERVE, LEARN, ROOM = Repeats.serve, Repeats.learn, Repeats._has_room
-REQUEST, ELEMENTS = Repeats._learn_request, Repeats._learn_elements
-BY_ELEMENT = Repeats._serve_by_element
-RULES, AROUND = (
-    "test_changed_rules_void_what_is_remembered",
-    "test_other_bytes_around_elements_are_not_served",
-)
-UNKNOWN = "test_request_with_an_unknown_element_is_not_served"
-UNCERTAIN = "test_uncertain_elements_are_not_served"
-EACH = "test_nothing_is_remembered_while_each_request_has_to_be_asked_for"
-MUTANTS = (
-    Mutant(
-        Templates.find,
-        "if size == fixed:",
-        "if True:",
-        "test_request_that_says_something_else_is_not_served",
-    ),
-    Mutant(Templates.find_at, "if size <= left:", "if True:", AROUND),
-    Mutant(SERVE, "self._asker.standing() is not self._standing", "False", RULES),
-    Mutant(SERVE, "if answer is None:", "if False:", "test_uncertain_request_is_not_served"),
-    Mutant(LEARN, "if asker is not None and standing is None:", "if False:", EACH),
-    Mutant(LEARN, "self._templates.clear()", "pass", RULES),
-    Mutant(
-        REQUEST,
-        "if sum(map(len, template.constants)) > LARGEST:",
-        "if False:",
-        "test_large_request_is_not_remembered",
-    ),
-    Mutant(
-        REQUEST,
-        "found[0][2] == repeat.basis",
-        "True",
-        "test_changed_basis_takes_the_place_of_the_old",
-    ),
-    Mutant(
-        ROOM,
-        "self._templates.count >= most or ",
-        "",
-        "test_connection_remembers_a_bounded_number_of_requests",
-    ),
-    Mutant(
-        ROOM,
-        " or self._templates.shapes >= MOST_SHAPES",
-        "",
-        "test_connection_tries_a_bounded_number_of_shapes",
-    ),
-    Mutant(
-        ROOM,
-        "if self._credit < most * cost:",
-        "if False:",
-        "test_connection_remembers_a_bounded_number_of_requests",
-    ),
-    Mutant(BY_ELEMENT, "not data.startswith(self._head, _CONTENT_AT) or ", "", AROUND),
-    Mutant(BY_ELEMENT, " or len(data) == at", "", AROUND),
-    Mutant(
-        BY_ELEMENT,
-        "if not 0 < count <= FEW:",
-        "if count > FEW:",
-        "test_request_with_an_unknown_element_is_not_served",
-    ),
-    Mutant(BY_ELEMENT, " <= FEW", "", "test_many_elements_are_not_served"),
-    Mutant(BY_ELEMENT, "if data[at:] != form.request.behind:", "if False:", AROUND),
-    Mutant(
-        BY_ELEMENT, "if answers is None:", "if False:", "test_uncertain_elements_are_not_served"
-    ),
-    Mutant(ELEMENTS, "if data[body:] != encode(request, self._version):", "if False:", AROUND),
-    Mutant(ELEMENTS, " or head != self._head", "", AROUND),
-)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_missing_check_is_found(mutant: Mutant) -> None:
-    require_found(mutant, globals())
+test_missing_check_is_found = hunt(globals())

@@ -379,20 +379,14 @@ def again(
         return None
     (topic,) = request.topics
     (wanted,) = topic.partitions
-    topic_id = topic.topic_id if version >= TOPIC_IDS_SINCE else None
-    name = topic.topic if topic_id is None else lookup.cache.topic_name(topic_id)
+    name = lookup.cache.topic_name(topic.topic_id) if version >= TOPIC_IDS_SINCE else topic.topic
     partition = None if name is None else lookup.replicas.find((name, wanted.partition))
-    if (
-        name is None
-        or partition is None
-        or topic_id not in (None, partition.topic_id)
-        or not partition.standing.is_leader
-    ):
+    if name is None or partition is None or not partition.standing.is_leader:
         return None
     session = fetched = None
     if request.session_id != NO_SESSION:
         session = sessions.get(request.session_id)
-        if session is None or session.owner.replica_id >= 0 or len(session.partitions) != 1:
+        if session is None or len(session.partitions) != 1:
             return None
         (fetched,) = session.partitions.values()
     elif request.session_epoch != FINAL_EPOCH:

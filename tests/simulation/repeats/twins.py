@@ -3,6 +3,7 @@ answers and the same effects."""
 
 import asyncio
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from barnabas.protocol.messages import (
     delete_topics,
     incremental_alter_configs,
     leader_and_isr,
+    produce,
 )
 from barnabas.protocol.messages.produce import (
     API,
@@ -220,8 +222,10 @@ class Twins:
         self.sides = tuple(Side(seed, fast=fast, **keys) for fast in (True, False))
         self.fast = self.sides[0]
         self.sent = 0
-        self.served = 0
-        """The requests on the fast path."""
+        self.hits: Counter[tuple[int, int]] = Counter()
+        """The requests that were answered from memory, by API key and version."""
+        self.faults: list[Exception] = []
+        """The errors for which a request was not remembered: the broker logs them."""
         self.appends = 0
         """The batches of clients that were appended, on both sides together."""
         self.numbers = 0
@@ -232,6 +236,16 @@ class Twins:
     def appended(self) -> int:
         """The batches of clients that each side has appended."""
         return self.appends // 2
+
+    @property
+    def served(self) -> int:
+        """The Produce requests that were answered from memory."""
+        return self.hits_of(produce)
+
+    def hits_of(self, *modules: Any, versions: range = range(100)) -> int:
+        """Return how many requests of some APIs were answered from memory."""
+        keys = [module.API.key for module in modules]
+        return sum(n for (key, at), n in self.hits.items() if key in keys and at in versions)
 
     def both(self, work: Callable[[Side], Awaitable[T]]) -> T:
         """Do something on both sides, and return its result, which must be the same."""
@@ -274,6 +288,7 @@ class Twins:
 
     def stop(self) -> None:
         """Stop the brokers, and compare their files."""
+        assert not self.faults
         self.state()
         self.both(Side.stop)
         fast, plain = [side.content() for side in self.sides]
@@ -354,10 +369,18 @@ def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
 
     def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> list[Any] | None:
         parts = serve(repeats, frame, now_ms)
-        pair.served += parts is not None and repeats._api is API
+        pair.hits[repeats._api.key, repeats._version] += parts is not None
         return parts
 
-    append = Partition.append
+    learn, append = Repeats.learn, Partition.append
+
+    def learning(repeats: Repeats, *request: Any) -> None:
+        try:
+            learn(repeats, *request)
+        except Exception as fault:
+            if any(side.loop.is_running() for side in pair.sides):
+                pair.faults.append(fault)
+            raise
 
     def counting(partition: Partition, *args: Any, **options: Any) -> LogAppendInfo:
         info = append(partition, *args, **options)
@@ -366,6 +389,7 @@ def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
 
     with (
         patch.object(Repeats, "serve", counted),
+        patch.object(Repeats, "learn", learning),
         patch.object(Partition, "append", counting),
     ):
         try:

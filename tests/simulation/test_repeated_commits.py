@@ -5,16 +5,13 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
 from barnabas.broker.groups import known_offsets
 from barnabas.broker.handlers import heartbeat as beating
 from barnabas.broker.handlers import txn_offset_commit as in_transaction
-from barnabas.broker.server.repeats import Repeats
 from barnabas.client.connection import Connection
-from barnabas.coordinator import postponed
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
@@ -42,13 +39,17 @@ class Rig:
 
     def __init__(self, pair: Twins) -> None:
         self.twins = pair
-        self.served = 0
         self.member_id, self.generation = "", -1
         pair.create("t", 2)
         pair.create("u", 1)
         asked = find_coordinator.FindCoordinatorRequest(coordinator_keys=[GROUP], key_type=0)
         pair.ask(find_coordinator, asked)
         pair.wait(3)
+
+    @property
+    def served(self) -> int:
+        """The requests that were answered from memory."""
+        return self.twins.hits_of(heartbeat, offset_commit, txn_offset_commit)
 
     def join(self) -> None:
         protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
@@ -150,18 +151,8 @@ class Rig:
 
 @contextmanager
 def running(**keys: str) -> Iterator[Rig]:
-    serve = Repeats.serve
-    rigs: list[Rig] = []
-
-    def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> Any:
-        parts = serve(repeats, frame, now_ms)
-        if rigs and repeats._api in (heartbeat.API, offset_commit.API, txn_offset_commit.API):
-            rigs[0].served += parts is not None
-        return parts
-
-    with patch.object(Repeats, "serve", counted), twins(**keys) as pair:
-        rigs.append(Rig(pair))
-        yield rigs[0]
+    with twins(**keys) as pair:
+        yield Rig(pair)
 
 
 @pytest.mark.parametrize("version", [2, 4, 8, 9, 10])
@@ -330,10 +321,8 @@ def test_offsets_of_an_earlier_producer_are_refused(version: int) -> None:
 @finds(in_transaction._commit_again, "claim.epoch_per_transaction or ", "", "false")
 @finds(in_transaction._commit_again, " or verifier.verifies", "", "true")
 @finds(in_transaction._commit_again, "or verifier.verifies", "or True", "false")
-@finds(
-    in_transaction._commit_again, "not _is_accepted(transactions, claim, index)", "False", "true"
-)
-@finds(in_transaction._is_accepted, "if adds:", "if True:", "true")
+@finds(in_transaction._commit_again, "transactions.verify_at_once((asked,))", "True", "true")
+@finds(in_transaction._commit_again, "added.add(producer) if", "True if", "false")
 @pytest.mark.parametrize("verifies", ["true", "false"])
 def test_transaction_of_offsets_is_verified_as_configured(verifies: str) -> None:
     with running(transaction_partition_verification_enable=verifies) as rig:
@@ -372,14 +361,6 @@ def test_producer_that_is_unknown_is_refused() -> None:
             assert rig.commit_in(producer, 1, version=3) == ["NONE"]
         producer.epoch += 1
         assert rig.commit_in(producer, 2, version=3) == ["INVALID_PRODUCER_EPOCH"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def completions_at_once() -> Iterator[None]:
-    """Postpone no completion: a broker without fast paths never does, and the logs are compared."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postponed, "DELAY_MS", 0)
-        yield
 
 
 test_missing_check_is_found = hunt(globals())

@@ -3,6 +3,7 @@ have the same answers, logs and transactions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -12,8 +13,6 @@ from hypothesis import strategies as st
 
 from barnabas.broker.handlers import add_partitions_to_txn as handler
 from barnabas.broker.handlers import end_txn as ending
-from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.repeats import Repeats
 from barnabas.broker.transactions import marker_sender
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.request_batcher import ACCEPTED
@@ -22,113 +21,69 @@ from barnabas.broker.transactions.verification_request import (
     VerificationRequest,
     framing,
 )
-from barnabas.coordinator import postponed
 from barnabas.coordinator.transaction import partitions as rules
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import Producer
+from barnabas.coordinator.transaction.metadata import Producer as Identity
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.header import encode_request_header
-from barnabas.protocol.messages import (
-    add_partitions_to_txn,
-    describe_transactions,
-    end_txn,
-    find_coordinator,
-    init_producer_id,
-)
+from barnabas.protocol.messages import add_partitions_to_txn as asking
+from barnabas.protocol.messages import describe_transactions, end_txn
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.security.principal import ANONYMOUS
+from tests.simulation.repeats.produce import Producer
 from tests.simulation.repeats.twins import Twins, twins
 from tests.support.mutants import finds, hunt
 
-API = add_partitions_to_txn.API
+API = asking.API
 BEFORE = encode_request_header(API.key, VERSION, 7, "broker-1")
-IDS = ("x", "another id")
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
 class Rig:
-    """Two brokers with producers in transactions, and questions of leaders."""
+    """Two brokers with producers of the older protocol, and questions of leaders."""
 
     def __init__(self, pair: Twins) -> None:
         self.twins = pair
-        self.served = 0
-        """The questions of leaders that were answered from memory."""
-        self.of_clients = 0
-        self.producers: dict[str, Producer] = {}
         pair.create("t", 2)
         pair.create("u", 1)
-        for transactional_id in IDS:
-            self.init(transactional_id)
+        self.x, self.other = self.producers = Producer(pair, "x"), Producer(pair, "another id")
 
-    def init(self, transactional_id: str) -> None:
-        ask = self.twins.ask
-        asked = find_coordinator.FindCoordinatorRequest(
-            coordinator_keys=[transactional_id], key_type=1
-        )
-        ask(find_coordinator, asked)
-        self.twins.wait(3)
-        request = init_producer_id.InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=60_000
-        )
-        answer = ask(init_producer_id, request, 4)
-        assert not answer.error_code
-        self.producers[transactional_id] = Producer(answer.producer_id, answer.producer_epoch)
-
-    def begin(
-        self, transactional_id: str, *partitions: TopicPartition, group_id: str | None = None
-    ) -> None:
-        producer_id, epoch = self.producers[transactional_id]
-        topics = [
-            add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[index])
-            for topic, index in partitions
-        ]
-        request = add_partitions_to_txn.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=transactional_id,
-            v3_and_below_producer_id=producer_id,
-            v3_and_below_producer_epoch=epoch,
-            v3_and_below_topics=topics,
-            group_id=group_id,
-        )
-        self.twins.ask(add_partitions_to_txn, request, 3)
-
-    def end(self, transactional_id: str, version: int = 3, *, commit: bool = True) -> int:
-        producer_id, epoch = self.producers[transactional_id]
-        request = end_txn.EndTxnRequest(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            committed=commit,
-        )
-        answer = self.twins.ask(end_txn, request, version)
-        if version >= 5 and not answer.error_code:
-            producer = Producer(answer.producer_id, answer.producer_epoch)
-            self.producers[transactional_id] = producer
-        error: int = answer.error_code
-        return error
+    @property
+    def of_clients(self) -> int:
+        """The requests of clients that were answered from memory."""
+        return self.twins.hits_of(end_txn) + self.twins.hits_of(asking, versions=range(4))
 
     def question(
         self,
-        transactional_id: str,
+        producer: Producer | None,
         *partitions: TopicPartition,
         adds: bool = False,
         epoch: int = 0,
         principal: str | None = None,
     ) -> VerificationRequest:
-        producer_id, current = self.producers.get(transactional_id, (5, 0))
-        producer = Producer(producer_id, current + epoch)
-        return VerificationRequest(transactional_id, producer, partitions, adds, principal)
+        """Return a leader's question about a producer; None is one that is unknown."""
+        if producer is None:
+            return VerificationRequest("stranger", Identity(5, epoch), partitions, adds, principal)
+        known = Identity(producer.producer_id, producer.epoch + epoch)
+        key = producer.transactional_id or ""
+        return VerificationRequest(key, known, partitions, adds, principal)
 
     def ask(self, *questions: VerificationRequest) -> bool:
-        """Send questions; return whether the fast path has answered."""
+        """Send questions; return whether memory has answered."""
         return self.send(BEFORE + encode(request_of(questions), VERSION))
 
     def send(self, data: bytes) -> bool:
-        before = self.served
+        before = self.twins.hits_of(asking, versions=range(4, 6))
         self.twins.exchange(data)
         self.twins.state()
-        described = describe_transactions.DescribeTransactionsRequest(transactional_ids=list(IDS))
+        ids = [each.transactional_id for each in self.producers]
+        described = describe_transactions.DescribeTransactionsRequest(transactional_ids=ids)
         self.twins.ask(describe_transactions, described)
-        return self.served > before
+        return self.twins.hits_of(asking, versions=range(4, 6)) > before
+
+    def entries(self) -> list[Any]:
+        """Return what both coordinators know of `x`."""
+        found = [side.broker._coordination.transactions.coordinator for side in self.twins.sides]
+        return [next(each._runtime.served())[1].ids["x"] for each in found]
 
 
 def request_of(questions: Any) -> Any:
@@ -137,71 +92,55 @@ def request_of(questions: Any) -> Any:
 
 @contextmanager
 def running() -> Iterator[Rig]:
-    serve = Repeats.serve
-    rigs: list[Rig] = []
-
-    def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> Any:
-        parts = serve(repeats, frame, now_ms)
-        if parts is not None and rigs:
-            asks = repeats._api is API and repeats._version > 3
-            rigs[0].served += asks
-            rigs[0].of_clients += not asks and repeats._api in (API, end_txn.API)
-        return parts
-
-    with patch.object(Repeats, "serve", counted), twins() as pair:
-        rigs.append(Rig(pair))
-        yield rigs[0]
+    with twins() as pair:
+        yield Rig(pair)
 
 
 @contextmanager
 def known() -> Iterator[Rig]:
     """Brokers on which both producers are in a transaction, as a leader knows."""
     with running() as rig:
-        for transactional_id in IDS:
-            rig.begin(transactional_id, T0, U0)
-            rig.ask(rig.question(transactional_id, T0))
+        for producer in rig.producers:
+            producer.add(T0, U0)
+            rig.ask(rig.question(producer, T0))
         yield rig
 
 
 def test_known_questions_are_answered() -> None:
     with known() as rig:
-        assert rig.ask(rig.question("x", T0))
-        assert rig.ask(rig.question("x", T0), rig.question("another id", T0))
-        rig.end("x")
-        rig.begin("x", T0)
-        assert rig.ask(rig.question("x", T0))
+        assert rig.ask(rig.question(rig.x, T0))
+        assert rig.ask(rig.question(rig.x, T0), rig.question(rig.other, T0))
+        rig.x.end()
+        rig.x.add(T0)
+        assert rig.ask(rig.question(rig.x, T0))
 
 
 def test_unknown_questions_are_left_to_the_handler() -> None:
     with known() as rig:
-        assert not rig.ask(rig.question("x", T1))
-        assert not rig.ask(rig.question("stranger", T0))
-        assert not rig.ask(rig.question("x", T0, principal="User:a"))
-        assert not rig.ask(rig.question("x", T0, adds=True))
-        assert not rig.ask(rig.question("x", T0, U0))
-        assert rig.ask(rig.question("x", T0, U0))
-        assert rig.ask(rig.question("x", T0))
+        assert not rig.ask(rig.question(rig.x, T1))
+        assert not rig.ask(rig.question(None, T0))
+        assert not rig.ask(rig.question(rig.x, T0, principal="User:a"))
+        assert not rig.ask(rig.question(rig.x, T0, adds=True))
+        assert not rig.ask(rig.question(rig.x, T0, U0))
+        assert rig.ask(rig.question(rig.x, T0, U0))
+        assert rig.ask(rig.question(rig.x, T0))
 
 
 @finds(rules.verifies, "and txn.partitions.issuperset(partitions)")
-@finds(
-    TransactionCoordinator.verify_at_once,
-    "if not self._runtime.read(index, partial(partitions.verifies, request=each)):",
-    "if not self._runtime.read(index, partial(partitions.verifies, request=each)) and False:",
-)
+@finds(TransactionCoordinator.verify_at_once, "request=each)):", "request=each)) and False:")
 def test_fenced_producer_and_ended_transaction_are_refused() -> None:
     with known() as rig:
-        assert not rig.ask(rig.question("x", T0, epoch=1))
-        assert not rig.ask(rig.question("another id", T0), rig.question("x", T0, epoch=1))
-        rig.end("x")
-        assert not rig.ask(rig.question("x", T0))
-        rig.begin("x", U0)
-        assert not rig.ask(rig.question("x", T0))
-        assert not rig.ask(rig.question("another id", T0), rig.question("x", T0))
-        rig.init("x")
-        rig.begin("x", T0)
-        assert not rig.ask(rig.question("x", T0, epoch=-1))
-        assert rig.ask(rig.question("x", T0))
+        assert not rig.ask(rig.question(rig.x, T0, epoch=1))
+        assert not rig.ask(rig.question(rig.other, T0), rig.question(rig.x, T0, epoch=1))
+        rig.x.end()
+        assert not rig.ask(rig.question(rig.x, T0))
+        rig.x.add(U0)
+        assert not rig.ask(rig.question(rig.x, T0))
+        assert not rig.ask(rig.question(rig.other, T0), rig.question(rig.x, T0))
+        rig.x.init()
+        rig.x.add(T0)
+        assert not rig.ask(rig.question(rig.x, T0, epoch=-1))
+        assert rig.ask(rig.question(rig.x, T0))
 
 
 @finds(rules.verifies, "txn.state is TransactionState.ONGOING and")
@@ -211,36 +150,32 @@ def test_transaction_that_waits_for_markers_is_refused() -> None:
         patch.object(marker_sender, "AT_ONCE", 0),
         patch.object(MarkerSender, "_send_due"),
     ):
-        rig.end("x")
-        assert not rig.ask(rig.question("x", T0))
+        rig.x.end()
+        assert not rig.ask(rig.question(rig.x, T0))
 
 
 @finds(rules.verifies, "and entry.pending is None")
 def test_partition_that_is_being_dropped_is_refused() -> None:
     with known() as rig:
-        for side in rig.twins.sides:
-            table = next(side.broker._coordination.transactions.coordinator._runtime.served())[1]
-            entry = table.ids["x"]
-            assert entry.txn is not None
-            entry.pending = entry.txn._replace(partitions=frozenset([TopicPartition("u", 0)]))
-        assert not rig.ask(rig.question("x", T0))
-        for side in rig.twins.sides:
-            table = next(side.broker._coordination.transactions.coordinator._runtime.served())[1]
-            table.ids["x"].pending = None
+        for entry in rig.entries():
+            entry.pending = entry.txn._replace(partitions=frozenset([U0]))
+        assert not rig.ask(rig.question(rig.x, T0))
+        for entry in rig.entries():
+            entry.pending = None
 
 
 @finds(handler._verify_again, "elif len(asked) > 1:", "elif False:")
 def test_added_partitions_are_added_again() -> None:
     with known() as rig:
-        rig.end("x")
-        assert not rig.ask(rig.question("x", T0, T1, adds=True))
-        rig.end("x")
-        assert rig.ask(rig.question("x", T0, T1, adds=True))
-        rig.end("x")
-        both = rig.question("x", T0, T1, adds=True), rig.question("another id", T0)
+        rig.x.end()
+        assert not rig.ask(rig.question(rig.x, T0, T1, adds=True))
+        rig.x.end()
+        assert rig.ask(rig.question(rig.x, T0, T1, adds=True))
+        rig.x.end()
+        both = rig.question(rig.x, T0, T1, adds=True), rig.question(rig.other, T0)
         assert not rig.ask(*both)
         assert not rig.ask(*reversed(both))
-        assert not rig.ask(rig.question("x", T0, T1, adds=True, epoch=-1))
+        assert not rig.ask(rig.question(rig.x, T0, T1, adds=True, epoch=-1))
 
 
 @finds(handler._verify_again, "if not _are_known(parts.cache, question.partitions):", "if False:")
@@ -248,12 +183,12 @@ def test_deleted_topic_is_noticed() -> None:
     with known() as rig:
         rig.twins.delete("t")
         rig.twins.wait(5)
-        assert not rig.ask(rig.question("x", T0))
+        assert not rig.ask(rig.question(rig.x, T0))
 
 
 def test_odd_bytes_are_left_to_the_handler() -> None:
     with known() as rig:
-        content = encode(request_of([rig.question("x", T0)]), VERSION)
+        content = encode(request_of([rig.question(rig.x, T0)]), VERSION)
         assert rig.send(BEFORE + content)
         assert not rig.send(BEFORE + content + b"\0")
         assert not rig.send(encode_request_header(API.key, VERSION, 7, "broker-2") + content)
@@ -271,61 +206,62 @@ def test_odd_bytes_are_left_to_the_handler() -> None:
 )
 def test_older_version_and_refused_questions_are_not_remembered() -> None:
     with running() as rig:
-        rig.begin("x", T0)
+        rig.x.add(T0)
         for _ in range(2):
-            assert not rig.ask(rig.question("x", T1))
-        rig.begin("x", T1)
-        assert not rig.ask(rig.question("x", T1))
-        assert rig.ask(rig.question("x", T1))
+            assert not rig.ask(rig.question(rig.x, T1))
+        rig.x.add(T1)
+        assert not rig.ask(rig.question(rig.x, T1))
+        assert rig.ask(rig.question(rig.x, T1))
         before = encode_request_header(API.key, 4, 7, "broker-1")
         for _ in range(2):
-            assert not rig.send(before + encode(request_of([rig.question("x", T0)]), 4))
+            assert not rig.send(before + encode(request_of([rig.question(rig.x, T0)]), 4))
 
 
 def test_transactions_of_a_client_repeat() -> None:
     with running() as rig:
         for fast in (0, 2, 2):
             before = rig.of_clients
-            rig.begin("x", T0, T1)
-            rig.end("x")
+            rig.x.add(T0, T1)
+            rig.x.end()
             assert rig.of_clients == before + fast
 
 
 def test_transactions_of_the_newer_protocol_repeat() -> None:
     with running() as rig:
+        rig.x.version = 12
         for number in range(4):
-            rig.ask(rig.question("x", T0, adds=True))
-            assert rig.end("x", 5, commit=number % 2 == 0) == 0
+            rig.ask(rig.question(rig.x, T0, adds=True))
+            assert rig.x.end(commit=number % 2 == 0) == 0
             assert rig.of_clients == number
-        producer, old = rig.producers["x"], rig.producers["x"]
         # The answer to a request that the client sends again, and a producer that is fenced.
-        rig.producers["x"] = producer._replace(epoch=producer.epoch - 1)
-        assert rig.end("x", 5, commit=False) == 0
-        assert rig.producers["x"] == old
-        rig.producers["x"] = producer._replace(epoch=producer.epoch - 2)
-        assert rig.end("x", 5) != 0
+        epoch = rig.x.epoch
+        rig.x.epoch -= 1
+        assert rig.x.end(commit=False) == 0
+        assert rig.x.epoch == epoch
+        rig.x.epoch -= 2
+        assert rig.x.end() != 0
 
 
 @finds(handler.again, "or _any_refused(response.results_by_topic_v3_and_below)")
 def test_refused_requests_of_a_client_are_not_remembered() -> None:
     with running() as rig:
         for _ in range(2):
-            rig.begin("x", T0, TopicPartition("v", 0))
-            rig.end("x")
+            rig.x.add(T0, TopicPartition("v", 0))
+            rig.x.end()
         rig.twins.create("v", 1)
-        rig.begin("x", T0, TopicPartition("v", 0))
-        rig.end("x")
+        rig.x.add(T0, TopicPartition("v", 0))
+        rig.x.end()
         assert not rig.of_clients
 
 
 @finds(handler._add_again, "if not _are_known(cache, added.partitions):", "if False:")
 def test_partition_of_a_client_that_was_deleted_is_refused() -> None:
     with running() as rig:
-        rig.begin("x", U0)
-        rig.end("x")
+        rig.x.add(U0)
+        rig.x.end()
         rig.twins.delete("u")
         rig.twins.wait(5)
-        rig.begin("x", U0)
+        rig.x.add(U0)
         assert not rig.of_clients
 
 
@@ -333,7 +269,7 @@ def test_partition_of_a_client_that_was_deleted_is_refused() -> None:
 def test_partition_of_a_group_is_not_remembered() -> None:
     with running() as rig:
         for _ in range(3):
-            rig.begin("x", T0, group_id="g")
+            rig.x.add(T0, group_id="g")
         assert not rig.of_clients
 
 
@@ -346,48 +282,42 @@ def test_partition_of_a_group_is_not_remembered() -> None:
 def test_end_of_which_the_answer_says_less_than_the_coordinator_is_not_remembered(
     version: int, code: int, written: Any, repeats: bool
 ) -> None:
-    context = RequestContext(end_txn.API.key, version, 1, "c", ANONYMOUS, "PLAINTEXT", "host", 1, 0)
     request = end_txn.EndTxnRequest(
         transactional_id="x", producer_id=1, producer_epoch=0, committed=True, written=written
     )
-    response = end_txn.EndTxnResponse(error_code=code)
+    context: Any = SimpleNamespace(api_version=version, connection_id=1, owner=None)
     coordinator: Any = Mock()
-    found = ending.again(coordinator, request, context, response)
+    found = ending.again(coordinator, request, context, end_txn.EndTxnResponse(error_code=code))
     assert (found is not None) is repeats
 
 
+PRODUCERS = st.integers(0, 1)
 QUESTIONS = st.tuples(
-    st.sampled_from([*IDS, "stranger"]),
+    PRODUCERS | st.just(2),
     st.lists(st.sampled_from([T0, T1, U0, TopicPartition("v", 0)]), min_size=1, max_size=2),
     st.booleans(),
     st.sampled_from([0, 0, 0, 1]),
 )
-STEPS = st.lists(
-    st.one_of(
-        st.lists(QUESTIONS, min_size=1, max_size=3),
-        st.sampled_from([("begin", each) for each in IDS] + [("end", each) for each in IDS]),
-    ),
-    max_size=15,
-)
+STEPS = st.one_of(st.lists(QUESTIONS, min_size=1, max_size=3), st.tuples(st.booleans(), PRODUCERS))
 
 
 @settings(max_examples=25, deadline=None)
-@given(STEPS)
+@given(st.lists(STEPS, max_size=15))
 def test_random_questions_have_the_same_answers_and_effects(steps: Any) -> None:
     with known() as rig:
+        asked = [*rig.producers, None]
         for step in steps:
-            if isinstance(step, tuple):
-                if step[0] == "begin":
-                    rig.begin(step[1], T0, T1)
-                else:
-                    rig.end(step[1])
-            else:
+            if isinstance(step, list):
                 rig.ask(
                     *(
-                        rig.question(key, *places, adds=adds, epoch=epoch)
-                        for key, places, adds, epoch in step
+                        rig.question(asked[who], *places, adds=adds, epoch=epoch)
+                        for who, places, adds, epoch in step
                     )
                 )
+            elif step[0]:
+                rig.producers[step[1]].add(T0, T1)
+            else:
+                rig.producers[step[1]].end()
 
 
 @settings(max_examples=200, deadline=None)
@@ -396,7 +326,7 @@ def test_random_questions_have_the_same_answers_and_effects(steps: Any) -> None:
         st.builds(
             VerificationRequest,
             st.text(max_size=12),
-            st.builds(Producer, st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1)),
+            st.builds(Identity, st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1)),
             st.lists(st.sampled_from([T0, T1, U0]), min_size=1, max_size=3, unique=True),
             st.booleans(),
             st.none() | st.just("User:a"),
@@ -419,14 +349,6 @@ def test_requests_put_together_equal_encoded_ones(questions: Any) -> None:
         0
     ].partition_error_code = 120
     assert frames.decode(encode(answer, VERSION), 0) == answer
-
-
-@pytest.fixture(scope="module", autouse=True)
-def completions_at_once() -> Iterator[None]:
-    """Postpone no completion: a broker without fast paths never does, and the logs are compared."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postponed, "DELAY_MS", 0)
-        yield
 
 
 test_missing_check_is_found = hunt(globals())

@@ -44,6 +44,7 @@ from barnabas.coordinator.soon import Soon, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
+from barnabas.coordinator.transaction.repeated import RepeatedAdd
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
     API,
@@ -166,6 +167,8 @@ _Known = tuple[
     TransactionCoordinator,
     CommitOffsets,
     Claim,
+    TopicPartition,
+    RepeatedAdd,
 ]
 
 
@@ -187,18 +190,30 @@ def again(
     found = repeated(cache, request.topics, response.topics, by_id=by_id)
     if found is None:
         return None
-    known = groups, cache, verifier, transactions, *_commit_of(request, context, found.offsets)
+    commit, claim = _commit_of(request, context, found.offsets)
+    place = TopicPartition(CONSUMER_OFFSETS, groups.partition_of(commit.group_id))
+    addition = AddPartitions(
+        claim.transactional_id,
+        Producer(claim.producer_id, claim.producer_epoch),
+        (place,),
+        TV2,
+        principal=claim.principal,
+    )
+    added = transactions.repeated_add(addition)
+    known = groups, cache, verifier, transactions, commit, claim, place, added
     return Repeat(_commit_again, known, ("producer_epoch", *found.fields), (), found.basis)
 
 
 def _commit_again(known: _Known, _now_ms: int, values: tuple[int, ...]) -> tuple[()] | None:
-    groups, cache, verifier, transactions, commit, claim = known
+    groups, cache, verifier, transactions, commit, claim, place, added = known
     epoch, *values_of_offsets = values
     offsets = next_offsets(cache, commit.offsets, values_of_offsets)
     if offsets is None:
         return None
     claim = claim._replace(producer_epoch=epoch)
     index = groups.partition_of(commit.group_id)
+    if index != place.partition:
+        return None
     guard: object | None = UNVERIFIED
     if claim.epoch_per_transaction or verifier.verifies:
         try:
@@ -206,24 +221,16 @@ def _commit_again(known: _Known, _now_ms: int, values: tuple[int, ...]) -> tuple
         except KafkaError:
             return None
         # If the offsets are refused then, the handler asks once more, which has no other effect.
-        if guard is not None and not _is_accepted(transactions, claim, index):
+        producer = Producer(claim.producer_id, epoch)
+        asked = VerifyPartitions(claim.transactional_id, producer, (place,), claim.principal)
+        if guard is not None and not (
+            added.add(producer)
+            if claim.epoch_per_transaction
+            else transactions.verify_at_once((asked,))
+        ):
             return None
     commit = _guarded(commit, claim, guard)._replace(offsets=offsets)
     return () if groups.commit_offsets_at_once(commit, index) else None
-
-
-def _is_accepted(transactions: TransactionCoordinator, claim: Claim, index: int) -> bool:
-    """Return whether the transaction certainly has, or gets, a partition of the offsets."""
-    transactional_id, producer_id, epoch, _, adds, principal = claim
-    producer, partitions = (
-        Producer(producer_id, epoch),
-        (TopicPartition(CONSUMER_OFFSETS, index),),
-    )
-    if adds:
-        addition = AddPartitions(transactional_id, producer, partitions, TV2, principal=principal)
-        return transactions.add_partitions_at_once(addition)
-    question = VerifyPartitions(transactional_id, producer, partitions, principal)
-    return transactions.verify_at_once((question,))
 
 
 def _answer(

@@ -97,15 +97,17 @@ class _Repeated:
 
 
 class RepeatedAdd(_Repeated):
-    """AddPartitions that begins each transaction with the same partitions."""
+    """AddPartitions that adds the same partitions to each transaction."""
 
-    __slots__ = ("_request", "_target")
+    __slots__ = ("_begins", "_request", "_target")
 
     def __init__(self, find: Find, clock: Clock, request: AddPartitions) -> None:
         super().__init__(find, clock, request.transactional_id)
         self._request = request
         self._target: _Target | None = None
         """None if the partitions are in the transaction already."""
+        self._begins = False
+        """Whether they are the first ones."""
 
     def add(self, producer: Producer) -> bool:
         """Add the partitions to the producer's transaction; return whether they are in it.
@@ -119,7 +121,7 @@ class RepeatedAdd(_Repeated):
         entry = table.ids.get(self._id)
         if entry is None or (txn := entry.txn) is None:
             return False
-        _, producer_id, epoch, timeout_ms, _, _, _, _, last_epoch, *_ = txn
+        _, producer_id, epoch, timeout_ms, _, _, before, start_ms, last_epoch, *_ = txn
         if producer != (producer_id, epoch) or epoch > LAST_CLIENT_EPOCH:
             return False
         request = self._request
@@ -135,29 +137,32 @@ class RepeatedAdd(_Repeated):
                     entry.asked_about(request.partitions)
                 return True
             now_ms, monotonic_ms = now = self._now()
-            record, encoded = self._target.record(producer_id, epoch, now_ms, now_ms, last_epoch)
+            begins = self._begins
+            record, encoded = self._target.record(
+                producer_id, epoch, now_ms, now_ms if begins else start_ms, last_epoch
+            )
             if not hosted.put(record, encoded, now):
                 return False
         except KafkaError:
             return False
-        table.history.note(entry, now_ms, "begins", request.partitions)
-        begun(table, entry, monotonic_ms + timeout_ms if timeout_ms != NO_TIMEOUT_MS else None)
-        joined(table, entry, request, producer)
+        table.history.note(entry, now_ms, "begins" if begins else "adds", request.partitions)
+        if begins:
+            begun(table, entry, monotonic_ms + timeout_ms if timeout_ms != NO_TIMEOUT_MS else None)
+        joined(table, entry, request, producer, before)
         return True
 
     def _ask(
         self, table: TransactionTable, entry: TransactionalId, txn: TransactionMetadata
     ) -> _Target | None:
-        """Return the state to which the step leads. Raises KafkaError if it is refused, and if it
-        adds to an open transaction, which is left to the general way."""
+        """Return the state to which the step leads. Raises KafkaError if it is refused, or left to
+        the general way."""
         request = self._request
         entry.require_owner(request.principal)
         entry.require_free()
         entry.require(txn.producer)
-        if txn.state is _ONGOING:
-            if txn.partitions.issuperset(request.partitions):
-                return None
-            raise LEFT
+        self._begins = txn.state is not _ONGOING
+        if not self._begins and txn.partitions.issuperset(request.partitions):
+            return None
         target = txn.with_partitions(request.partitions, request.client_version, 0)
         if len(target.partitions) > FEW:
             raise LEFT

@@ -165,14 +165,18 @@ class Producer:
             self.sequences[topic, index] = sequence + len(values)
         return batch(*values, **fields | changes)
 
-    def add(self, *indexes: int, topic: str = "t") -> int:
-        """Add partitions to the transaction; return the first error."""
-        found = add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[*indexes])
+    def add(self, *places: int | tuple[str, int], group_id: str | None = None) -> int:
+        """Add partitions to the transaction, of `t` by their indexes; return the first error."""
+        named = [("t", each) if isinstance(each, int) else each for each in places]
         request = add_partitions_to_txn.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id or "",
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[found],
+            v3_and_below_topics=[
+                add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[index])
+                for topic, index in named
+            ],
+            group_id=group_id,
         )
         for _ in range(200):
             answer = self.pair.ask(add_partitions_to_txn, request, 3)

@@ -260,7 +260,15 @@ async def test_guard_of_older_connections_may_be_off() -> None:
 # -- each check, removed once ----------------------------------------------------------------------
 
 ADD, ASK_ADD, END, ASK_END = RepeatedAdd.add, RepeatedAdd._ask, RepeatedEnd.end, RepeatedEnd._ask
-KNOWN: list[Step] = [("led", True), ("again", 2, TV0), ("again", 2, TV2)]
+KNOWN: list[Step] = [
+    ("led", True),
+    ("add", (), TV0),
+    ("add", (A, B), TV0),
+    ("end", True, TV0),
+    ("again", 2, TV0),
+    ("again", 2, TV2),
+]
+LATER: list[Step] = [("add", (A,), TV0), ("pass", 7), ("add", (A, B), TV0)]
 OLDER: list[Step] = [("again", 3, TV0)]
 LOST = "test_replay_that_fails_ends_the_service"
 LAST = "test_last_epoch_is_left_to_the_general_way"
@@ -348,8 +356,8 @@ FOUND_BY_STORIES: tuple[tuple[Any, str, str, list[Step]], ...] = (
     ),
     (
         ASK_ADD,
-        "if txn.partitions.issuperset(request.partitions):",
-        "if True:",
+        "txn.partitions.issuperset(request.partitions)",
+        "True",
         [
             ("add", AB, TV0),
             ("end", True, TV0),
@@ -363,6 +371,14 @@ FOUND_BY_STORIES: tuple[tuple[Any, str, str, list[Step]], ...] = (
         "",
         [("add", (A,), TV0), ("keep", False), ("former", "end", True, TV0)],
     ),
+    (ASK_ADD, "not self._begins and ", "", [("add", (), TV0)] * 2),
+    (
+        ADD,
+        "now_ms if begins else start_ms",
+        "now_ms",
+        [("add", (A,), TV0), ("pass", 7), ("add", AB, TV0)],
+    ),
+    (ADD, "if begins:", "if True:", [("add", (A,), TV0), ("pass", 7), ("add", AB, TV0)]),
     (ASK_END, "0 < len(partitions)", "len(partitions)", [("end", False, TV2)]),
 )
 MUTANTS = (

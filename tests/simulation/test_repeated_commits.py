@@ -51,26 +51,22 @@ class Rig:
         """The requests that were answered from memory."""
         return self.twins.hits_of(heartbeat, offset_commit, txn_offset_commit)
 
-    def join(self) -> None:
-        protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
-        request = join_group.JoinGroupRequest(
+    def joining(self, member_id: str, rebalance_timeout_ms: int) -> Any:
+        return join_group.JoinGroupRequest(
             group_id=GROUP,
             session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            member_id=self.member_id,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            member_id=member_id,
             protocol_type="consumer",
-            protocols=[protocol],
+            protocols=[join_group.JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
-        joined = self.twins.ask(join_group, request, 3)
+
+    def join(self) -> None:
+        joined = self.twins.ask(join_group, self.joining(self.member_id, 10_000), 3)
         self.member_id, self.generation = joined.member_id, joined.generation_id
-        request = sync_group.SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            assignments=[
-                sync_group.SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"")
-            ],
-        )
+        identity = {"generation_id": self.generation, "member_id": self.member_id}
+        assigned = sync_group.SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"")
+        request = sync_group.SyncGroupRequest(group_id=GROUP, assignments=[assigned], **identity)
         assert not self.twins.ask(sync_group, request, 2).error_code
 
     def beat(self) -> str:
@@ -79,32 +75,42 @@ class Rig:
         )
         return ErrorCode(self.twins.ask(heartbeat, request, 4).error_code).name
 
-    def commit(self, *offsets: tuple[str, int, int], version: int = 8, **fields: Any) -> list[str]:
+    def commit(
+        self,
+        *offsets: tuple[str, int, int],
+        version: int = 8,
+        producer: Producer | None = None,
+        metadata: str = "",
+    ) -> list[str]:
+        """Commit offsets of partitions, perhaps in a transaction; return the errors."""
+        module: Any = offset_commit if producer is None else txn_offset_commit
+        make, by_id = module.API.request, version >= (10 if producer is None else 6)
+        topic_of, partition_of = (
+            getattr(module, make.__name__ + kind) for kind in ("Topic", "Partition")
+        )
         topics: dict[str, list[Any]] = {}
         for topic, index, offset in offsets:
-            topics.setdefault(topic, []).append(
-                offset_commit.OffsetCommitRequestPartition(
-                    partition_index=index,
-                    committed_offset=offset,
-                    committed_metadata=fields.get("metadata", ""),
+            some = topics.setdefault(topic, [])
+            some.append(
+                partition_of(
+                    partition_index=index, committed_offset=offset, committed_metadata=metadata
                 )
             )
-        request = offset_commit.OffsetCommitRequest(
-            group_id=GROUP,
-            generation_id_or_member_epoch=self.generation,
-            member_id=self.member_id,
-            topics=[
-                offset_commit.OffsetCommitRequestTopic(
-                    name=name if version < LATEST else "",
-                    topic_id=self.twins.ids[name] if version >= LATEST else bytes(16),
-                    partitions=some,
-                )
-                for name, some in topics.items()
-            ],
+        named = [
+            topic_of(topic_id=self.twins.ids[topic], partitions=some)
+            if by_id
+            else topic_of(name=topic, partitions=some)
+            for topic, some in topics.items()
+        ]
+        if producer is None:
+            sender = {"generation_id_or_member_epoch": self.generation}
+        else:
+            sender = _sender(producer) | {"generation_id": self.generation}
+        request = make(group_id=GROUP, member_id=self.member_id, topics=named, **sender)
+        answer = self.twins.ask(module, request, version)
+        self.twins.ask(
+            offset_fetch, offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=None), 7
         )
-        answer = self.twins.ask(offset_commit, request, version)
-        wanted = offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=None)
-        self.twins.ask(offset_fetch, wanted, 7)
         self.twins.state()
         return [
             ErrorCode(each.error_code).name for topic in answer.topics for each in topic.partitions
@@ -112,41 +118,21 @@ class Rig:
 
     def add(self, producer: Producer) -> str:
         """Add the group's partition to a transaction of the older protocol."""
-        request = add_offsets_to_txn.AddOffsetsToTxnRequest(
-            transactional_id=producer.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            group_id=GROUP,
-        )
+        request = add_offsets_to_txn.AddOffsetsToTxnRequest(group_id=GROUP, **_sender(producer))
         return ErrorCode(self.twins.ask(add_offsets_to_txn, request, 3).error_code).name
 
-    def commit_in(self, producer: Producer, *offsets: int, version: int) -> list[str]:
-        """Commit an offset of each partition of `t` in a transaction."""
-        request = txn_offset_commit.TxnOffsetCommitRequest(
-            transactional_id=producer.transactional_id,
-            group_id=GROUP,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            topics=[
-                txn_offset_commit.TxnOffsetCommitRequestTopic(
-                    name="t" if version < 6 else "",
-                    topic_id=self.twins.ids["t"] if version >= 6 else bytes(16),
-                    partitions=[
-                        txn_offset_commit.TxnOffsetCommitRequestPartition(
-                            partition_index=index, committed_offset=offset, committed_metadata=""
-                        )
-                        for index, offset in enumerate(offsets)
-                    ],
-                )
-            ],
-        )
-        answer = self.twins.ask(txn_offset_commit, request, version)
-        self.twins.state()
-        return [
-            ErrorCode(each.error_code).name for topic in answer.topics for each in topic.partitions
-        ]
+    def leave(self) -> None:
+        identity = leave_group.MemberIdentity(member_id=self.member_id)
+        request = leave_group.LeaveGroupRequest(group_id=GROUP, members=[identity])
+        self.twins.ask(leave_group, request, 3)
+
+
+def _sender(producer: Producer) -> dict[str, Any]:
+    return {
+        "transactional_id": producer.transactional_id,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+    }
 
 
 @contextmanager
@@ -187,10 +173,7 @@ def test_member_that_has_left_is_refused() -> None:
         for offset in range(2):
             rig.beat()
             rig.commit(("t", 0, offset))
-        identity = leave_group.MemberIdentity(member_id=rig.member_id)
-        rig.twins.ask(
-            leave_group, leave_group.LeaveGroupRequest(group_id=GROUP, members=[identity]), 3
-        )
+        rig.leave()
         assert rig.beat() == "UNKNOWN_MEMBER_ID"
         assert rig.commit(("t", 0, 5)) == ["UNKNOWN_MEMBER_ID"]
 
@@ -212,19 +195,10 @@ def test_rebalance_is_told() -> None:
         rig.join()
         for _ in range(2):
             rig.beat()
-        member, rig.member_id = rig.member_id, ""
-        protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"")
-        request = join_group.JoinGroupRequest(
-            group_id=GROUP,
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=3_000,
-            member_id="",
-            protocol_type="consumer",
-            protocols=[protocol],
-        )
 
         async def join(side: Any) -> None:
             side.other = await Connection.open("sim", 9092)
+            request = rig.joining("", 3_000)
             joining = side.other.request(join_group.API, request, version=3, timeout=60)
             side.joining = asyncio.ensure_future(joining)
             await asyncio.sleep(0.5)
@@ -235,7 +209,6 @@ def test_rebalance_is_told() -> None:
             return int(answer.error_code)
 
         rig.twins.both(join)
-        rig.member_id = member
         assert rig.beat() == "REBALANCE_IN_PROGRESS"
         assert rig.beat() == "REBALANCE_IN_PROGRESS"
         assert rig.twins.both(joined) == 0
@@ -299,8 +272,14 @@ def test_offsets_are_committed_again_in_each_transaction(version: int) -> None:
         for offset in range(4):
             if version < 5:
                 assert rig.add(producer) == "NONE"
-            assert rig.commit_in(producer, offset, -1, version=version) == ["NONE"] * 2
-            assert rig.commit_in(producer, offset, 7, version=version) == ["NONE"] * 2
+            assert (
+                rig.commit(("t", 0, offset), ("t", 1, -1), producer=producer, version=version)
+                == ["NONE"] * 2
+            )
+            assert (
+                rig.commit(("t", 0, offset), ("t", 1, 7), producer=producer, version=version)
+                == ["NONE"] * 2
+            )
             assert producer.end(commit=offset % 2 == 0) == 0
             assert rig.commit(("t", 0, offset)) == ["NONE"]
         assert rig.served == 7 + 3
@@ -313,9 +292,9 @@ def test_offsets_of_an_earlier_producer_are_refused(version: int) -> None:
         old = Producer(rig.twins, version=12 if version >= 5 else 9)
         for _ in range(2):
             rig.add(old)
-            assert rig.commit_in(old, 1, version=version) == ["NONE"]
+            assert rig.commit(("t", 0, 1), producer=old, version=version) == ["NONE"]
         Producer(rig.twins)
-        assert rig.commit_in(old, 2, version=version) == ["INVALID_PRODUCER_EPOCH"]
+        assert rig.commit(("t", 0, 2), producer=old, version=version) == ["INVALID_PRODUCER_EPOCH"]
 
 
 @finds(in_transaction._commit_again, "claim.epoch_per_transaction or ", "", "false")
@@ -329,12 +308,12 @@ def test_transaction_of_offsets_is_verified_as_configured(verifies: str) -> None
         older, newer = Producer(rig.twins, "x"), Producer(rig.twins, "y", version=12)
         rig.add(older)
         for offset in range(3):
-            assert rig.commit_in(older, offset, version=4) == ["NONE"]
-            assert rig.commit_in(newer, offset, version=5) == ["NONE"]
+            assert rig.commit(("t", 0, offset), producer=older, version=4) == ["NONE"]
+            assert rig.commit(("t", 0, offset), producer=newer, version=5) == ["NONE"]
             assert newer.end() == 0
         assert older.end() == 0
         expected = "TRANSACTION_ABORTABLE" if verifies == "true" else "NONE"
-        assert rig.commit_in(older, 9, version=4) == [expected]
+        assert rig.commit(("t", 0, 9), producer=older, version=4) == [expected]
         assert rig.served == 4 + (verifies != "true")
 
 
@@ -345,12 +324,9 @@ def test_member_that_has_left_is_refused_in_a_transaction() -> None:
         rig.join()
         for _ in range(2):
             rig.add(producer)
-            assert rig.commit_in(producer, 1, version=3) == ["NONE"]
-        identity = leave_group.MemberIdentity(member_id=rig.member_id)
-        rig.twins.ask(
-            leave_group, leave_group.LeaveGroupRequest(group_id=GROUP, members=[identity]), 3
-        )
-        assert rig.commit_in(producer, 2, version=3) == ["UNKNOWN_MEMBER_ID"]
+            assert rig.commit(("t", 0, 1), producer=producer, version=3) == ["NONE"]
+        rig.leave()
+        assert rig.commit(("t", 0, 2), producer=producer, version=3) == ["UNKNOWN_MEMBER_ID"]
 
 
 def test_producer_that_is_unknown_is_refused() -> None:
@@ -358,9 +334,9 @@ def test_producer_that_is_unknown_is_refused() -> None:
         producer = Producer(rig.twins)
         rig.add(producer)
         for _ in range(2):
-            assert rig.commit_in(producer, 1, version=3) == ["NONE"]
+            assert rig.commit(("t", 0, 1), producer=producer, version=3) == ["NONE"]
         producer.epoch += 1
-        assert rig.commit_in(producer, 2, version=3) == ["INVALID_PRODUCER_EPOCH"]
+        assert rig.commit(("t", 0, 2), producer=producer, version=3) == ["INVALID_PRODUCER_EPOCH"]
 
 
 test_missing_check_is_found = hunt(globals())

@@ -24,7 +24,17 @@ from barnabas.protocol.records.batch import (
     pack_mutable_batch,
 )
 from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
-from barnabas.protocol.records.varint import Buffer, read_varint, read_varlong, varint
+from barnabas.protocol.records.varint import (
+    CUT_OFF,
+    MAX_VARINT,
+    MAX_VARLONG,
+    Buffer,
+    read_raw,
+    read_varint,
+    read_varlong,
+    unzigzag,
+    varint,
+)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -36,8 +46,8 @@ MIN_RECORD = 7
 MAX_RECORD = 2**31 - 1
 LONG = 4096
 """The bytes of a record from which on `RecordReader.check` does not keep its content."""
-_MAX_VARINT = 5
-_MAX_VARLONG = 10
+_MIN_RAW_LENGTH = MIN_RECORD - 1 << 1
+_RAW_NULL = 1
 _HEADERS_PER_PAUSE = 128
 
 
@@ -53,6 +63,9 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+_as_record = tuple.__new__
 
 
 def build_batch(
@@ -281,26 +294,44 @@ class RecordReader:
             rest.clear()
         at, size, self._missing = 0, len(piece), 0
         base, base_timestamp, stamp = self._base_offset, self._base_timestamp, self._stamp
-        limit = min(longest, self._max_record)
-        while self._left:
-            start, end = _extent(piece, at, size)
-            if end - start > limit:
-                if end - start > self._max_record:
-                    raise RecordTooLargeError(f"a record of {end - start} bytes")
-                self._left -= 1
-                self._long = _LongRecord(end - start, base, base_timestamp, stamp)
-                rest += piece[start:]
-                return
-            if end > size or not end:
-                self._missing = max(end - size, 0)
-                break
-            self._left -= 1
-            yield _read_record(piece, start, end, base, base_timestamp, stamp)
-            at = end
+        limit, left = min(longest, self._max_record), self._left
+        try:
+            while left and at < size:
+                raw, start = piece[at], at + 1
+                if raw > 0x7F:
+                    if start < size and (byte := piece[start]) < 0x80:
+                        raw, start = raw & 0x7F | byte << 7, at + 2
+                    elif _is_cut_off(piece, at, size):
+                        break
+                    else:
+                        raw, start = read_raw(piece, at, MAX_VARINT)
+                if raw & 1 or raw < _MIN_RAW_LENGTH:
+                    raise CorruptRecordError(f"a record of {unzigzag(raw)} bytes")
+                end = start + (raw >> 1)
+                if end - start > limit:
+                    self._begin_long(piece, start, end, left - 1)
+                    return
+                if end > size:
+                    self._missing = end - size
+                    break
+                left -= 1
+                yield _read_record(piece, start, end, base, base_timestamp, stamp)
+                at = end
+        except IndexError:
+            raise ProtocolError(CUT_OFF) from None
+        self._left = left
         if at < size:
             if not self._left:
                 raise CorruptRecordError(f"{size - at} bytes follow the last record of a batch")
             rest += piece[at:]
+
+    def _begin_long(self, piece: bytes, start: int, end: int, left: int) -> None:
+        """Leave the record at `start` to `check`, and `left` records behind it."""
+        if end - start > self._max_record:
+            raise RecordTooLargeError(f"a record of {end - start} bytes")
+        self._left = left
+        self._long = _LongRecord(end - start, self._base_offset, self._base_timestamp, self._stamp)
+        self._rest += piece[start:]
 
     def finish(self) -> None:
         """Raise CorruptRecordError if the pieces did not hold exactly the announced records."""
@@ -370,7 +401,7 @@ class _LongRecord:
             yield False
 
     def _number(self, read: Callable[[bytes, int], tuple[int, int]]) -> Generator[bool, None, int]:
-        yield from self._have(_MAX_VARLONG)
+        yield from self._have(MAX_VARLONG)
         value, self._at = read(self._data, self._at)
         return value
 
@@ -426,40 +457,67 @@ def _bytes(data: bytes | None) -> tuple[bytes, bytes]:
     return (varint(-1), b"") if data is None else (varint(len(data)), data)
 
 
-def _extent(body: bytes, at: int, size: int) -> tuple[int, int]:
-    """Return where the record at `at` begins after its length, and its end; 0, 0 if its length is
-    not complete in `body`."""
-    try:
-        length, start = read_varint(body, at)
-    except ProtocolError:
-        if size - at < _MAX_VARINT and all(byte >= 0x80 for byte in body[at:]):
-            return 0, 0
-        raise
-    if length < MIN_RECORD - 1:
-        raise CorruptRecordError(f"a record of {length} bytes")
-    return start, start + length
+def _is_cut_off(piece: bytes, at: int, size: int) -> bool:
+    """Return whether the number at `at` goes on behind the piece."""
+    return size - at < MAX_VARINT and all(byte > 0x7F for byte in piece[at:])
 
 
 def _read_record(
     body: bytes, at: int, end: int, base: int, base_timestamp: int, stamp: int | None
 ) -> Record:
+    """Return the record in [at, end); raise ProtocolError, or IndexError behind `body`."""
+    # Every record that is read passes here, so the usual lengths of a number need no call: one
+    # byte, or two. `raw` is a number before its zigzag is undone.
     at += 1
-    delta, at = read_varlong(body, at)
-    offset_delta, at = read_varint(body, at)
-    key, at = _read_bytes(body, at, end)
-    value, at = _read_bytes(body, at, end)
-    count, at = read_varint(body, at)
+    raw = body[at]
+    if raw < 0x80:
+        at += 1
+    elif (byte := body[at + 1]) < 0x80:
+        raw, at = raw & 0x7F | byte << 7, at + 2
+    else:
+        raw, at = read_raw(body, at, MAX_VARLONG)
+    timestamp = base_timestamp + (~(raw >> 1) if raw & 1 else raw >> 1) if stamp is None else stamp
+    raw = body[at]
+    if raw < 0x80:
+        at += 1
+    elif (byte := body[at + 1]) < 0x80:
+        raw, at = raw & 0x7F | byte << 7, at + 2
+    else:
+        raw, at = read_raw(body, at, MAX_VARINT)
+    offset = base + (~(raw >> 1) if raw & 1 else raw >> 1)
+    raw, first = body[at], at + 1
+    key: bytes | None = None
+    if raw == _RAW_NULL:
+        at = first
+    elif not raw & 0x81 and (stop := first + (raw >> 1)) <= end:
+        key, at = body[first:stop], stop
+    else:
+        key, at = _read_bytes(body, at, end)
+    raw, first = body[at], at + 1
+    if raw > 0x7F:
+        if (byte := body[first]) < 0x80:
+            raw, first = raw & 0x7F | byte << 7, at + 2
+        else:
+            raw, first = read_raw(body, at, MAX_VARINT)
+    stop = first + (raw >> 1)
+    value: bytes | None
+    if raw & 1 or stop > end:
+        value, at = _read_bytes(body, at, end)
+    else:
+        value, at = body[first:stop], stop
     headers: Headers = ()
-    if count:
-        headers, at = _read_headers(body, at, end, count)
+    if body[at]:
+        headers, at = _read_headers(body, at, end)
+    else:
+        at += 1
     if at != end:
         raise CorruptRecordError(f"a record ends {end - at} bytes off its length")
-    timestamp = base_timestamp + delta if stamp is None else stamp
-    return Record(base + offset_delta, timestamp, key, value, headers)
+    return _as_record(Record, (offset, timestamp, key, value, headers))
 
 
-def _read_headers(body: bytes, at: int, end: int, count: int) -> tuple[Headers, int]:
-    if not 0 < count <= (end - at) // 2:
+def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
+    count, at = read_varint(body, at)
+    if count and not 0 < count <= (end - at) // 2:
         raise CorruptRecordError(f"{count} headers do not fit their record")
     headers = []
     for _ in range(count):

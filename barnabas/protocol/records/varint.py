@@ -6,8 +6,9 @@ from barnabas.protocol.errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview
 
-_MAX_VARINT = 5
-_MAX_VARLONG = 10
+MAX_VARINT = 5
+MAX_VARLONG = 10
+CUT_OFF = "variable-length integer is too long or cut off"
 _KEPT = 1024
 
 
@@ -16,27 +17,38 @@ def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
     if pos < len(buf) and (byte := buf[pos]) < 0x80:
         # Most values take one byte: lengths of short fields, deltas of neighbours.
         return (byte >> 1) ^ -(byte & 1), pos + 1
-    return _read(buf, pos, _MAX_VARINT)
+    raw, pos = read_raw(buf, pos, MAX_VARINT)
+    return unzigzag(raw), pos
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
     """Return the signed 64-bit value at `pos`, and the position after it."""
     if pos < len(buf) and (byte := buf[pos]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
-    return _read(buf, pos, _MAX_VARLONG)
+    raw, pos = read_raw(buf, pos, MAX_VARLONG)
+    return unzigzag(raw), pos
 
 
-def _read(buf: Buffer, pos: int, max_bytes: int) -> tuple[int, int]:
+def unzigzag(raw: int) -> int:
+    """Return the signed value of a number as `read_raw` returns it."""
+    return (raw >> 1) ^ -(raw & 1)
+
+
+def read_raw(buf: Buffer, pos: int, max_bytes: int) -> tuple[int, int]:
+    """Return the value at `pos` before its zigzag is undone, and the position after it.
+
+    `max_bytes` is MAX_VARINT for values of 32 bits, MAX_VARLONG for those of 64.
+    """
     raw = shift = 0
     for index in range(pos, min(pos + max_bytes, len(buf))):
         byte = buf[index]
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if raw >> (32 if max_bytes == _MAX_VARINT else 64):
+            if raw >> (32 if max_bytes == MAX_VARINT else 64):
                 raise ProtocolError("variable-length integer is out of range")
-            return (raw >> 1) ^ -(raw & 1), index + 1
+            return raw, index + 1
         shift += 7
-    raise ProtocolError("variable-length integer is too long or cut off")
+    raise ProtocolError(CUT_OFF)
 
 
 @lru_cache(_KEPT)

@@ -1,0 +1,171 @@
+"""The reader of records against the definition, on batches that are whole, cut or damaged."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.records import record as reading
+from barnabas.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
+from barnabas.protocol.records.record import Record, build_batch
+from barnabas.protocol.records.varint import read_varint, read_varlong
+
+CASES: Final = 12_000
+MOST: Final = 2000
+"""The bytes that a record of a compressed batch may have."""
+
+Read = tuple[list[Record], bool]
+"""The records before an error, and whether there was one."""
+Case = tuple[bytes, BatchHeader, list[int]]
+"""The decompressed records of a batch, its header, and where the pieces are cut."""
+
+
+class Refused(Exception):
+    """The definition does not allow these bytes."""
+
+
+def field(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(body, at)
+    if size == -1:
+        return None, at
+    if not 0 <= size <= end - at:
+        raise Refused
+    return body[at : at + size], at + size
+
+
+def defined(body: bytes, header: BatchHeader) -> Iterator[Record]:
+    """Yield the records as KIP-98 defines them, field by field."""
+    at = 0
+    for _ in range(header.record_count):
+        size, at = read_varint(body, at)
+        end = at + size
+        if not 6 <= size <= len(body) - at or (header.compression and size > MOST):
+            raise Refused
+        delta, at = read_varlong(body, at + 1)
+        offset, at = read_varint(body, at)
+        key, at = field(body, at, end)
+        value, at = field(body, at, end)
+        count, at = read_varint(body, at)
+        if count and not 0 < count <= (end - at) // 2:
+            raise Refused
+        headers = []
+        for _ in range(count):
+            name, at = field(body, at, end)
+            content, at = field(body, at, end)
+            if name is None:
+                raise Refused
+            headers.append((name.decode(), content))
+        if at != end:
+            raise Refused
+        timestamp = header.max_timestamp if header.timestamp_type else header.base_timestamp + delta
+        yield Record(header.base_offset + offset, timestamp, key, value, tuple(headers))
+    if at != len(body):
+        raise Refused
+
+
+def by_definition(case: Case) -> Read:
+    body, header, _ = case
+    found: list[Record] = []
+    try:
+        found.extend(defined(body, header))
+    except (Refused, ProtocolError, UnicodeDecodeError):
+        return found, True
+    return found, False
+
+
+def by_reader(module: ModuleType, case: Case) -> Read:
+    body, header, cuts = case
+    reader = module.RecordReader(header, MOST)
+    found: list[Record] = []
+    try:
+        for start, stop in zip([0, *cuts], [*cuts, len(body)], strict=True):
+            found.extend(Record(*each) for each in reader.records(body[start:stop]))
+        reader.finish()
+    except ProtocolError:
+        return found, True
+    return found, False
+
+
+def cases(seed: int) -> Iterator[Case]:
+    chance = random.Random(seed)
+
+    def content() -> bytes | None:
+        sizes = (0, 1, 5, 62, 63, 64, 65, 300, 8191, 8192)
+        size = chance.choices(sizes, (3, 3, 3, 1, 1, 1, 1, 1, 0.1, 0.1))[0]
+        return None if chance.random() < 0.3 else chance.randbytes(size)
+
+    def record(offset: int) -> Record:
+        timestamp = 10**12 + chance.choice((0, 1, -1, 63, 64, -65, 8191, 8192, 2**39, -(2**39)))
+        names = chance.choices(("", "a", "ü" * 40), k=chance.choice((0, 0, 0, 1, 3)))
+        headers = tuple((name, content()) for name in names)
+        return Record(offset, timestamp, content(), content(), headers)
+
+    for _ in range(CASES):
+        step = chance.choice((1, 1, 70, 9000))
+        batch = build_batch([record(number * step) for number in range(chance.randint(1, 6))])
+        header, body = read_header(batch), bytearray(batch[HEADER_SIZE:])
+        header = header._replace(
+            attributes=chance.choice((0, 0, 1, 8)),
+            record_count=max(0, header.record_count + chance.choice((0, 0, 0, 0, 0, 0, 1, -1))),
+        )
+        for _ in range(chance.choice((0, 0, 1, 1, 2))):
+            at = chance.randrange(min(len(body), chance.choice((10, 40, len(body)))))
+            new = chance.choice(
+                (body[at] ^ 1, body[at] ^ 0x80, 0, 1, 0x80, 0xFF, body[at] + 2 & 255)
+            )
+            where = chance.choice((slice(at, at + 1), slice(at, at), slice(max(at, 1), None)))
+            body[where] = b"" if where.stop is None else chance.choice((b"", bytes([new])))
+        cuts = sorted(chance.choices(range(len(body) + 1), k=chance.choice((0, 0, 1, 3, 8))))
+        yield bytes(body), header, cuts
+
+
+def differing(module: ModuleType) -> Case | None:
+    """Return the first case that a module reads in another way than the definition."""
+    for each in cases(1):
+        try:
+            if by_reader(module, each) != by_definition(each):
+                return each
+        except (IndexError, UnicodeDecodeError):
+            return each
+    return None
+
+
+def test_records_are_read_as_they_are_defined() -> None:
+    read, errors = 0, 0
+    for each in cases(2):
+        expected = by_definition(each)
+        assert by_reader(reading, each) == expected, each
+        read, errors = read + len(expected[0]), errors + expected[1]
+    assert read > CASES, "the cases are one-sided"
+    assert CASES / 10 < errors < CASES * 0.9, "the cases are one-sided"
+
+
+# Other checks only give an error its reason: a field behind its record ends off its length, too.
+MUTANTS: Final = {
+    "odd lengths of records": ("if raw & 1 or raw < _MIN_RAW_LENGTH:", "if raw < 12:"),
+    "long records": ("if end - start > limit:", "if False:"),
+    "records behind their piece": ("if end > size:", "if end > size + 1:"),
+    "lengths cut by a piece": ("elif _is_cut_off(piece, at, size):", "elif False:"),
+    "timestamps before the first": ("timestamp + (~(raw >> 1)", "timestamp + (0"),
+    "offsets before the base": ("base + (~(raw >> 1)", "base + (0"),
+    "timestamps of the broker": ("if stamp is None else stamp", ""),
+    "keys with negative lengths": ("elif not raw & 0x81 and", "elif not raw & 0x80 and"),
+    "values with negative lengths": ("if raw & 1 or stop > end:", "if raw == 1 or stop > end:"),
+    "bytes behind the headers": ("if at != end:", "if at > end:"),
+    "headers behind their record": ("if at != end:", "if at < end:"),
+    "numbers behind the piece": ("except IndexError:", "except KeyError:"),
+    "the count of records": ("left\n        if at < size", "0\n        if at < size"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("check", MUTANTS)
+def test_reader_without_a_check_is_noticed(check: str) -> None:
+    source, (old, new) = Path(reading.__file__).read_text(), MUTANTS[check]
+    assert source.count(old) == 1
+    mutant: Any = ModuleType(reading.__name__)
+    exec(compile(source.replace(old, new), "mutant", "exec"), mutant.__dict__)
+    assert differing(mutant) is not None

@@ -30,6 +30,9 @@ class Message(NamedTuple):
     headers: Headers
 
 
+_as_message = tuple.__new__
+
+
 class Consumer:
     """A consumer of assigned partitions; in a group, `GroupMember` assigns them."""
 
@@ -124,33 +127,28 @@ class Consumer:
             raise errors[0]
         return messages
 
-    def _read(self, key: TopicPartition, row: fetch.PartitionData) -> list[Message]:
+    def _read(self, place: TopicPartition, row: fetch.PartitionData) -> list[Message]:
         """Return the records in the response of a partition and move its position behind them."""
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.settings.offset_reset:
-            self.positions[key] = self.settings.offset_reset
+            self.positions[place] = self.settings.offset_reset
             return []
-        check(row.error_code, f"{key.topic}-{key.partition}")
+        check(row.error_code, f"{place.topic}-{place.partition}")
         committed = self.settings.read_committed
-        self.high_watermarks[key] = row.last_stable_offset if committed else row.high_watermark
+        self.high_watermarks[place] = row.last_stable_offset if committed else row.high_watermark
         if committed and row.last_stable_offset < row.high_watermark:
-            self.held_back.add(key)
+            self.held_back.add(place)
         else:
-            self.held_back.discard(key)
-        position = self.positions[key]
+            self.held_back.discard(place)
+        position = self.positions[place]
         fetched = read_batches(row, position, read_committed=committed)
-        messages = [
-            Message(
-                *key,
-                record.offset,
-                record.timestamp,
-                header.timestamp_type,
-                record.key,
-                record.value,
-                record.headers,
-            )
-            for pos, header in fetched.visible
-            for record in iter_records(fetched.data, pos, header)
-            if record.offset >= position
-        ]
-        self.positions[key] = fetched.next_offset
+        topic, partition = place
+        messages: list[Message] = []
+        for pos, header in fetched.visible:
+            kind = header.timestamp_type
+            messages += [
+                _as_message(Message, (topic, partition, offset, at, kind, key, value, headers))
+                for offset, at, key, value, headers in iter_records(fetched.data, pos, header)
+                if offset >= position
+            ]
+        self.positions[place] = fetched.next_offset
         return messages

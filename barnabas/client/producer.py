@@ -6,7 +6,7 @@ batch is written once and in order, no matter how often it is sent.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from barnabas.client.cluster import Cluster, TopicInfo, check
@@ -24,9 +24,9 @@ from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.messages import init_producer_id
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.compression import Compression
-from barnabas.protocol.records.record import Headers
+from barnabas.protocol.records.record import BatchBuilder, Headers
 
-__all__ = ["ALL", "Delivered", "EncodedBatch", "Producer", "ProducerSettings"]
+__all__ = ["ALL", "Delivered", "EncodedBatch", "Producer", "ProducerSettings", "encode_batches"]
 
 ALL = -1
 
@@ -201,6 +201,30 @@ class _IdempotentSession:
 
     def on_failure(self, error: Exception) -> Exception:
         return error
+
+
+def encode_batches(
+    values: Iterable[bytes | None],
+    keys: Iterable[bytes | None],
+    timestamp: int,
+    *,
+    batch_size: int,
+    headers: Headers = (),
+    compression: Compression = Compression.NONE,
+) -> Iterator[EncodedBatch]:
+    """Yield batches for `Producer.send_batch`, of records with one timestamp and the same headers.
+
+    They have at most `batch_size` bytes before compression, or one larger record. `keys` may be
+    endless; the timestamp is in ms.
+    """
+    batch = BatchBuilder(timestamp)
+    for value, key in zip(values, keys, strict=False):
+        if not batch.add(key, value, None, headers, batch_size):
+            yield EncodedBatch(batch.build(compression=compression), batch.count)
+            batch = BatchBuilder(timestamp)
+            batch.add(key, value, None, headers)
+    if batch.count:
+        yield EncodedBatch(batch.build(compression=compression), batch.count)
 
 
 def _check_whole(batch: EncodedBatch) -> None:

@@ -19,8 +19,13 @@ from barnabas.cli.help import Command
 from barnabas.cli.source import read_chunks, split_records
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
-from barnabas.client.producer import Delivered, Producer, ProducerSettings, partition_for
-from barnabas.client.producing.encoding import encode_batches
+from barnabas.client.producer import (
+    Delivered,
+    Producer,
+    ProducerSettings,
+    encode_batches,
+    partition_for,
+)
 from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.compression import Compression

@@ -242,11 +242,15 @@ def pack_mutable_batch(header: Sequence[int], body: Buffer) -> bytearray:
 
     `header` has the fields of a `BatchHeader`.
     """
-    base_offset, _, leader_epoch, _, _, *covered = header
-    tail = _COVERED.pack(*covered)
-    length = _SHORTEST + len(body)
-    crc = crc32c(body, crc32c(tail))
-    out = bytearray(_HEAD.pack(base_offset, length, leader_epoch, MAGIC, crc))
-    out += tail
+    out = bytearray(HEADER_SIZE)
     out += body
+    set_header(out, header)
     return out
+
+
+def set_header(batch: bytearray, header: Sequence[int]) -> None:
+    """Set the header of a batch whose records are in their place; length and CRC are computed."""
+    base_offset, _, leader_epoch, _, _, *covered = header
+    _COVERED.pack_into(batch, ATTRIBUTES_AT, *covered)
+    crc = crc32c(memoryview(batch)[ATTRIBUTES_AT:])
+    _HEAD.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch, MAGIC, crc)

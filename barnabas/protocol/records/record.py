@@ -21,19 +21,19 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
     CorruptRecordError,
     pack_batch,
-    pack_mutable_batch,
+    set_header,
 )
 from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
 from barnabas.protocol.records.varint import (
     CUT_OFF,
     MAX_VARINT,
     MAX_VARLONG,
+    VARINTS,
     Buffer,
     read_raw,
     read_varint,
     read_varlong,
     unzigzag,
-    varint,
 )
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -48,6 +48,8 @@ LONG = 4096
 """The bytes of a record from which on `RecordReader.check` does not keep its content."""
 _MIN_RAW_LENGTH = MIN_RECORD - 1 << 1
 _RAW_NULL = 1
+_NULL = VARINTS[-1]
+_NO_HEADERS = VARINTS[0]
 _HEADERS_PER_PAUSE = 128
 
 
@@ -89,7 +91,8 @@ def build_batch(
     base_timestamp = records[0].timestamp
     body = bytearray()
     for record in records:
-        _write_record(body, record, base, base_timestamp)
+        offset, timestamp, key, value, headers = record
+        _write_record(body, timestamp - base_timestamp, offset - base, key, value, headers)
     attributes = (
         compression
         | (LOG_APPEND_TIME if timestamp_type else 0)
@@ -115,24 +118,44 @@ def build_batch(
 
 
 class BatchBuilder:
-    """A batch of records with one timestamp and offsets from 0 on, which are added one by one."""
+    """A batch of records with offsets from 0 on, which are added one by one.
 
-    __slots__ = ("_body", "count", "timestamp")
+    `timestamp` is that of records without one of their own, and the base of all.
+    """
+
+    __slots__ = ("_batch", "_newest", "count", "timestamp")
 
     def __init__(self, timestamp: int) -> None:
-        self.timestamp = timestamp
+        self.timestamp = self._newest = timestamp
         self.count = 0
-        self._body = bytearray()
+        self._batch = bytearray(HEADER_SIZE)
 
-    def add(self, key: bytes, value: bytes | None) -> None:
-        if value is None:
-            record = b"\0\0%b%b%b\1\0" % (varint(self.count), varint(len(key)), key)
-        else:
-            record = b"\0\0%b%b%b%b%b\0" % (
-                varint(self.count), varint(len(key)), key, varint(len(value)), value,
-            )  # fmt: skip
-        self._body += varint(len(record)) + record
-        self.count += 1
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+        limit: int = MAX_RECORD,
+    ) -> int:
+        """Add a record, and return the bytes by which the batch grows.
+
+        Returns 0 for a record behind the first with which the batch would exceed `limit` bytes
+        before compression: it is not added.
+        """
+        batch, delta, count = self._batch, 0, self.count
+        if timestamp is not None:
+            delta = timestamp - self.timestamp
+        before = len(batch)
+        _write_record(batch, delta, count, key, value, headers)
+        size = len(batch)
+        if size > limit and count:
+            del batch[before:]
+            return 0
+        self.count = count + 1
+        if timestamp is not None and timestamp > self._newest:
+            self._newest = timestamp
+        return size - before
 
     def build(
         self,
@@ -140,15 +163,20 @@ class BatchBuilder:
         compression: Compression = Compression.NONE,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
         transactional: bool = False,
     ) -> bytearray:
-        """Return the batch, to which a log gives its offset in place."""
-        timestamp, count, body = self.timestamp, self.count, self._body
+        """Return the batch, to which a log gives its offset in place; no record can be added."""
+        batch, count = self._batch, self.count
+        if compression:
+            batch = bytearray(HEADER_SIZE)
+            batch += compress(compression, memoryview(self._batch)[HEADER_SIZE:])
         header = (
             0, 0, -1, MAGIC, 0, compression | (TRANSACTIONAL if transactional else 0), count - 1,
-            timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, count,
+            self.timestamp, self._newest, producer_id, producer_epoch, base_sequence, count,
         )  # fmt: skip
-        return pack_mutable_batch(header, compress(compression, body) if compression else body)
+        set_header(batch, header)
+        return batch
 
 
 def rewrite_batch(
@@ -168,9 +196,11 @@ def rewrite_batch(
     body = bytearray()
     count, newest = 0, NO_TIMESTAMP
     for record in records:
-        _write_record(body, record, header.base_offset, base_timestamp)
+        offset, timestamp, key, value, headers = record
+        offset -= header.base_offset
+        _write_record(body, timestamp - base_timestamp, offset, key, value, headers)
         count += 1
-        newest = max(newest, record.timestamp)
+        newest = max(newest, timestamp)
     if count:
         if not header.timestamp_type:
             max_timestamp = newest
@@ -438,23 +468,33 @@ class _LongRecord:
             yield False
 
 
-def _write_record(out: bytearray, record: Record, base: int, base_timestamp: int) -> None:
-    offset, timestamp, key, value, headers = record
-    parts = [b"\0", varint(timestamp - base_timestamp), varint(offset - base)]
-    parts += _bytes(key)
-    parts += _bytes(value)
-    parts.append(varint(len(headers)))
-    for name, data in headers:
-        parts += _bytes(name.encode())
-        parts += _bytes(data)
-    body = b"".join(parts)
-    out += varint(len(body))
-    out += body
+def _write_record(
+    out: bytearray,
+    delta: int,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+) -> None:
+    """Append a record, by the differences of its timestamp and its offset to those of its batch."""
+    head = _NULL if key is None else VARINTS[len(key)] + key
+    size = _NULL if value is None else VARINTS[len(value)]
+    tail = _written_headers(headers) if headers else _NO_HEADERS
+    record = b"".join((b"\0", VARINTS[delta], VARINTS[offset], head, size, value or b"", tail))
+    out += VARINTS[len(record)]
+    out += record
 
 
-def _bytes(data: bytes | None) -> tuple[bytes, bytes]:
+def _written(data: bytes | None) -> bytes:
     """Return a length, and the bytes behind it."""
-    return (varint(-1), b"") if data is None else (varint(len(data)), data)
+    return _NULL if data is None else VARINTS[len(data)] + data
+
+
+def _written_headers(headers: Headers) -> bytes:
+    parts = [VARINTS[len(headers)]]
+    for name, data in headers:
+        parts += (_written(name.encode()), _written(data))
+    return b"".join(parts)
 
 
 def _is_cut_off(piece: bytes, at: int, size: int) -> bool:

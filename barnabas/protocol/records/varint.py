@@ -1,6 +1,6 @@
 """Zig-zag variable-length integers of records (KIP-98, message format v2)."""
 
-from functools import lru_cache
+from typing import Final
 
 from barnabas.protocol.errors import ProtocolError
 
@@ -9,7 +9,8 @@ Buffer = bytes | bytearray | memoryview
 MAX_VARINT = 5
 MAX_VARLONG = 10
 CUT_OFF = "variable-length integer is too long or cut off"
-_KEPT = 1024
+_KEPT: Final = range(-64, 8192)
+"""Lengths, deltas of neighbours: the values of one byte, and those of two that are not negative."""
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
@@ -51,12 +52,19 @@ def read_raw(buf: Buffer, pos: int, max_bytes: int) -> tuple[int, int]:
     raise ProtocolError(CUT_OFF)
 
 
-@lru_cache(_KEPT)
-def varint(value: int) -> bytes:
-    """Return the encoding of a signed value of up to 64 bits; most are short and come again."""
-    out = bytearray()
-    write_varint(out, value)
-    return bytes(out)
+class _Varints(dict[int, bytes]):
+    """The encodings of signed values of up to 64 bits, of which those that come often are kept."""
+
+    def __missing__(self, value: int) -> bytes:
+        out = bytearray()
+        write_varint(out, value)
+        encoded = bytes(out)
+        if value in _KEPT:
+            self[value] = encoded
+        return encoded
+
+
+VARINTS: Final = _Varints()
 
 
 def write_varint(out: bytearray, value: int) -> None:

@@ -1,4 +1,4 @@
-"""Batches that are encoded fast hold the same records as those of the general way."""
+"""Batches for `Producer.send_batch` have the bytes of those that are built of records."""
 
 from itertools import repeat
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.producing.encoding import encode_batches
+from barnabas.client.producer import encode_batches
 from barnabas.protocol.records.batch import crc_matches, read_header
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch, iter_records
@@ -22,7 +22,7 @@ HEADERS = st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=3).map(tuple
     st.sampled_from(Compression),
     st.integers(100, 2000),
 )
-def test_batches_equal_those_of_the_general_way(
+def test_batches_equal_those_of_single_records(
     pairs: list[tuple[bytes | None, bytes | None]],
     headers: tuple[tuple[str, bytes | None], ...],
     timestamp: int,

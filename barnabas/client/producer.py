@@ -15,8 +15,6 @@ from barnabas.client.producing.partition_queue import (
     EncodedBatch,
     Limits,
     PartitionQueue,
-    PendingBatch,
-    PendingRecord,
     ProducerIdAndEpoch,
 )
 from barnabas.client.producing.sender import ProducerSession, Sender
@@ -30,7 +28,6 @@ __all__ = ["ALL", "Delivered", "EncodedBatch", "Producer", "ProducerSettings", "
 
 ALL = -1
 
-_RECORD_OVERHEAD = 32
 _MASK = 0xFFFFFFFF
 _MURMUR = 0x5BD1E995
 
@@ -111,15 +108,9 @@ class Producer:
         while self._sender.buffered >= self._settings.buffer_size:
             await self._sender.wait_for_progress()
         self._check(topic, partition)
-        size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-        if headers:
-            size += sum(len(name) + len(data or b"") + 2 for name, data in headers)
-        stamp = int(self._now() * 1000) if timestamp is None else timestamp
-        loop = asyncio.get_running_loop()
-        delivered = loop.create_future()
-        record = PendingRecord(stamp, key, value, headers, size, loop.time(), delivered)
-        self._sender.append(topic, partition, record)
-        return delivered
+        if timestamp is None:
+            timestamp = int(self._now() * 1000)
+        return self._sender.append(topic, partition, key, value, timestamp, headers)
 
     async def send_batch(
         self, topic: str, partition: int, batch: EncodedBatch
@@ -138,10 +129,7 @@ class Producer:
         while self._sender.buffered and self._sender.buffered + size > self._settings.buffer_size:
             await self._sender.wait_for_progress()
         self._check(topic, partition)
-        loop = asyncio.get_running_loop()
-        delivered = loop.create_future()
-        self._sender.append(topic, partition, PendingBatch(batch, size, loop.time(), delivered))
-        return delivered
+        return self._sender.append_batch(topic, partition, batch)
 
     async def flush(self) -> None:
         """Wait until every record sent so far is delivered or has failed; raises no error.
@@ -219,10 +207,10 @@ def encode_batches(
     """
     batch = BatchBuilder(timestamp)
     for value, key in zip(values, keys, strict=False):
-        if not batch.add(key, value, None, headers, batch_size):
+        if not batch.add(key, value, headers=headers, limit=batch_size):
             yield EncodedBatch(batch.build(compression=compression), batch.count)
             batch = BatchBuilder(timestamp)
-            batch.add(key, value, None, headers)
+            batch.add(key, value, headers=headers)
     if batch.count:
         yield EncodedBatch(batch.build(compression=compression), batch.count)
 

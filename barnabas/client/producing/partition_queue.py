@@ -6,6 +6,7 @@ from the first batch on, one at a time. So no batch overtakes another, and the b
 batch that it already has by its sequence number.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.records.batch import MAX_SEQUENCE
-from barnabas.protocol.records.record import Headers
+from barnabas.protocol.records.batch import MAX_SEQUENCE, read_header
+from barnabas.protocol.records.record import BatchBuilder, Headers, Record, iter_records
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,30 +65,6 @@ class EncodedBatch:
     count: int
 
 
-class PendingRecord(NamedTuple):
-    """A record in the queue; `timestamp` is in ms, `queued_at` in s of the loop's clock."""
-
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    size: int
-    queued_at: float
-    delivered: "asyncio.Future[Delivered]"
-
-
-class PendingBatch(NamedTuple):
-    """A whole batch in the queue; `delivered` returns the offset of its first record."""
-
-    encoded: EncodedBatch
-    size: int
-    queued_at: float
-    delivered: "asyncio.Future[Delivered]"
-
-
-Pending = PendingRecord | PendingBatch
-
-
 class BatchResult(Enum):
     """The result of a batch after a response."""
 
@@ -98,31 +75,30 @@ class BatchResult(Enum):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The records of one batch; `sequence` is that of the first, -1 without idempotence."""
+    """A batch in the queue, and the futures of its records; times in s of the loop's clock."""
 
-    records: list[PendingRecord]
+    queued_at: float
+    encoded: BatchBuilder | EncodedBatch
+    """The records so far, or the batch that is sent: of records, or of the application."""
     size: int
-    deadline: float
-    identity: ProducerIdAndEpoch
-    sequence: int
+    """Bytes of the batch before compression."""
+    delivered: "list[asyncio.Future[Delivered]]"
+    """A future for each record, or one for a batch of the application."""
+    deadline: float = math.inf
+    identity: ProducerIdAndEpoch = NO_PRODUCER
+    sequence: int = -1
+    """The sequence of the first record, -1 without idempotence."""
     in_flight: bool = False
     sent_as: tuple[ProducerIdAndEpoch, int] = (NO_PRODUCER, -1)
     uncertain: bool = False
     """Whether the broker may have written the batch without a response that says so."""
-    whole: PendingBatch | None = None
-    """The batch as the application encoded it; `records` is then empty."""
     stamped: tuple[ProducerIdAndEpoch, int] | None = None
-    """The producer and the sequence that stand in the bytes of the whole batch."""
+    """The producer and the sequence that stand in the bytes of the batch."""
 
     @property
     def count(self) -> int:
         """The number of records, i.e. of sequence numbers."""
-        return len(self.records) if self.whole is None else self.whole.encoded.count
-
-    @property
-    def items(self) -> Sequence[Pending]:
-        """The queued records or the queued whole batch, each with its future."""
-        return self.records if self.whole is None else (self.whole,)
+        return self.encoded.count
 
     @property
     def is_renumbered(self) -> bool:
@@ -156,7 +132,8 @@ class PartitionQueue:
     topic: str
     partition: int
     limits: Limits
-    pending: deque[Pending] = field(default_factory=deque)
+    pending: deque[Batch] = field(default_factory=deque)
+    """Batches without a sequence number. Only the last one can get more records."""
     window: list[Batch] = field(default_factory=list)
     """Batches with a sequence number that are neither delivered nor failed."""
     identity: ProducerIdAndEpoch = NO_PRODUCER
@@ -165,11 +142,8 @@ class PartitionQueue:
     """Whether a batch was given up that may be written: the next sequence is then unknown."""
     appended: int = 0
     completed: int = 0
-    """The number of records and whole batches that were appended, and of those whose future is
-    done."""
+    """The number of futures, and of those that are done."""
     retry_at: float = 0.0
-    pending_size: int = 0
-    """Bytes of the records that are in no batch yet."""
     abandoned: list[Batch] = field(default_factory=list)
     """Batches that were given up for a new epoch.
 
@@ -181,8 +155,8 @@ class PartitionQueue:
     If not, it accepts any first sequence: a second batch could overtake a first that is refused.
     """
     _last_set: ProducerIdAndEpoch = NO_PRODUCER
-    _pending_batches: int = 0
-    """The number of whole batches in `pending`."""
+    _open: BatchBuilder | None = None
+    """The records of the last pending batch, if it can get more."""
     _batch_size: int = 0
     _backoff: float = FIRST_BACKOFF
 
@@ -203,14 +177,31 @@ class PartitionQueue:
         """Whether all epochs of the producer id are used up, so that a new id is needed."""
         return self.identity.epoch > LAST_EPOCH
 
-    def append(self, item: Pending) -> None:
-        """Append a record or a whole batch."""
-        self.pending.append(item)
-        if isinstance(item, PendingRecord):
-            self.pending_size += item.size
-        else:
-            self._pending_batches += 1
-        self.appended += 1
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        delivered: "asyncio.Future[Delivered]",
+    ) -> int:
+        """Add a record to the open batch; return its bytes, or 0 if it needs a batch of its own."""
+        records = self._open
+        if records is None:
+            return 0
+        size = records.add(key, value, timestamp, headers, limit=self._batch_size)
+        if size:
+            batch = self.pending[-1]
+            batch.size += size
+            batch.delivered.append(delivered)
+            self.appended += 1
+        return size
+
+    def append(self, batch: Batch) -> None:
+        """Append a batch; its records may be added to until they are sent."""
+        self._open = batch.encoded if isinstance(batch.encoded, BatchBuilder) else None
+        self.pending.append(batch)
+        self.appended += len(batch.delivered)
 
     def set_producer(self, identity: ProducerIdAndEpoch) -> None:
         """Use this producer id and epoch for new batches; unfinished batches keep theirs."""
@@ -258,74 +249,51 @@ class PartitionQueue:
         self._end(batch)
         return BatchResult.FAILED
 
-    def drop(self) -> list[Pending]:
-        """Give up everything that is not in flight and return its records and whole batches."""
+    def drop(self) -> list[Batch]:
+        """Give up and return every batch that is not in flight."""
         dropped = [batch for batch in self.window if not batch.in_flight]
-        items = [item for batch in dropped for item in batch.items]
         if dropped:
             self.window = [batch for batch in self.window if batch.in_flight]
             self.has_unresolved_sequences = True
-        items += self.pending
+        dropped += self.pending
         self.pending.clear()
-        self.pending_size = self._pending_batches = 0
-        return items
+        self._open = None
+        return dropped
 
-    def take_abandoned(self) -> list[Pending]:
-        """Remove and return the records and whole batches of the abandoned batches."""
-        items = [item for batch in self.abandoned for item in batch.items]
-        self.abandoned.clear()
-        return items
+    def take_abandoned(self) -> list[Batch]:
+        """Remove and return the abandoned batches."""
+        abandoned, self.abandoned = self.abandoned, []
+        return abandoned
 
     # -- batches ---------------------------------------------------------------------------------
 
     def _is_ready(self, now: float, flushing: bool) -> bool:
-        # While a batch is in flight the next one grows; a full one is sent at once. Records before
-        # a whole batch are full too: no other record can join them.
-        if self.pending_size >= self._batch_size or self._pending_batches or flushing:
+        # While a batch is in flight the next one grows; a full one is sent at once.
+        first = self.pending[0]
+        if first.encoded is not self._open or first.size >= self._batch_size or flushing:
             return len(self.window) < (MAX_IN_FLIGHT if self._broker_has_state else 1)
-        return not self.window and now >= self.pending[0].queued_at + self.limits.linger
+        return not self.window and now >= first.queued_at + self.limits.linger
 
     def _cut_batch(self) -> Batch:
-        first = self.pending.popleft()
-        deadline = first.queued_at + self.limits.delivery_timeout
-        sequence = self.next_sequence if self.limits.idempotent else -1
-        if isinstance(first, PendingBatch):
-            self._pending_batches -= 1
-            batch = Batch([], first.size, deadline, self.identity, sequence, whole=first)
-        else:
-            records, size = self._take_records(first)
-            self.pending_size -= size
-            batch = Batch(records, size, deadline, self.identity, sequence)
+        batch = self.pending.popleft()
+        if batch.encoded is self._open:
+            self._open = None
+        while batch.size > self._batch_size and len(batch.delivered) > 1:
+            self.pending.appendleft(_split(batch))
+        batch.deadline = batch.queued_at + self.limits.delivery_timeout
+        batch.identity = self.identity
+        batch.sequence = self.next_sequence if self.limits.idempotent else -1
         self.next_sequence = _advance(self.next_sequence, batch.count)
         return batch
 
-    def _take_records(self, first: PendingRecord) -> tuple[list[PendingRecord], int]:
-        """Take the records behind `first` that fit the same batch; return all and their size.
-
-        A whole batch ends them.
-        """
-        records = [first]
-        size = first.size
-        while self.pending:
-            following = self.pending[0]
-            if size + following.size > self._batch_size or isinstance(following, PendingBatch):
-                break
-            size += following.size
-            records.append(following)
-            self.pending.popleft()
-        return records, size
-
     def _split(self, batch: Batch) -> None:
         """Split a batch into two, which together have the same sequence numbers."""
-        half = len(batch.records) // 2
-        sequence = _advance(batch.sequence, half) if self.limits.idempotent else -1
-        size = sum(record.size for record in batch.records[:half])
-        behind = batch.records[half:]
-        rest = Batch(behind, batch.size - size, batch.deadline, batch.identity, sequence)
-        del batch.records[half:]
-        batch.size = size
+        rest = _split(batch)
+        rest.deadline, rest.identity = batch.deadline, batch.identity
+        if self.limits.idempotent:
+            rest.sequence = _advance(batch.sequence, batch.count)
         self.window.insert(self.window.index(batch) + 1, rest)
-        self._batch_size = size
+        self._batch_size = batch.size
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -337,7 +305,7 @@ class PartitionQueue:
                 return False
             self._take_new_epoch()
             return True
-        if code in TOO_LARGE and len(batch.records) > 1 and not batch.uncertain:
+        if code in TOO_LARGE and len(batch.delivered) > 1 and not batch.uncertain:
             self._split(batch)
             return True
         if code in _UNKNOWN_TOPIC:
@@ -394,6 +362,28 @@ class PartitionQueue:
         self.identity = identity
         self.has_unresolved_sequences = False
         self._renumber(0, 0)
+
+
+def _split(batch: Batch) -> Batch:
+    """Move the second half of the records to another batch, and return it."""
+    encoded = batch.encoded
+    data = encoded.build() if isinstance(encoded, BatchBuilder) else encoded.data
+    records = list(iter_records(data, 0, read_header(data)))
+    half = len(records) // 2
+    rest = _of_records(batch.queued_at, records[half:], batch.delivered[half:])
+    first = _of_records(batch.queued_at, records[:half], batch.delivered[:half])
+    batch.encoded, batch.size, batch.delivered = first.encoded, first.size, first.delivered
+    batch.stamped = None
+    return rest
+
+
+def _of_records(
+    queued_at: float, records: Sequence[Record], delivered: "list[asyncio.Future[Delivered]]"
+) -> Batch:
+    builder = BatchBuilder(records[0].timestamp)
+    for each in records:
+        builder.add(each.key, each.value, each.timestamp, each.headers)
+    return Batch(queued_at, builder, builder.size, delivered)
 
 
 def _mark_in_flight(batch: Batch) -> Batch:

@@ -14,17 +14,16 @@ from barnabas.client.producing.partition_queue import (
     Batch,
     BatchResult,
     Delivered,
+    EncodedBatch,
     Limits,
     PartitionQueue,
-    Pending,
-    PendingBatch,
     ProducerIdAndEpoch,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import produce
 from barnabas.protocol.records.batch import set_producer
 from barnabas.protocol.records.compression import Compression
-from barnabas.protocol.records.record import Record, build_batch
+from barnabas.protocol.records.record import BatchBuilder, Headers
 
 _BY_TOPIC_ID = 13
 _WITHOUT_ADDING = 11
@@ -41,6 +40,8 @@ _STALE_METADATA = {
 }
 
 Batches = Sequence[tuple[PartitionQueue, Batch]]
+
+_as_delivered = tuple.__new__
 
 
 class ProducerSession(Protocol):
@@ -98,6 +99,7 @@ class Sender:
         self._compression = compression
         self._on_batch = on_batch
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._new_future: Callable[[], asyncio.Future[Delivered]]
         self._busy: dict[PartitionQueue, None] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._scheduled: asyncio.Handle | None = None
@@ -105,18 +107,59 @@ class Sender:
         self._progress = asyncio.Event()
         self._flushing = 0
         self.buffered = 0
-        """Bytes of the queued records that are not sent yet, and of unfinished whole batches."""
+        """Bytes of the unfinished records, before compression."""
 
-    def append(self, topic: str, partition: int, item: Pending) -> None:
-        """Queue a record or a whole batch."""
-        queue = self._queues.get((topic, partition))
-        if queue is None:
-            queue = self._queues[topic, partition] = PartitionQueue(topic, partition, self._limits)
-        queue.append(item)
-        self.buffered += item.size
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> "asyncio.Future[Delivered]":
+        """Queue a record; the future returns its offset."""
+        queue = self._queues.get((topic, partition)) or self._queue(topic, partition)
+        delivered = self._new_future()
+        size = queue.add(key, value, timestamp, headers, delivered)
+        if size:
+            self.buffered += size
+        else:
+            records = BatchBuilder(timestamp)
+            records.add(key, value, timestamp, headers)
+            self._append(queue, records, records.size, delivered)
+        return delivered
+
+    def append_batch(
+        self, topic: str, partition: int, batch: EncodedBatch
+    ) -> "asyncio.Future[Delivered]":
+        """Queue a whole batch; the future returns the offset of its first record."""
+        queue = self._queue(topic, partition)
+        delivered = self._new_future()
+        self._append(queue, batch, len(batch.data), delivered)
+        return delivered
+
+    def _append(
+        self,
+        queue: PartitionQueue,
+        encoded: BatchBuilder | EncodedBatch,
+        size: int,
+        delivered: "asyncio.Future[Delivered]",
+    ) -> None:
+        now = asyncio.get_running_loop().time()
+        queue.append(Batch(now, encoded, size, [delivered]))
+        self.buffered += size
         self._busy[queue] = None
         if self._scheduled is None or isinstance(self._scheduled, asyncio.TimerHandle):
             self._schedule(None)
+
+    def _queue(self, topic: str, partition: int) -> PartitionQueue:
+        queue = self._queues.get((topic, partition))
+        if queue is None:
+            queue = self._queues[topic, partition] = PartitionQueue(topic, partition, self._limits)
+            # To ask for the running loop is a system call.
+            self._new_future = asyncio.get_running_loop().create_future
+        return queue
 
     def wakeup(self) -> None:
         """Check again which batches can be sent."""
@@ -141,7 +184,7 @@ class Sender:
         await asyncio.sleep(0)
 
     async def wait_for_progress(self) -> None:
-        """Wait until a record is completed or has left the buffer."""
+        """Wait until a record is completed."""
         self._progress.clear()
         await self._progress.wait()
 
@@ -228,12 +271,11 @@ class Sender:
             assert identity is not None
             queue.set_producer(identity)
         while True:
-            before = queue.pending_size
+            before = len(queue.pending)
             batch = queue.next_batch(now, flushing=self._flushing > 0)
             if batch is None:
                 return
-            if queue.pending_size < before:
-                self._free_buffer(before - queue.pending_size)
+            if len(queue.pending) != before:
                 self._on_batch(queue)
             yield batch
 
@@ -357,33 +399,27 @@ class Sender:
             topic_data=list(topics.values()),
         )
 
-    def _encode(self, batch: Batch) -> bytes | memoryview:
-        if batch.whole is not None:
-            return self._stamp(batch, batch.whole)
+    def _encode(self, batch: Batch) -> memoryview:
+        """Return the bytes of a batch with its producer and its sequence."""
         identity, sequence = batch.sent_as
-        return build_batch(
-            [
-                Record(i, r.timestamp, r.key, r.value, r.headers)
-                for i, r in enumerate(batch.records)
-            ],
-            compression=self._compression,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            base_sequence=sequence,
-            transactional=self._session.transactional_id is not None,
-        )
-
-    def _stamp(self, batch: Batch, whole: PendingBatch) -> memoryview:
-        """Set the producer and the sequence in a whole batch, without another copy of it."""
-        if batch.stamped != batch.sent_as:
+        transactional = self._session.transactional_id is not None
+        if isinstance(batch.encoded, BatchBuilder):
+            data = batch.encoded.build(
+                compression=self._compression,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=sequence,
+                transactional=transactional,
+            )
+            batch.encoded = EncodedBatch(data, batch.count)
+        elif batch.stamped != batch.sent_as:
             if batch.stamped is not None:
                 # A request without a response may still be waiting to be written.
-                copied = replace(whole.encoded, data=bytearray(whole.encoded.data))
-                whole = batch.whole = whole._replace(encoded=copied)
-            identity, sequence = batch.stamped = batch.sent_as
-            transactional = self._session.transactional_id is not None
-            set_producer(whole.encoded.data, 0, *identity, sequence, transactional=transactional)
-        return memoryview(whole.encoded.data)
+                batch.encoded = replace(batch.encoded, data=bytearray(batch.encoded.data))
+            data = batch.encoded.data
+            set_producer(data, 0, *identity, sequence, transactional=transactional)
+        batch.stamped = batch.sent_as
+        return memoryview(batch.encoded.data)
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -395,45 +431,41 @@ class Sender:
         if lost := queue.take_abandoned():
             self._resolve(queue, lost, self._failed(answer))
         if result is BatchResult.DELIVERED:
-            for index, item in enumerate(batch.items):
-                if not item.delivered.done():
-                    offset = answer.base_offset + index if answer.base_offset >= 0 else -1
-                    item.delivered.set_result(Delivered(queue.topic, queue.partition, offset))
-            self._count_completed(queue, len(batch.items), batch.size if batch.whole else 0)
+            topic, partition, base = queue.topic, queue.partition, answer.base_offset
+            for index, delivered in enumerate(batch.delivered):
+                if not delivered.done():
+                    place = topic, partition, base + index if base >= 0 else -1
+                    delivered.set_result(_as_delivered(Delivered, place))
+            self._count_completed(queue, batch)
         elif result is BatchResult.FAILED:
-            if batch.whole is not None and answer.code in TOO_LARGE:
+            if batch.count > len(batch.delivered) and answer.code in TOO_LARGE:
                 answer = answer._replace(error=_too_large(queue, batch, answer.code))
-            self._resolve(queue, batch.items, self._failed(answer))
+            self._resolve(queue, [batch], self._failed(answer))
 
     def _failed(self, answer: _Answer) -> Exception:
         return self._session.on_failure(answer.error or KafkaError(answer.code))
 
     def _drop_queue(self, queue: PartitionQueue, error: Exception | None) -> None:
-        self._free_buffer(queue.pending_size)
         self._resolve(queue, queue.drop(), error)
 
     def _resolve(
-        self, queue: PartitionQueue, items: Sequence[Pending], error: Exception | None
+        self, queue: PartitionQueue, batches: Iterable[Batch], error: Exception | None
     ) -> None:
-        for item in items:
-            if item.delivered.done():
-                continue
-            if error is None:
-                item.delivered.cancel()
-            else:
-                item.delivered.set_exception(error)
-                # asyncio must not log the exception of a future that the application dropped.
-                item.delivered.exception()
-        whole = sum(item.size for item in items if isinstance(item, PendingBatch))
-        self._count_completed(queue, len(items), whole)
+        for batch in batches:
+            for delivered in batch.delivered:
+                if delivered.done():
+                    continue
+                if error is None:
+                    delivered.cancel()
+                else:
+                    delivered.set_exception(error)
+                    # asyncio must not log the exception of a future that the application dropped.
+                    delivered.exception()
+            self._count_completed(queue, batch)
 
-    def _count_completed(self, queue: PartitionQueue, count: int, freed: int) -> None:
-        """Note completed items; `freed` is the size of the whole batches among them."""
-        queue.completed += count
-        self._free_buffer(freed)
-
-    def _free_buffer(self, size: int) -> None:
-        self.buffered -= size
+    def _count_completed(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.completed += len(batch.delivered)
+        self.buffered -= batch.size
         self._progress.set()
 
 

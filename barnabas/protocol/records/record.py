@@ -20,7 +20,6 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
-    pack_batch,
     set_header,
 )
 from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
@@ -50,6 +49,7 @@ _MIN_RAW_LENGTH = MIN_RECORD - 1 << 1
 _RAW_NULL = 1
 _NULL = VARINTS[-1]
 _NO_HEADERS = VARINTS[0]
+_ATTRIBUTES = BatchHeader._fields.index("attributes")
 _HEADERS_PER_PAUSE = 128
 
 
@@ -88,11 +88,9 @@ def build_batch(
     if not records:
         raise ValueError("a batch needs a record")
     base = records[0].offset if base_offset is None else base_offset
-    base_timestamp = records[0].timestamp
-    body = bytearray()
-    for record in records:
-        offset, timestamp, key, value, headers = record
-        _write_record(body, timestamp - base_timestamp, offset - base, key, value, headers)
+    batch = BatchBuilder(records[0].timestamp)
+    for offset, timestamp, key, value, headers in records:
+        batch.add(key, value, timestamp, headers, offset=offset - base)
     attributes = (
         compression
         | (LOG_APPEND_TIME if timestamp_type else 0)
@@ -107,28 +105,33 @@ def build_batch(
         crc=0,
         attributes=attributes,
         last_offset_delta=records[-1].offset - base,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in records),
+        base_timestamp=batch.timestamp,
+        max_timestamp=batch.max_timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return pack_batch(header, compress(compression, body, level) if compression else body)
+    return bytes(batch.pack(header, level))
 
 
 class BatchBuilder:
-    """A batch of records with offsets from 0 on, which are added one by one.
+    """A batch of records, which are added one by one.
 
-    `timestamp` is that of records without one of their own, and the base of all.
+    `timestamp` is the base of their timestamps, and that of records without one of their own.
     """
 
-    __slots__ = ("_batch", "_newest", "count", "timestamp")
+    __slots__ = ("_batch", "count", "max_timestamp", "timestamp")
 
     def __init__(self, timestamp: int) -> None:
-        self.timestamp = self._newest = timestamp
+        self.timestamp = self.max_timestamp = timestamp
         self.count = 0
         self._batch = bytearray(HEADER_SIZE)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the batch before compression."""
+        return len(self._batch)
 
     def add(
         self,
@@ -136,26 +139,34 @@ class BatchBuilder:
         value: bytes | None,
         timestamp: int | None = None,
         headers: Headers = (),
+        *,
         limit: int = MAX_RECORD,
+        offset: int | None = None,
     ) -> int:
-        """Add a record, and return the bytes by which the batch grows.
+        """Add a record, and return its bytes.
 
         Returns 0 for a record behind the first with which the batch would exceed `limit` bytes
-        before compression: it is not added.
+        before compression: it is not added. `offset` is the distance to the base offset, which
+        grows by 1 with each record if it is not given.
         """
-        batch, delta, count = self._batch, 0, self.count
+        delta, count, batch = 0, self.count, self._batch
         if timestamp is not None:
             delta = timestamp - self.timestamp
-        before = len(batch)
-        _write_record(batch, delta, count, key, value, headers)
-        size = len(batch)
-        if size > limit and count:
-            del batch[before:]
+        head = _NULL if key is None else VARINTS[len(key)] + key
+        size = _NULL if value is None else VARINTS[len(value)]
+        tail = _written_headers(headers) if headers else _NO_HEADERS
+        at = VARINTS[count if offset is None else offset]
+        record = b"".join((b"\0", VARINTS[delta], at, head, size, value or b"", tail))
+        length = VARINTS[len(record)]
+        total = len(length) + len(record)
+        if count and len(batch) + total > limit:
             return 0
+        batch += length
+        batch += record
         self.count = count + 1
-        if timestamp is not None and timestamp > self._newest:
-            self._newest = timestamp
-        return size - before
+        if timestamp is not None and timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        return total
 
     def build(
         self,
@@ -166,15 +177,23 @@ class BatchBuilder:
         base_sequence: int = NO_SEQUENCE,
         transactional: bool = False,
     ) -> bytearray:
-        """Return the batch, to which a log gives its offset in place; no record can be added."""
-        batch, count = self._batch, self.count
-        if compression:
-            batch = bytearray(HEADER_SIZE)
-            batch += compress(compression, memoryview(self._batch)[HEADER_SIZE:])
+        """Return the batch as `pack` does, with offsets from 0 on."""
+        attributes = compression | (TRANSACTIONAL if transactional else 0)
         header = (
-            0, 0, -1, MAGIC, 0, compression | (TRANSACTIONAL if transactional else 0), count - 1,
-            self.timestamp, self._newest, producer_id, producer_epoch, base_sequence, count,
+            0, 0, -1, MAGIC, 0, attributes, self.count - 1, self.timestamp, self.max_timestamp,
+            producer_id, producer_epoch, base_sequence, self.count,
         )  # fmt: skip
+        return self.pack(header)
+
+    def pack(self, header: Sequence[int], level: int | None = None) -> bytearray:
+        """Return the batch, to which a log gives its offset in place; no record can be added.
+
+        `header` has the fields of a `BatchHeader`; length and CRC are computed.
+        """
+        batch = self._batch
+        if codec := header[_ATTRIBUTES] & COMPRESSION_MASK:
+            batch = bytearray(HEADER_SIZE)
+            batch += compress(Compression(codec), memoryview(self._batch)[HEADER_SIZE:], level)
         set_header(batch, header)
         return batch
 
@@ -193,30 +212,24 @@ def rewrite_batch(
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON
         base_timestamp = delete_horizon_ms
-    body = bytearray()
-    count, newest = 0, NO_TIMESTAMP
-    for record in records:
-        offset, timestamp, key, value, headers = record
-        offset -= header.base_offset
-        _write_record(body, timestamp - base_timestamp, offset, key, value, headers)
-        count += 1
+    batch = BatchBuilder(base_timestamp)
+    newest = NO_TIMESTAMP
+    for offset, timestamp, key, value, headers in records:
+        batch.add(key, value, timestamp, headers, offset=offset - header.base_offset)
         newest = max(newest, timestamp)
-    if count:
+    if batch.count:
         if not header.timestamp_type:
             max_timestamp = newest
-        body = bytearray(compress(codec_of(header), body)) if header.compression else body
     else:
         attributes &= ~(COMPRESSION_MASK | DELETE_HORIZON)
         base_timestamp = max_timestamp
-    return pack_batch(
-        header._replace(
-            attributes=attributes,
-            base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
-            record_count=count,
-        ),
-        body,
+    fields = header._replace(
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=batch.count,
     )
+    return bytes(batch.pack(fields))
 
 
 def iter_records(
@@ -466,23 +479,6 @@ class _LongRecord:
             if not size:
                 return
             yield False
-
-
-def _write_record(
-    out: bytearray,
-    delta: int,
-    offset: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Headers,
-) -> None:
-    """Append a record, by the differences of its timestamp and its offset to those of its batch."""
-    head = _NULL if key is None else VARINTS[len(key)] + key
-    size = _NULL if value is None else VARINTS[len(value)]
-    tail = _written_headers(headers) if headers else _NO_HEADERS
-    record = b"".join((b"\0", VARINTS[delta], VARINTS[offset], head, size, value or b"", tail))
-    out += VARINTS[len(record)]
-    out += record
 
 
 def _written(data: bytes | None) -> bytes:

@@ -20,13 +20,12 @@ from barnabas.client.producing.partition_queue import (
     EncodedBatch,
     Limits,
     PartitionQueue,
-    Pending,
-    PendingBatch,
-    PendingRecord,
     ProducerIdAndEpoch,
 )
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.records.batch import MAX_SEQUENCE
+from barnabas.protocol.records.batch import HEADER_SIZE, MAX_SEQUENCE, read_header
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.record import BatchBuilder, Record, iter_records
 
 SIZE = 10
 FOREVER = 1e9
@@ -39,28 +38,43 @@ class NoFuture:
         return True
 
 
-def record(number: int, queued_at: float = 0.0) -> PendingRecord:
-    value = b"%d" % number
-    future: asyncio.Future[Delivered] = NoFuture()  # type: ignore[assignment]
-    return PendingRecord(0, None, value, (), SIZE, queued_at, future)
+def no_future() -> "asyncio.Future[Delivered]":
+    return NoFuture()  # type: ignore[return-value]
 
 
-def whole_batch(number: int, count: int, queued_at: float = 0.0) -> PendingBatch:
-    """Return a whole batch of the records from `number` on, whose bytes are their numbers."""
-    future: asyncio.Future[Delivered] = NoFuture()  # type: ignore[assignment]
-    encoded = EncodedBatch(bytearray(b" ".join(b"%d" % n for n in span(number, count))), count)
-    return PendingBatch(encoded, SIZE * count, queued_at, future)
+def append(queue: PartitionQueue, number: int, queued_at: float = 0.0) -> None:
+    """Append a record of SIZE bytes as a sender does."""
+    value = b"%03d" % number
+    if not queue.add(None, value, 0, (), no_future()):
+        records = BatchBuilder(0)
+        records.add(None, value)
+        queue.append(Batch(queued_at, records, records.size, [no_future()]))
+
+
+def whole_batch(number: int, count: int, queued_at: float = 0.0) -> Batch:
+    """Return a whole batch of the records from `number` on."""
+    records = BatchBuilder(0)
+    for each in span(number, count):
+        records.add(None, b"%03d" % each)
+    encoded = EncodedBatch(records.build(), count)
+    return Batch(queued_at, encoded, len(encoded.data), [no_future()])
 
 
 def span(number: int, count: int) -> range:
     return range(number, number + count)
 
 
-def numbers_in(items: Iterable[Pending]) -> list[int]:
+def room(count: int) -> int:
+    """Return the size of a batch of so many records."""
+    return HEADER_SIZE + count * SIZE
+
+
+def numbers_in(batches: Iterable[Batch]) -> list[int]:
     numbers: list[int] = []
-    for each in items:
-        data = each.value if isinstance(each, PendingRecord) else bytes(each.encoded.data)
-        numbers += map(int, (data or b"").split())
+    for each in batches:
+        encoded = each.encoded
+        data = encoded.build() if isinstance(encoded, BatchBuilder) else encoded.data
+        numbers += [int(record.value or b"") for record in iter_records(data, 0, read_header(data))]
     return numbers
 
 
@@ -108,7 +122,7 @@ class Course:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.now = 0.0
-        self.queue = PartitionQueue("t", 0, Limits(batch_size=4 * SIZE, delivery_timeout=30.0))
+        self.queue = PartitionQueue("t", 0, Limits(batch_size=room(4), delivery_timeout=30.0))
         self.queue.set_producer(ProducerIdAndEpoch(7, 0))
         self.queue.next_sequence = self.chance.choice((0, MAX_SEQUENCE - 30))
         self.partition = Partition()
@@ -140,13 +154,13 @@ class Course:
             self.queue.append(whole_batch(self.count, count, self.now))
             self.count += count
         for _ in range(self.chance.randint(1, 9)):
-            self.queue.append(record(self.count, self.now))
+            append(self.queue, self.count, self.now)
             self.count += 1
 
     def send(self, flushing: bool | None = None) -> None:
         flushing = self.chance.random() < 0.5 if flushing is None else flushing
         while (batch := self.queue.next_batch(self.now, flushing=flushing)) is not None:
-            self.wire.append(Sent(batch, *batch.sent_as, tuple(numbers_in(batch.items))))
+            self.wire.append(Sent(batch, *batch.sent_as, tuple(numbers_in([batch]))))
 
     def arrives(self, is_answered: bool | None = None) -> None:
         if not self.wire:
@@ -177,7 +191,7 @@ class Course:
         self.now += self.chance.choice((0.1, 1.0, 31.0))
 
     def complete(self, sent: Sent, code: ErrorCode, *, uncertain: bool = False) -> None:
-        numbers = numbers_in(sent.batch.items)
+        numbers = numbers_in([sent.batch])
         result = self.queue.complete(sent.batch, code, self.now, uncertain=uncertain)
         self.failed += numbers_in(self.queue.take_abandoned())
         if result is BatchResult.DELIVERED:
@@ -211,10 +225,10 @@ def test_records_are_written_once_and_in_order_over_any_network(seed: int) -> No
 
 
 def queue_with(count: int, **limits: float) -> PartitionQueue:
-    queue = PartitionQueue("t", 0, Limits(batch_size=SIZE, **limits))  # type: ignore[arg-type]
+    queue = PartitionQueue("t", 0, Limits(batch_size=room(1), **limits))  # type: ignore[arg-type]
     queue.set_producer(ProducerIdAndEpoch(7, 0))
     for number in range(count):
-        queue.append(record(number))
+        append(queue, number)
     return queue
 
 
@@ -268,7 +282,7 @@ def test_lost_producer_state_raises_the_epoch() -> None:
 def test_transactional_queue_does_not_raise_the_epoch() -> None:
     queue = PartitionQueue("t", 0, Limits(transactional=True))
     queue.set_producer(ProducerIdAndEpoch(7, 0))
-    queue.append(record(0))
+    append(queue, 0)
     (batch,) = send_all(queue)
     assert queue.complete(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0.0) is BatchResult.FAILED
     assert queue.identity == ProducerIdAndEpoch(7, 0)
@@ -279,7 +293,7 @@ def test_uncertain_failed_batch_raises_the_epoch() -> None:
     (batch,) = send_all(queue)
     result = queue.complete(batch, ErrorCode.NETWORK_EXCEPTION, 2.0, uncertain=True)
     assert result is BatchResult.FAILED
-    queue.append(record(1, 2.0))
+    append(queue, 1, 2.0)
     assert send_all(queue, 2.0)[0].sent_as == (ProducerIdAndEpoch(7, 1), 0)
 
 
@@ -319,50 +333,101 @@ def test_exhausted_epochs_need_a_new_producer_id() -> None:
 
 @pytest.mark.parametrize("flushing", [False, True])
 def test_partial_batch_grows_while_another_is_in_flight(flushing: bool) -> None:
-    queue = PartitionQueue("t", 0, Limits(batch_size=3 * SIZE))
+    queue = PartitionQueue("t", 0, Limits(batch_size=room(3)))
     queue.set_producer(ProducerIdAndEpoch(7, 0))
-    queue.append(record(0))
+    append(queue, 0)
     first = queue.next_batch(0.0)
     assert first is not None
     queue.complete(first, ErrorCode.NONE, 0.0)
-    queue.append(record(1))
+    append(queue, 1)
     assert queue.next_batch(0.0) is not None
-    queue.append(record(2))
+    append(queue, 2)
     assert (queue.next_batch(0.0, flushing=flushing) is not None) is flushing
 
 
 def test_split_batch_keeps_its_sequences() -> None:
-    queue = PartitionQueue("t", 0, Limits(batch_size=4 * SIZE))
+    queue = PartitionQueue("t", 0, Limits(batch_size=room(4)))
     queue.set_producer(ProducerIdAndEpoch(7, 0))
     for number in range(4):
-        queue.append(record(number))
+        append(queue, number)
     (whole,) = send_all(queue)
     assert queue.complete(whole, ErrorCode.MESSAGE_TOO_LARGE, 0.0) is BatchResult.RETRY
     for sequence in (0, 2):
         (half,) = send_all(queue)
-        assert (half.sequence, len(half.records), half.size) == (sequence, 2, 2 * SIZE)
+        assert (half.sequence, half.count, half.size) == (sequence, 2, room(2))
         queue.complete(half, ErrorCode.NONE, 0.0)
-    queue.append(record(4))
+    append(queue, 4)
     assert send_all(queue)[0].sequence == 4
+
+
+def test_split_batches_have_the_records_and_the_futures_of_the_whole() -> None:
+    queue = PartitionQueue("t", 0, Limits())
+    queue.set_producer(ProducerIdAndEpoch(7, 0))
+    records = [
+        Record(0, 1000, b"key", b"value", (("a", None), ("b", b"c"))),
+        Record(1, 900, None, b"", ()),
+        Record(2, 2000, b"", None, ()),
+        Record(3, 1000, None, b"x" * 100, ()),
+        Record(4, 1000, None, b"y", (("d", b""),)),
+    ]
+    futures = [no_future() for _ in records]
+    builder = BatchBuilder(records[0].timestamp)
+    for each in records:
+        builder.add(each.key, each.value, each.timestamp, each.headers)
+    queue.append(Batch(0.0, builder, builder.size, futures))
+    (whole,) = send_all(queue)
+    # As a sender does with its compression.
+    whole.encoded = EncodedBatch(builder.build(compression=Compression.GZIP), whole.count)
+    assert queue.complete(whole, ErrorCode.MESSAGE_TOO_LARGE, 0.0) is BatchResult.RETRY
+    sent, delivered = [], []
+    while queue.is_busy:
+        (part,) = send_all(queue)
+        assert isinstance(part.encoded, BatchBuilder)
+        data = part.encoded.build()
+        first = read_header(data)._replace(base_offset=part.sequence)
+        sent += list(iter_records(data, 0, first))
+        delivered += part.delivered
+        queue.complete(part, ErrorCode.NONE, 0.0)
+    assert sent == records
+    assert delivered == futures
+
+
+def test_pending_batch_is_split_if_the_broker_takes_less_by_then() -> None:
+    queue = PartitionQueue("t", 0, Limits(batch_size=room(4)))
+    queue.set_producer(ProducerIdAndEpoch(7, 0))
+    for number in range(9):
+        append(queue, number)
+    first = queue.next_batch(0.0)
+    assert first is not None
+    assert first.count == 4
+    assert queue.complete(first, ErrorCode.MESSAGE_TOO_LARGE, 0.0) is BatchResult.RETRY
+    sent = []
+    while queue.is_busy:
+        for batch in send_all(queue):
+            sent.append(numbers_in([batch]))
+            queue.complete(batch, ErrorCode.NONE, 0.0)
+    assert sent == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
 
 
 def test_linger_delays_a_partial_batch() -> None:
     queue = PartitionQueue("t", 0, Limits(linger=5.0))
     queue.set_producer(ProducerIdAndEpoch(7, 0))
-    queue.append(record(0))
+    append(queue, 0)
     assert queue.next_batch(1.0) is None
     assert queue.next_send_time() == 5.0
     assert queue.next_batch(5.0) is not None
 
 
 def test_whole_batch_is_sent_alone_and_between_its_neighbours() -> None:
-    queue = PartitionQueue("t", 0, Limits(batch_size=9 * SIZE, linger=5.0))
+    queue = PartitionQueue("t", 0, Limits(batch_size=room(9), linger=5.0))
     queue.set_producer(ProducerIdAndEpoch(7, 0))
-    for item in (record(0), record(1), whole_batch(2, 3), record(5)):
-        queue.append(item)
+    append(queue, 0)
+    append(queue, 1)
+    queue.append(whole_batch(2, 3))
+    append(queue, 5)
     sent = []
     while (batch := queue.next_batch(0.0)) is not None:
-        sent.append((batch.sequence, batch.count, numbers_in(batch.items)))
+        sent.append((batch.sequence, batch.count, numbers_in([batch])))
         queue.complete(batch, ErrorCode.NONE, 0.0)
     assert sent == [(0, 2, [0, 1]), (2, 3, [2, 3, 4])]
     assert queue.next_send_time() == 5.0, "the last record lingers"
@@ -377,16 +442,18 @@ def test_whole_batch_that_is_too_large_fails_and_is_not_split() -> None:
 
 
 def test_dropped_queue_returns_its_whole_batches() -> None:
-    queue = PartitionQueue("t", 0, Limits(batch_size=9 * SIZE))
+    queue = PartitionQueue("t", 0, Limits(batch_size=room(9)))
     queue.set_producer(ProducerIdAndEpoch(7, 0))
-    for item in (record(0), whole_batch(1, 2), record(3), whole_batch(4, 1)):
-        queue.append(item)
+    append(queue, 0)
+    queue.append(whole_batch(1, 2))
+    append(queue, 3)
+    queue.append(whole_batch(4, 1))
     first = queue.next_batch(0.0)
     assert first is not None
     queue.complete(first, ErrorCode.NETWORK_EXCEPTION, 0.0, uncertain=True)
     assert numbers_in(queue.drop()) == [0, 1, 2, 3, 4]
     assert not queue.is_busy
-    queue.append(record(5))
+    append(queue, 5)
     assert queue.next_batch(0.0) is not None
-    queue.append(record(6))
+    append(queue, 6)
     assert queue.next_batch(0.0) is None, "a whole batch is still counted as pending"

@@ -8,12 +8,12 @@ import pytest
 
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.producing.partition_queue import (
+    EncodedBatch,
     Limits,
     PartitionQueue,
-    PendingRecord,
     ProducerIdAndEpoch,
 )
-from barnabas.client.producing.sender import Sender
+from barnabas.client.producing.sender import Sender, _Answer
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.compression import Compression
 
@@ -59,13 +59,35 @@ async def test_flush_ends_if_the_identity_cannot_be_had(failure: Exception) -> N
     limits = Limits(1000, 0.0, 120.0, idempotent=True, transactional=False)
     cluster: Any = SimpleNamespace(topics={}, nodes={})
     sender = Sender(cluster, session, limits, acks=-1, compression=Compression.NONE)
-    loop = asyncio.get_running_loop()
-    delivered = loop.create_future()
-    sender.append("t", 0, PendingRecord(0, None, b"v", (), 10, loop.time(), delivered))
+    delivered = sender.append("t", 0, None, b"v", 0, ())
     async with asyncio.timeout(5):
         await sender.flush()
     assert delivered.exception() is failure
     for _ in range(10):
         await asyncio.sleep(0)
     assert session.requests == 1
+    await sender.abandon()
+
+
+async def test_buffer_holds_the_bytes_of_unfinished_records_only() -> None:
+    """Batches in flight count too, and those that are dropped no more."""
+    cluster: Any = SimpleNamespace(topics={}, nodes={})
+    session = Anonymous(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    limits = Limits(400, 0.0, 120.0, idempotent=True, transactional=False)
+    sender = Sender(cluster, session, limits, acks=-1, compression=Compression.NONE)
+    futures = [sender.append("t", 0, None, b"v" * 100, 0, ()) for _ in range(5)]
+    futures.append(sender.append_batch("t", 1, EncodedBatch(bytearray(90), 1)))
+    (queue, _) = sender._busy
+    assert [each.count for each in queue.pending] == [3, 2]
+    assert sender.buffered == sum(each.size for each in queue.pending) + 90
+    queue.set_producer(ProducerIdAndEpoch(1, 0))
+    batch = queue.next_batch(0.0)
+    assert batch is not None
+    assert sender.buffered == sum(each.size for each in (batch, *queue.pending)) + 90
+    sender._complete(queue, batch, _Answer(ErrorCode.NONE, None, 7))
+    assert [future.result().offset for future in futures[:3]] == [7, 8, 9]
+    assert sender.buffered == sum(each.size for each in queue.pending) + 90
+    sender.drop(None)
+    assert all(future.cancelled() for future in futures[3:])
+    assert sender.buffered == 0
     await sender.abandon()

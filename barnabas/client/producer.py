@@ -105,6 +105,9 @@ class Producer:
         info = self._cluster.topics.get(topic) or await self._find(topic)
         if partition is None:
             partition = self._choose(topic, key, len(info.leaders))
+        if self._sender.is_due:
+            # The broker works on a batch while the next one is filled, and memory is used again.
+            await asyncio.sleep(0)
         while self._sender.buffered >= self._settings.buffer_size:
             await self._sender.wait_for_progress()
         self._check(topic, partition)

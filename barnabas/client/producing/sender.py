@@ -108,6 +108,8 @@ class Sender:
         self._flushing = 0
         self.buffered = 0
         """Bytes of the unfinished records, before compression."""
+        self.is_due = False
+        """Whether a full batch waits for the event loop, which sends it."""
 
     def append(
         self,
@@ -149,6 +151,7 @@ class Sender:
         now = asyncio.get_running_loop().time()
         queue.append(Batch(now, encoded, size, [delivered]))
         self.buffered += size
+        self.is_due = len(queue.pending) > 1
         self._busy[queue] = None
         if self._scheduled is None or isinstance(self._scheduled, asyncio.TimerHandle):
             self._schedule(None)
@@ -231,6 +234,7 @@ class Sender:
 
     def _run(self) -> None:
         self._scheduled = None
+        self.is_due = False
         next_send_time = self._dispatch(asyncio.get_running_loop().time())
         if next_send_time is not None and self._scheduled is None:
             self._schedule(next_send_time)

@@ -20,6 +20,7 @@ from barnabas.broker.security import authorizer
 from barnabas.broker.server.connection import Connection
 from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.repeats import LARGEST, Repeats
+from barnabas.broker.transactions.produce_verification import RepeatedVerification
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.codec import encode
 from barnabas.protocol.compile import write_uvarint
@@ -73,7 +74,7 @@ ADMINISTRATION = (
 # --- what is served
 
 
-@finds(Log.append, "self.high_watermark = last_offset + 1", "pass", 9)
+@finds(Log.commit_all, "self.high_watermark = end = self.log_end_offset", "end = 0", 9)
 @pytest.mark.parametrize("version", range(7, 14))
 def test_next_batch_of_a_connection_is_on_the_fast_path(version: int) -> None:
     with writing(version=version) as pair:
@@ -311,8 +312,8 @@ def test_batch_behind_the_request_is_no_batch_of_the_request() -> None:
 
 @finds(
     again,
-    "basis = (name, data.index), partition.standing, opener",
-    "basis = (name, data.index), None, opener",
+    "basis = *known[1:4], ",
+    "basis = known[1], known[3], ",
 )
 def test_leader_that_changes_is_asked_for() -> None:
     with writing() as pair:
@@ -454,7 +455,7 @@ def test_batch_whose_records_are_read_is_left_to_the_handler() -> None:
 
 
 @finds(Partition.config_changed, "self._stand()", "pass")
-@finds(Partition.append, "not alone or self.log.log_end_offset >= self._flush_messages", "False")
+@finds(Partition.append, "not alone or log.log_end_offset >= self._flush_messages", "False")
 def test_append_that_is_flushed_before_its_answer_fails_with_the_disk() -> None:
     async def fail(side: Side) -> None:
         side.files.faults.append(Fault("sync", ".log", from_then_on=True))
@@ -501,7 +502,7 @@ def test_full_disk_refuses_this_batch_and_the_next_ones() -> None:
 # --- segments
 
 
-@finds(Log.append, "or segment.size + len(data) > bounds[0]")
+@finds(Log.append, "segment.size + len(data) > most or ")
 def test_full_segment_rolls() -> None:
     with writing(segment_bytes="1048576", index_interval_bytes="2000000") as pair:
         for number in range(12):
@@ -511,7 +512,7 @@ def test_full_segment_rolls() -> None:
         assert pair.served > 8
 
 
-@finds(Segment._indexes_changed, "self.bounds = None", "pass")
+@finds(Segment._indexes_changed, "self.bounds = NO_BOUNDS", "pass")
 def test_full_index_rolls() -> None:
     with writing(segment_index_bytes="48", index_interval_bytes="0") as pair:
         for number in range(20):
@@ -530,7 +531,7 @@ def test_index_has_an_entry_for_some_batches() -> None:
         assert pair.served > 35
 
 
-@finds(Log.append, "<= bounds[1]", "", TIME_MS, TIME_MS + 10_001, 2)
+@finds(Log.append, "<= latest", "", TIME_MS, TIME_MS + 10_001, 2)
 @finds(Log.append, "0 <= newest", "newest", TIME_MS, NO_TIMESTAMP, 2)
 @pytest.mark.parametrize(
     ("first", "second", "segments"),
@@ -567,7 +568,7 @@ def test_closed_segment_is_opened_again() -> None:
         assert quick(pair)
 
 
-@finds(Log.append, "or last_offset > bounds[2]")
+@finds(Log.append, " or last_offset > end")
 def test_segment_has_no_more_offsets_than_its_index_can_tell() -> None:
     async def skip(side: Side) -> None:
         log = side.partition().log
@@ -835,8 +836,8 @@ def test_batches_of_an_open_transaction_are_served(version: int) -> None:
         assert producer.end(commit=True) == 0
         if version < 12:
             assert producer.add(0) == 0
-        # The partition of the older protocol was told, the leader of the newer one has to add it.
-        assert producer.quick() is (version < 12), "the first batch of a transaction"
+        # The partition of the older protocol was told, the leader of the newer one adds it.
+        assert producer.quick()
         assert producer.quick()
         assert producer.end(commit=False) == 0
 
@@ -859,6 +860,25 @@ def test_fenced_transactional_producer_is_refused() -> None:
         late = producer.batch()
         Producer(pair, "x", version=9)
         assert producer.send(late) == "INVALID_PRODUCER_EPOCH"
+
+
+@finds(
+    RepeatedVerification.guard,
+    "guard if self._verifier.add_again(added, producer) else None",
+    "guard",
+)
+@finds(RepeatedVerification.guard, "except KafkaError:", "except ZeroDivisionError:")
+def test_first_batch_of_a_fenced_producer_of_the_newer_protocol_is_refused() -> None:
+    with writing() as pair:
+        producer = begun(pair, 12)
+        older = producer.batch(base_sequence=0)
+        for _ in range(2):
+            assert producer.end() == 0
+            assert producer.quick()
+        assert producer.end() == 0
+        assert producer.send(older) == "INVALID_PRODUCER_EPOCH"
+        Producer(pair, "x", version=12)
+        assert producer.send() == "INVALID_PRODUCER_EPOCH"
 
 
 @finds(

@@ -35,6 +35,7 @@ from barnabas.broker.server.repeats import Repeat
 from barnabas.broker.transactions.produce_verification import (
     ADDS_SINCE,
     ProduceVerification,
+    RepeatedVerification,
     Verdicts,
     VerificationError,
 )
@@ -605,16 +606,19 @@ def _answer(work: _Work, *, failed: bool) -> ProduceResponse | None:
 # -- the next batch for a partition that the connection has written to ----------------------------
 
 
-_Writing = tuple[ReplicaManager, tuple[str, int], Standing, Opener | None]
-"""The rest of a request for one partition: the partition, its standing, and the owner of the
-transaction that the batches belong to. That is None if the client's right to it was not asked for:
-the batch had no transaction. A topic that is made anew has partitions with other standings."""
+_Writing = tuple[
+    ReplicaManager, TopicPartition, Standing, Opener | None, RepeatedVerification | None
+]
+"""The rest of a request for one partition: the partition, its standing, the owner of the
+transaction that the batches belong to, and its verification. They are None if the client's right to
+the transaction was not asked for: the batch had none. A topic that is made anew has partitions with
+other standings."""
 
 
 def again(
     replicas: ReplicaManager,
     cache: MetadataCache,
-    _verification: ProduceVerification,
+    verification: ProduceVerification,
     _limit: ProducerIdLimit,
     request: ProduceRequest,
     context: RequestContext,
@@ -639,21 +643,24 @@ def again(
     if answer.error_code or not records:
         return None
     name = _topic_name(cache, topic, version)
-    partition = None if name is None else replicas.find((name, data.index))
+    place = TopicPartition(name or "", data.index)
+    partition = replicas.find(place)
     if name is None or partition is None or not partition.standing.is_prompt:
         return None
-    opener = None
+    opener = verified = None
     if request.transactional_id is not None and begins_transactional(records):
         opener = Opener(request.transactional_id, version >= ADDS_SINCE, context.owner)
-    basis = (name, data.index), partition.standing, opener
-    return Repeat(_append_again, (replicas, *basis), _VARYING, _OF_ANSWER, basis)
+        verified = verification.repeated(place, opener)
+    known = replicas, place, partition.standing, opener, verified
+    basis = *known[1:4], None if verified is None else verified.adds
+    return Repeat(_append_again, known, _VARYING, _OF_ANSWER, basis)
 
 
 def _append_again(
     writing: _Writing, now_ms: int, values: tuple[memoryview]
 ) -> tuple[int, int, int] | None:
     (records,) = values
-    replicas, place, standing, opener = writing
+    replicas, place, standing, opener, verified = writing
     partition = replicas.find(place)
     if partition is None or standing is not partition.standing or partition.appends:
         return None
@@ -661,18 +668,18 @@ def _append_again(
         header = read_header(records)
     except CorruptRecordError:
         return None
-    producers, producer_id, guard = partition.log.producers, header.producer_id, None
-    entry = producers.entries.get(producer_id)
+    producer_id, guard = header.producer_id, None
+    entry = partition.log.producers.entries.get(producer_id)
+    if producer_id >= 0 and entry is None:
+        # The handler limits the number of new producers.
+        return None
     if header.attributes & TRANSACTIONAL:
         if (opened := None if entry is None else entry.opened_by) is None:
-            guard = producers.expected(producer_id, header.producer_epoch, opener)
+            guard = None if verified is None else verified.guard(partition, header)
             if guard is None:
                 return None
         elif opened != opener:
             return None
-    if producer_id >= 0 and entry is None:
-        # The handler limits the number of new producers.
-        return None
     try:
         appended = partition.append(records, now_ms, header=header, guard=guard)
     except KafkaError:

@@ -13,16 +13,19 @@ from contextlib import suppress
 from typing import Final
 
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.transactions.verification_request import Answers
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.coordinator.soon import Soon, map_answer
-from barnabas.coordinator.transaction.metadata import Producer
+from barnabas.coordinator.transaction.metadata import TV2, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.repeated import RepeatedAdd
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
+from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 
 ADDS_SINCE: Final = 12
 """The Produce version since which leaders add the partitions to the transaction."""
@@ -57,6 +60,17 @@ class ProduceVerification:
     def __init__(self, replicas: ReplicaManager, verifier: TransactionVerifier) -> None:
         self._replicas = replicas
         self._verifier = verifier
+
+    def repeated(self, place: TopicPartition, opener: Opener) -> RepeatedVerification:
+        """Return the verification of further batches of a client in one partition."""
+        transactional_id, adds, principal = opener
+        added = None
+        if adds:
+            nobody = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+            added = self._verifier.repeated_add(
+                AddPartitions(transactional_id, nobody, (place,), TV2, principal=principal)
+            )
+        return RepeatedVerification(self._verifier, opener, added)
 
     def ask(
         self, transactional_id: str, version: int, batches: Batches, principal: str | None = None
@@ -138,6 +152,38 @@ class ProduceVerification:
         with suppress(KafkaError):
             log = self._replicas.partition(*partition).log
             log.producers.forget_verification(producer.producer_id, guard)
+
+
+class RepeatedVerification:
+    """The verification before the first batch of each transaction of a client in one partition."""
+
+    __slots__ = ("_added", "_opener", "_verifier")
+
+    def __init__(
+        self, verifier: TransactionVerifier, opener: Opener, added: RepeatedAdd | None
+    ) -> None:
+        self._verifier = verifier
+        self._opener = opener
+        self._added = added
+
+    @property
+    def adds(self) -> bool:
+        """Whether the partition is added to the transaction, by a coordinator of this broker."""
+        return self._added is not None
+
+    def guard(self, partition: Partition, header: BatchHeader) -> VerificationGuard | None:
+        """Return the guard for the append, if the batch is certainly accepted; otherwise None."""
+        producer, added = _producer(header), self._added
+        producers = partition.log.producers
+        if added is None:
+            return producers.expected(*producer, self._opener)
+        transactional_id, adds, principal = self._opener
+        claim = Claim(transactional_id, *producer, header.base_sequence, adds, principal)
+        try:
+            guard = producers.begin_verification(claim)
+        except KafkaError:
+            return None
+        return guard if self._verifier.add_again(added, producer) else None
 
 
 def _producer(header: BatchHeader) -> Producer:

@@ -17,6 +17,7 @@ from barnabas.coordinator.soon import Soon, chain, spawn, wait
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.repeated import RepeatedAdd
 from barnabas.metrics.catalogue import TransactionMetrics
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -68,6 +69,22 @@ class TransactionVerifier:
         else:
             answers.add_done_callback(lambda done: self._count_later(done, began))
         return answers
+
+    def repeated_add(self, request: AddPartitions) -> RepeatedAdd | None:
+        """Return what adds the same partitions to further transactions; None if this broker does
+        not coordinate them."""
+        if not self._coordinator.coordinates(request.transactional_id):
+            return None
+        return self._coordinator.repeated_add(request)
+
+    def add_again(self, added: RepeatedAdd, producer: Producer) -> bool:
+        """Add partitions as `ask` does, if that is certainly accepted at once; return whether it
+        is."""
+        began = self._clock.monotonic()
+        if not added.add(producer):
+            return False
+        self._time_ms.observe((self._clock.monotonic() - began) * 1000)
+        return True
 
     def _ask_once(self, request: VerificationRequest) -> Soon[Answers]:
         """Ask the broker that coordinates now, once."""

@@ -66,6 +66,10 @@ class TransactionCoordinator:
         self._timers = timers
         self._partitions = partitions
 
+    def coordinates(self, transactional_id: str) -> bool:
+        """Return whether this broker coordinates a transactional id."""
+        return self._runtime.state(self.partition_of(transactional_id)) is not None
+
     def partition_of(self, transactional_id: str) -> int:
         """Return the partition of `__transaction_state` whose leader coordinates the id."""
         return partition_for(transactional_id, self._partitions())

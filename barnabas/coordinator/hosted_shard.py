@@ -505,8 +505,9 @@ class HostedShard(Generic[S, R]):
         producer, batch, marker = first.decision.producer, first.batch, first.marker
         self.postponed.write()
         if marker is not None:
-            data, version = marker.batch(now_ms), marker.transaction_version
-            return self.log.append(data, now_ms, transaction_version=version)
+            data, header = marker.packed(now_ms)
+            version = marker.transaction_version
+            return self.log.append(data, now_ms, header, transaction_version=version)
         if batch is None:
             batch = BatchBuilder(now_ms)
             for write in writes:
@@ -520,7 +521,7 @@ class HostedShard(Generic[S, R]):
             producer_epoch=producer.producer_epoch,
             transactional=True,
         )
-        return self.log.append(data, now_ms, producer.guard)
+        return self.log.append(data, now_ms, guard=producer.guard)
 
     def _count(self, write: _Write) -> _WriteQueue:
         """Count a write as uncommitted."""

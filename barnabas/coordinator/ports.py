@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.steps import Steps
 
@@ -98,15 +99,17 @@ class PartitionLog(Protocol):
         self,
         batch: bytearray,
         now_ms: int,
+        header: BatchHeader | None = None,
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
         """Append one batch, which gets its offsets in place; return the offset at which it is
         committed.
 
-        `guard` comes from `begin_verification`; `transaction_version` rules the epoch of a marker
-        (KIP-890). Raises KafkaError if the log refuses the batch or this broker no longer leads
-        it; nothing is written then.
+        `header` is the batch's, if the caller has made it; `guard` comes from
+        `begin_verification`; `transaction_version` rules the epoch of a marker (KIP-890). Raises
+        KafkaError if the log refuses the batch or this broker no longer leads it; nothing is
+        written then.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Final
 from barnabas.coordinator.decision import AT_ONCE
 from barnabas.coordinator.ports import Clock, PartitionLog, TimerHandle, Timers
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.records.record import BatchBuilder
+from barnabas.protocol.records.record import batch_of
 
 DELAY_MS: Final = 10
 """The time after which a record is written by itself: eight busy producers return within it.
@@ -111,10 +111,8 @@ class PostponedRecords:
             del records[0]
 
     def _append(self, records: Sequence[Encoded], now_ms: int) -> int:
-        batch = BatchBuilder(now_ms)
-        for key, value in records:
-            batch.add(key, value)
-        return self._log.append(batch.build(), now_ms)
+        batch, header = batch_of(records, now_ms)
+        return self._log.append(batch, now_ms, header)
 
     def close(self) -> None:
         """Write the records if this broker still leads the log, and stop the timer."""

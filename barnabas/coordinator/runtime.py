@@ -149,16 +149,15 @@ class CoordinatorRuntime(Generic[S, R]):
         served."""
         return self._serving(index).read(look)
 
-    def quiet(self, index: int) -> HostedShard[S, R] | None:
-        """Return the shard of a partition if a record that is put there is committed at once, and
-        nothing is on its way."""
+    def hosted(self, index: int) -> HostedShard[S, R] | None:
+        """Return the shard of a partition; None if it is not served."""
         hosted = self._hosted.get(index)
-        return hosted if hosted is not None and hosted.is_quiet else None
+        return hosted if hosted is not None and hosted.serving else None
 
     def state(self, index: int) -> S | None:
         """Return the committed state of a partition; None if it is not served."""
-        hosted = self._hosted.get(index)
-        return hosted.shard.state if hosted is not None and hosted.serving else None
+        hosted = self.hosted(index)
+        return None if hosted is None else hosted.shard.state
 
     def served(self) -> Iterator[tuple[int, S]]:
         """Yield every partition that is being served, with its state."""

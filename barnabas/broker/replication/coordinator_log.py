@@ -11,6 +11,7 @@ from typing import Final
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
 from barnabas.storage.files.errors import OutOfDescriptors
 from barnabas.storage.log.validator import Origin
@@ -48,7 +49,7 @@ class LedPartition:
 
     @property
     def commits_at_once(self) -> bool:
-        return self._partition.commits_at_once
+        return self._partition.standing.commits_at_once
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
         """Read in a thread, because the log of a load is seldom in the page cache.
@@ -72,6 +73,7 @@ class LedPartition:
         self,
         batch: bytearray,
         now_ms: int,
+        header: BatchHeader | None = None,
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
@@ -83,6 +85,7 @@ class LedPartition:
             batch,
             now_ms,
             origin=_COORDINATOR,
+            header=header,
             guard=guard,
             transaction_version=transaction_version,
         )

@@ -291,7 +291,8 @@ class Partition:
         if not alone or log.log_end_offset >= self._flush_messages:
             self._log_grew()
         else:
-            log.commit_all()
+            log.high_watermark = log.log_end_offset
+            log.producers.unreplicated.clear()
         return appended
 
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int) -> int:
@@ -308,10 +309,6 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.log.producers.begin_verification(claim)
-
-    def expect(self, claim: Claim) -> VerificationGuard | None:
-        """Call `ProducerStateManager.expect`; None if this broker does not lead the partition."""
-        return self.log.producers.expect(claim) if self.is_leader else None
 
     def _log_grew(self) -> None:
         log = self.log

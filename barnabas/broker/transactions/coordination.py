@@ -137,9 +137,9 @@ class TransactionCoordination:
         told = {}
         for each in partitions:
             partition = None if each[0] in INTERNAL_TOPICS else self._replicas.find(each)
-            if partition is not None:
+            if partition is not None and partition.is_leader:
                 claim = Claim(transactional_id, *producer, NO_SEQUENCE, False, principal)
-                expectation = partition.expect(claim)
+                expectation = partition.log.producers.expect(claim)
                 if expectation is not None:
                     told[each] = expectation
         return told

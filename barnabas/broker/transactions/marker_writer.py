@@ -10,7 +10,6 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.coordinator.group.coordinator import GroupRuntime
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
@@ -64,9 +63,10 @@ class MarkerWriter:
         if partition is None or not partition.commits_at_once or place[0] in INTERNAL_TOPICS:
             return False
         now_ms, version = self._clock.now_ms(), marker.transaction_version
+        batch, header = marker.packed(now_ms)
         try:
             partition.append(
-                marker.batch(now_ms), now_ms, origin=_COORDINATOR, transaction_version=version
+                batch, now_ms, origin=_COORDINATOR, header=header, transaction_version=version
             )
         except KafkaError:
             return False
@@ -103,9 +103,9 @@ class MarkerWriter:
             ):
                 return False
             if len(writes) > 1:
-                log, batch = partition.log, marker.batch(self._clock.now_ms())
+                log, (batch, header) = partition.log, marker.packed(self._clock.now_ms())
                 asked.add((place, marker.producer_id))
-                batches, version = [(0, read_header(batch))], marker.transaction_version
+                batches, version = [(0, header)], marker.transaction_version
                 try:
                     log.producers.prepare(
                         batch, batches, _COORDINATOR, log.log_end_offset, None, version
@@ -161,10 +161,12 @@ class MarkerWriter:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._replicas.partition(topic, index)
         now_ms = self._clock.now_ms()
+        batch, header = marker.packed(now_ms)
         appended = partition.append(
-            marker.batch(now_ms),
+            batch,
             now_ms,
             origin=_COORDINATOR,
+            header=header,
             transaction_version=marker.transaction_version,
         )
         return lambda done: partition.add_waiter(

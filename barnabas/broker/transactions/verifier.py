@@ -73,7 +73,7 @@ class TransactionVerifier:
     def repeated_add(self, request: AddPartitions) -> RepeatedAdd | None:
         """Return what adds the same partitions to further transactions; None if this broker does
         not coordinate them."""
-        if not self._coordinator.coordinates(request.transactional_id):
+        if self._coordinator.shard_of(request.transactional_id) is None:
             return None
         return self._coordinator.repeated_add(request)
 

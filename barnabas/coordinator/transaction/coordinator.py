@@ -64,15 +64,15 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._clock = clock
         self._timers = timers
-        self._partitions = partitions
-
-    def coordinates(self, transactional_id: str) -> bool:
-        """Return whether this broker coordinates a transactional id."""
-        return self._runtime.state(self.partition_of(transactional_id)) is not None
+        self.partitions = partitions
 
     def partition_of(self, transactional_id: str) -> int:
         """Return the partition of `__transaction_state` whose leader coordinates the id."""
-        return partition_for(transactional_id, self._partitions())
+        return partition_for(transactional_id, self.partitions())
+
+    def shard_of(self, transactional_id: str) -> TransactionHosted | None:
+        """Return the shard of an id, if this broker coordinates it. Raises INVALID_REQUEST."""
+        return self._runtime.hosted(self._index(transactional_id))
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -150,21 +150,18 @@ class TransactionCoordinator:
 
     def repeated_add(self, request: AddPartitions) -> RepeatedAdd:
         """Return what serves further requests of a client like this one."""
-        return RepeatedAdd(self._quiet_shard, self._clock, request)
+        return RepeatedAdd(self, self._clock, request)
 
     def repeated_end(self, request: EndTxn) -> RepeatedEnd:
         """Return what serves further requests of a client like this one."""
-        return RepeatedEnd(self._quiet_shard, self._clock, request)
+        return RepeatedEnd(self, self._clock, request)
 
     # -- the runtime -----------------------------------------------------------------------------
 
     def _index(self, transactional_id: str) -> int:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return partition_for(transactional_id, self._partitions())
-
-    def _quiet_shard(self, transactional_id: str) -> TransactionHosted | None:
-        return self._runtime.quiet(self._index(transactional_id))
+        return partition_for(transactional_id, self.partitions())
 
     def _read(self, transactional_id: str, look: Callable[[TransactionTable], A]) -> A:
         return self._runtime.read(self._index(transactional_id), look)

@@ -13,7 +13,8 @@ The objects belong to requests that a connection remembers; nothing here is kept
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from weakref import ref
 
 from barnabas.coordinator.decision import Instant
 from barnabas.coordinator.hosted_shard import HostedShard
@@ -40,8 +41,6 @@ LEFT: Final = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
 _new = tuple.__new__
 _ONGOING = TransactionState.ONGOING
 Hosted = HostedShard[TransactionTable, TransactionRecord]
-Find = Callable[[str], Hosted | None]
-"""Returns the shard of a transactional id, if it is led here and nothing there is on its way."""
 
 
 def _shape(txn: TransactionMetadata) -> tuple[Any, ...]:
@@ -79,17 +78,48 @@ class _Target:
         return _new(TransactionRecord, (self._id, txn, self._flexible)), (self._key, value)
 
 
+class Shards(Protocol):
+    """The transaction topic, as far as this broker leads it."""
+
+    def partitions(self) -> int:
+        """Return how many partitions it has, or will have."""
+        ...
+
+    def shard_of(self, transactional_id: str) -> Hosted | None:
+        """Return the shard of an id, if this broker coordinates it. Raises KafkaError."""
+        ...
+
+
+def _nowhere() -> None:
+    return None
+
+
 class _Repeated:
     """A request about one transactional id that a client sends again and again."""
 
-    __slots__ = ("_asked", "_clock", "_find", "_id")
+    __slots__ = ("_asked", "_clock", "_hosted", "_id", "_partitions", "_shards", "_total")
 
-    def __init__(self, find: Find, clock: Clock, transactional_id: str) -> None:
-        self._find = find
+    def __init__(self, shards: Shards, clock: Clock, transactional_id: str) -> None:
+        self._shards = shards
+        self._partitions = shards.partitions
         self._clock = clock
         self._id = transactional_id
+        self._total = 0
+        """The partitions of the transaction topic when the shard was looked for."""
+        self._hosted: Callable[[], Hosted | None] = _nowhere
+        """A weak reference: the shard of an earlier leadership must not stay in memory."""
         self._asked: object = None
         """The shape, and what else the rules were asked for last."""
+
+    def _quiet(self) -> Hosted | None:
+        """Return the shard of the id, if it is led here and nothing there is on its way."""
+        hosted, total = self._hosted(), self._partitions()
+        if hosted is None or total != self._total or not hosted.serving:
+            hosted = self._shards.shard_of(self._id)
+            if hosted is None:
+                return None
+            self._total, self._hosted = total, ref(hosted)
+        return hosted if hosted.is_quiet else None
 
     def _now(self) -> Instant:
         clock = self._clock
@@ -101,8 +131,8 @@ class RepeatedAdd(_Repeated):
 
     __slots__ = ("_begins", "_request", "_target")
 
-    def __init__(self, find: Find, clock: Clock, request: AddPartitions) -> None:
-        super().__init__(find, clock, request.transactional_id)
+    def __init__(self, shards: Shards, clock: Clock, request: AddPartitions) -> None:
+        super().__init__(shards, clock, request.transactional_id)
         self._request = request
         self._target: _Target | None = None
         """None if the partitions are in the transaction already."""
@@ -114,7 +144,7 @@ class RepeatedAdd(_Repeated):
 
         If not, nothing has changed.
         """
-        hosted = self._find(self._id)
+        hosted = self._quiet()
         if hosted is None:
             return False
         table = hosted.shard.state
@@ -177,8 +207,8 @@ class RepeatedEnd(_Repeated):
     _prepared: _Target
     _completed: _Target
 
-    def __init__(self, find: Find, clock: Clock, request: EndTxn) -> None:
-        super().__init__(find, clock, request.transactional_id)
+    def __init__(self, shards: Shards, clock: Clock, request: EndTxn) -> None:
+        super().__init__(shards, clock, request.transactional_id)
         self._request = request
         self._bumps = request.client_version >= TV2
 
@@ -187,7 +217,7 @@ class RepeatedEnd(_Repeated):
 
         If it returns None, nothing has changed.
         """
-        hosted = self._find(self._id)
+        hosted = self._quiet()
         if hosted is None:
             return None
         table = hosted.shard.state

@@ -248,6 +248,19 @@ def pack_mutable_batch(header: Sequence[int], body: Buffer) -> bytearray:
     return out
 
 
+def packed(covered: Sequence[int], body: Buffer) -> tuple[bytearray, BatchHeader]:
+    """Build a batch whose offset can be set in place, and its header.
+
+    `covered` has the fields of a `BatchHeader` from the attributes on.
+    """
+    tail, length = _COVERED.pack(*covered), _SHORTEST + len(body)
+    crc = crc32c(body, crc32c(tail))
+    batch = bytearray(_HEAD.pack(0, length, -1, MAGIC, crc))
+    batch += tail
+    batch += body
+    return batch, _as_tuple(BatchHeader, (0, length, -1, MAGIC, crc, *covered))
+
+
 def set_header(batch: bytearray, header: Sequence[int]) -> None:
     """Set the header of a batch whose records are in their place; length and CRC are computed."""
     base_offset, _, leader_epoch, _, _, *covered = header

@@ -8,12 +8,12 @@ from barnabas.protocol.records.batch import (
     CONTROL,
     HEADER_SIZE,
     LOG_OVERHEAD,
-    MAGIC,
     NO_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
-    pack_mutable_batch,
+    packed,
+    set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.compression import PIECE
 from barnabas.protocol.records.record import iter_records
@@ -58,16 +58,21 @@ class TxnMarker(NamedTuple):
     def type(self) -> ControlType:
         return ControlType.COMMIT if self.committed else ControlType.ABORT
 
+    def packed(self, timestamp: int) -> tuple[bytearray, BatchHeader]:
+        """Return the control batch with this marker, and its header."""
+        producer_id, producer_epoch, coordinator_epoch, committed, _ = self
+        covered = (
+            TRANSACTIONAL | CONTROL, 0, timestamp, timestamp, producer_id, producer_epoch,
+            NO_SEQUENCE, 1,
+        )  # fmt: skip
+        record = _RECORD.pack(_BEFORE_TYPE, committed, _BEFORE_EPOCH, coordinator_epoch, 0)
+        return packed(covered, record)
+
     def batch(self, timestamp: int, offset: int = 0) -> bytearray:
         """Return the control batch with this marker."""
-        header = (
-            offset, 0, -1, MAGIC, 0, TRANSACTIONAL | CONTROL, 0, timestamp, timestamp,
-            self.producer_id, self.producer_epoch, NO_SEQUENCE, 1,
-        )  # fmt: skip
-        record = _RECORD.pack(
-            _BEFORE_TYPE, self.committed, _BEFORE_EPOCH, self.coordinator_epoch, 0
-        )
-        return pack_mutable_batch(header, record)
+        batch, header = self.packed(timestamp)
+        set_base_offset_and_epoch(batch, 0, offset, header.batch_length, -1)
+        return batch
 
 
 def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:

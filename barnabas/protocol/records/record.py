@@ -20,6 +20,7 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
+    packed,
     set_header,
 )
 from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
@@ -113,6 +114,25 @@ def build_batch(
         record_count=len(records),
     )
     return bytes(batch.pack(header, level))
+
+
+def batch_of(
+    records: Sequence[tuple[bytes, bytes | None]], timestamp: int
+) -> tuple[bytearray, BatchHeader]:
+    """Build a batch of keys and values, with one timestamp and offsets from 0 on, and its header.
+
+    The records are those of `BatchBuilder.add`, without a call for each.
+    """
+    body: list[bytes] = []
+    for delta, (key, value) in enumerate(records):
+        size = _NULL if value is None else VARINTS[len(value)]
+        record = b"\0\0%b%b%b%b%b\0" % (VARINTS[delta], VARINTS[len(key)], key, size, value or b"")
+        body += VARINTS[len(record)], record
+    count = len(records)
+    covered = (
+        0, count - 1, timestamp, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count,
+    )  # fmt: skip
+    return packed(covered, b"".join(body))
 
 
 class BatchBuilder:

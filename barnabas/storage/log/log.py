@@ -10,7 +10,7 @@ offline. Without a free file descriptor a method raises OutOfDescriptors, and th
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -43,7 +43,6 @@ from barnabas.storage.log.validator import (
     Validated,
     is_sound,
     validate,
-    writable,
 )
 from barnabas.storage.opening.log_dir import on_disk
 from barnabas.storage.producers.entry import BatchMetadata, DuplicateSequence
@@ -187,11 +186,13 @@ class Log:
             if segment.active_file is None:
                 segment.open_for_appends()
             # Nothing refuses the batch any more.
-            data = writable(data)
-            set_base_offset_and_epoch(data, 0, first_offset, header.batch_length, leader_epoch)
+            batch: Any = data
+            if type(batch) is bytes or (type(batch) is memoryview and batch.readonly):
+                batch = bytearray(batch)
+            set_base_offset_and_epoch(batch, 0, first_offset, header.batch_length, leader_epoch)
             if rules.log_append_time:
-                set_append_time(data, 0, now_ms)
-            segment.append(data, last_offset, newest)
+                set_append_time(batch, 0, now_ms)
+            segment.append(batch, last_offset, newest)
             if self.epochs.latest_epoch != leader_epoch:
                 self._epochs_changed |= self.epochs.assign(leader_epoch, first_offset)
             if update is None:
@@ -307,12 +308,6 @@ class Log:
             self.high_watermark = offset
             if self.producers.unreplicated:
                 self.producers.on_high_watermark(offset)
-
-    def commit_all(self) -> None:
-        """Mark every record as committed."""
-        self.high_watermark = end = self.log_end_offset
-        if self.producers.unreplicated:
-            self.producers.on_high_watermark(end)
 
     @on_disk
     def take_over(self, other: "Log") -> None:

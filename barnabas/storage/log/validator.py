@@ -383,13 +383,6 @@ def _check_timestamps(header: BatchHeader, earliest: int, latest: int) -> None:
             )
 
 
-def writable(data: Buffer) -> bytearray | memoryview:
-    """Return `data` itself if it is writable, else a copy."""
-    if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
-        return bytearray(data)
-    return data
-
-
 def _look_inside(
     data: Buffer, header: BatchHeader, rules: Rules, origin: Origin
 ) -> RecordSteps[Validated]:

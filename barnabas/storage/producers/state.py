@@ -252,12 +252,14 @@ class ProducerStateManager:
         None if the partition has to ask all the same: a transaction of the producer is open here,
         a newer epoch has written, or a verification is in progress.
         """
-        entry = self._known(claim.producer_id)
-        pending = self._pending(entry)
+        producer_id = claim.producer_id
+        entry = self.entries.get(producer_id) or self._known(producer_id)
+        pending = entry.verification
         if (
             entry.current_txn_first_offset is not None
             or claim.producer_epoch < entry.producer_epoch
-            or (pending is not None and not pending.answered)
+            # A question to the coordinator is never void.
+            or (pending is not None and pending.leadership is None)
         ):
             return None
         return self._verify(entry, VerificationGuard(claim, self._leadership))

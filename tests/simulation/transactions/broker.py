@@ -52,12 +52,13 @@ class CoordinatorLog(FakeLog):
         self,
         batch: bytes,
         now_ms: int,
+        header: object = None,
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
         held, self.held = self.held, True
         try:
-            end = super().append(batch, now_ms, guard, transaction_version)
+            end = super().append(batch, now_ms, header, guard, transaction_version)
             self._wrote("coordinator")
         finally:
             self.held = held

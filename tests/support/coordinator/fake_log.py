@@ -65,6 +65,7 @@ class FakeLog:
         self,
         batch: bytes,
         now_ms: int,  # noqa: ARG002
+        header: object = None,  # noqa: ARG002
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:

@@ -68,6 +68,7 @@ class FailingLog(FakeLog):
         self,
         batch: bytes,
         now_ms: int,
+        header: object = None,
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
@@ -76,7 +77,7 @@ class FailingLog(FakeLog):
             raise KilledError
         if self.small_only and next(iter(iter_headers(batch)))[1].record_count > 1:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-        end = super().append(batch, now_ms, guard, transaction_version)
+        end = super().append(batch, now_ms, header, guard, transaction_version)
         if kills == "after":
             raise KilledError
         return end

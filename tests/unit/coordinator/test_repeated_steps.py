@@ -17,6 +17,7 @@ from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.repeated import RepeatedAdd, RepeatedEnd
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.support.mutants import Mutant, require_found
 from tests.unit.coordinator.story import CRASHES, EXPIRIES, REFUSALS, STEPS, Commits, Step, Story
@@ -257,6 +258,23 @@ async def test_guard_of_older_connections_may_be_off() -> None:
     assert here.table.ids[ID].latest_use is None
 
 
+async def test_shard_is_looked_for_where_it_is() -> None:
+    """After another election, and when the transaction topic has got more partitions."""
+    here = await Transactions().load()
+    producer, partitions = here.init(), [1]
+    here.coordinator.partitions = lambda: partitions[0]
+    adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (A,), TV2))
+    assert adds.add(producer)
+    old = here.hosted
+    await here.load()
+    assert here.hosted is not old
+    assert adds.add(producer)
+    partitions[0] = next(each for each in range(2, 99) if partition_for(ID, each))
+    assert not adds.add(producer)
+    partitions[0] = 1
+    assert adds.add(producer)
+
+
 # -- each check, removed once ----------------------------------------------------------------------
 
 ADD, ASK_ADD, END, ASK_END = RepeatedAdd.add, RepeatedAdd._ask, RepeatedEnd.end, RepeatedEnd._ask
@@ -270,6 +288,7 @@ KNOWN: list[Step] = [
 ]
 LATER: list[Step] = [("add", (A,), TV0), ("pass", 7), ("add", (A, B), TV0)]
 OLDER: list[Step] = [("again", 3, TV0)]
+QUIET, FOUND = RepeatedAdd._quiet, "test_shard_is_looked_for_where_it_is"
 LOST = "test_replay_that_fails_ends_the_service"
 LAST = "test_last_epoch_is_left_to_the_general_way"
 OFF = "test_guard_of_older_connections_may_be_off"
@@ -383,6 +402,8 @@ FOUND_BY_STORIES: tuple[tuple[Any, str, str, list[Step]], ...] = (
 )
 MUTANTS = (
     *(Mutant(of, old, new, "same", (KNOWN + story,)) for of, old, new, story in FOUND_BY_STORIES),
+    Mutant(QUIET, " or total != self._total", "", FOUND),
+    Mutant(QUIET, " or not hosted.serving", "", FOUND),
     Mutant(ADD, " and table.settings.fences_older_connections", "", OFF),
     Mutant(END, " and table.settings.fences_older_connections", "", OFF),
     Mutant(ADD, " or epoch > LAST_CLIENT_EPOCH", "", "test_epoch_that_no_client_has_is_refused"),

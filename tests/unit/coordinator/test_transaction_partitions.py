@@ -191,10 +191,10 @@ async def test_partition_of_an_id_is_computed_once_for_each_request() -> None:
         return 1
 
     def asked(ask: Callable[[], object]) -> int:
-        here.coordinator._partitions = partitions
+        here.coordinator.partitions = partitions
         counted.clear()
         ask()
-        here.coordinator._partitions = lambda: 1
+        here.coordinator.partitions = lambda: 1
         return len(counted)
 
     request = VerifyPartitions(ID, producer, (A,), None)

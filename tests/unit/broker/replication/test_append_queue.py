@@ -23,7 +23,7 @@ from barnabas.storage.log.record_steps import RECORDS_PER_STEP, TakesLong
 from barnabas.storage.log.validator import RecordsRefused, Rules, validate_briefly
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
-STEPS = 20
+STEPS = 80
 COMPACTED = {"cleanup_policy": "compact"}
 
 

@@ -10,6 +10,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.repeats import Repeats
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.protocol.messages import delete_topics
+from barnabas.storage.producers.state import ProducerStateManager
 from tests.support.data_path import connected, running
 from tests.unit.broker.transactions.transactor import ONE_PARTITION, Transactor
 
@@ -142,9 +143,11 @@ async def test_switched_off_ways_are_not_taken(
     tmp_path: Path, asked: Asked, switch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
-    expect = Partition.expect
+    expect = ProducerStateManager.expect
     monkeypatch.setattr(
-        Partition, "expect", lambda partition, claim: told.append(claim) or expect(partition, claim)
+        ProducerStateManager,
+        "expect",
+        lambda state, claim: told.append(claim) or expect(state, claim),
     )
     config: dict[str, Any] = {**ONE_PARTITION, switch: "false"}
     async with running(tmp_path, **config) as broker, connected(broker) as client:

@@ -212,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         if (
             frame is not None
             and self.repeats
-            # Nothing else is to be done, or has to be waited for.
+            # The request has come alone: nothing else is to be done, or has to be waited for.
             and not (
                 self._exchanges
                 or self._turn_over
@@ -220,11 +220,21 @@ class Connection(asyncio.BufferedProtocol):
                 or self._borrowed
                 or self._stalled is not None
                 or self._out.blocked
+                or self._slicer.crowded
             )
         ):
-            if self._serve_alone(frame):
-                return
-            tried = True
+            dispatcher = self._dispatcher
+            self.active_at = started = dispatcher.monotonic()
+            if started <= self._guard.until:
+                parts = self.again(frame, self, (dispatcher.now_ms(), started))
+                if parts is not None:
+                    self._reader.take()
+                    self._out.send(parts)
+                    taken = dispatcher.monotonic() - started
+                    if taken > _NOTABLE_S:
+                        self._slicer.spend(taken)
+                    return
+                tried = True
         del frame
         self._serve(tried=tried)
 
@@ -339,22 +349,6 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection without waiting for the peer."""
         self._closing = True
         self._transport.abort()
-
-    def _serve_alone(self, frame: memoryview) -> bool:
-        """Answer a request that has come alone, if it certainly repeats; return whether it does."""
-        dispatcher = self._dispatcher
-        self.active_at = started = dispatcher.monotonic()
-        if started > self._guard.until or self._slicer.crowded:
-            return False
-        parts = self.again(frame, self, (dispatcher.now_ms(), started))
-        if parts is None:
-            return False
-        self._reader.take()
-        self._out.send(parts)
-        taken = dispatcher.monotonic() - started
-        if taken > _NOTABLE_S:
-            self._slicer.spend(taken)
-        return True
 
     def _serve(self, *, tried: bool = False) -> None:
         """Begin the received requests, as far as their order and the limits allow.

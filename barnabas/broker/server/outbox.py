@@ -108,10 +108,15 @@ class Outbox:
 
     def send(self, parts: list[Part]) -> None:
         """Write an answer, as far as the socket takes it; nothing else is queued or blocked."""
-        if len(parts) == 1 and type(parts[0]) is bytes and not self._transport.is_closing():
-            self._left_of_turn = BYTES_PER_TURN
-            self._transport.write(parts[0])
-            self._count(len(parts[0]))
+        first, transport = parts[0], self._transport
+        if (
+            type(first) is bytes
+            and len(parts) == 1
+            and len(first) < BYTES_PER_TURN
+            and not transport.is_closing()
+        ):
+            self._left_of_turn = BYTES_PER_TURN - len(first)
+            transport.write(first)
         else:
             self.parts.extend(parts)
             self.pump()

@@ -189,7 +189,7 @@ def is_sound(data: Buffer, header: BatchHeader, rules: Rules, origin: Origin, no
         or not earliest <= base_ms <= latest
         or not earliest <= max_ms <= latest
         or (first < 0 or epoch < 0 if producer >= 0 else attributes & TRANSACTIONAL)
-        or crc32c(memoryview(data)[ATTRIBUTES_AT:]) != crc
+        or crc32c((data if type(data) is memoryview else memoryview(data))[ATTRIBUTES_AT:]) != crc
     )
 
 

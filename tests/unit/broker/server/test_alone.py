@@ -84,7 +84,7 @@ def on_a_loop(test: Callable[[Rig], Coroutine[Any, Any, None]]) -> Callable[[], 
     return run
 
 
-@finds(Connection._serve_alone, "self._reader.take()", "pass")
+@finds(Connection.buffer_updated, "self._reader.take()", "pass")
 @on_a_loop
 async def test_repeated_request_is_answered_at_once(there: Rig) -> None:
     numbers = [there.beat(), there.beat()]
@@ -164,7 +164,7 @@ async def test_peer_that_does_not_read_gets_no_further_answers(there: Rig) -> No
     assert there.asked == []
 
 
-@finds(Connection._serve_alone, "started > self._guard.until or ")
+@finds(Connection.buffer_updated, "started <= self._guard.until", "True")
 @on_a_loop
 async def test_request_after_a_pause_of_the_process_is_held(there: Rig) -> None:
     there.guard.until = -1
@@ -172,7 +172,7 @@ async def test_request_after_a_pause_of_the_process_is_held(there: Rig) -> None:
     assert (there.asked, there.guard.held) == ([], [there.connection])
 
 
-@finds(Connection._serve_alone, " or self._slicer.crowded")
+@finds(Connection.buffer_updated, "or self._slicer.crowded")
 @on_a_loop
 async def test_request_waits_while_others_are_served(there: Rig) -> None:
     there.slicer.crowded = True

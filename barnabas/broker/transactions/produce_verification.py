@@ -66,9 +66,10 @@ class ProduceVerification:
         transactional_id, adds, principal = opener
         added = None
         if adds:
-            nobody = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+            # Each transaction names its producer.
+            producer = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
             added = self._verifier.repeated_add(
-                AddPartitions(transactional_id, nobody, (place,), TV2, principal=principal)
+                AddPartitions(transactional_id, producer, (place,), TV2, principal=principal)
             )
         return RepeatedVerification(self._verifier, opener, added)
 

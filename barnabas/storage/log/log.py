@@ -178,9 +178,8 @@ class Log:
                 )
             except DuplicateSequence as repeated:
                 return self._appended(repeated.batch)
-        segment = self.segments.active
         try:
-            most, latest, end = segment.bounds
+            most, latest, end = (segment := self.segments.active).bounds
             if segment.size + len(data) > most or not 0 <= newest <= latest or last_offset > end:
                 segment = self._segment_for(len(data), newest, last_offset, now_ms)
             if segment.active_file is None:
@@ -203,9 +202,8 @@ class Log:
             log_dir.fail(error)
         self.log_end_offset = last_offset + 1
         append_time = now_ms if rules.log_append_time else NO_TIMESTAMP
-        return _new(
-            LogAppendInfo, (first_offset, last_offset, append_time, self.log_start_offset, False)
-        )
+        appended = first_offset, last_offset, append_time, self.log_start_offset, False
+        return _new(LogAppendInfo, appended)
 
     def _segment_for(self, size: int, newest: int, last_offset: int, now_ms: int) -> Segment:
         """Return the segment that takes a batch: the active one, or a new one that follows it."""

@@ -8,7 +8,7 @@ import gc
 import logging
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -19,7 +19,7 @@ from barnabas.broker.replication.partition import Partition, PendingAppend
 from barnabas.broker.security import authorizer
 from barnabas.broker.server.connection import Connection
 from barnabas.broker.server.dispatch import Dispatcher
-from barnabas.broker.server.repeats import LARGEST, Repeats
+from barnabas.broker.server.repeats import Repeats
 from barnabas.broker.transactions.produce_verification import RepeatedVerification
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.codec import encode
@@ -148,33 +148,6 @@ def test_another_partition_or_topic_is_another_one() -> None:
             assert codes(pair, batch(), topic=topic, index=index) == ["UNKNOWN_TOPIC_OR_PARTITION"]
 
 
-@finds(Repeats._has_room, "self._templates.count >= most or ")
-def test_some_partitions_are_remembered_and_others_take_their_place() -> None:
-    with twins() as pair:
-        pair.create(partitions=20)
-        for _ in range(40):
-            for index in range(20):
-                pair.produce(batch(), index=index)
-                assert remembered(pair) <= 16
-        assert pair.served > 400
-
-
-@finds(
-    Repeats._learn_request,
-    "if sum(map(len, template.constants)) > LARGEST:",
-    "if False:",
-    LARGEST - 20,
-)
-@pytest.mark.parametrize("size", [LARGEST, 30_000])
-def test_long_beginning_of_a_request_is_not_remembered(size: int) -> None:
-    with twins() as pair:
-        pair.create()
-        for _ in range(3):
-            pair.produce(batch(), client_id=b"c" * size)
-        assert not pair.served
-        assert not remembered(pair)
-
-
 @finds(Connection.trim, "self.repeats.clear()", "pass")
 def test_silent_connection_remembers_nothing() -> None:
     with writing() as pair:
@@ -214,24 +187,6 @@ def test_request_for_two_partitions_or_topics_is_not_served() -> None:
         assert quick(pair)
 
 
-@finds(Templates.find_with_records, "if rest > MOST_LENGTH:", "if True:", 70, 9)
-@pytest.mark.parametrize("version", [8, 9])
-@pytest.mark.parametrize("cut", [1, 3, 4, 20, 60, 70, 140])
-def test_truncated_request_closes_the_connection(version: int, cut: int) -> None:
-    with writing(version=version) as pair:
-        whole = frame(batch(), version=version)
-        assert pair.exchange(whole[:-cut] if cut < len(whole) else whole[:3]) == []
-        assert pair.fast.wires[0].closed
-
-
-@finds(Dispatcher.again, "len(frame) < _KEY.size or ", "", 3)
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 8, 30])
-def test_beginning_of_a_request_closes_the_connection(size: int) -> None:
-    with writing() as pair:
-        assert pair.exchange(frame(batch())[:size]) == []
-        assert pair.fast.wires[0].closed
-
-
 @finds(_append_again, "except CorruptRecordError:", "except ZeroDivisionError:")
 def test_short_records_are_refused() -> None:
     with writing() as pair:
@@ -239,53 +194,61 @@ def test_short_records_are_refused() -> None:
         assert pair.served == 1
 
 
+def cut(size: int) -> Callable[[bytes, bytes, int], bytes]:
+    return lambda whole, *_: whole[:size]
+
+
+def behind(more: bytes) -> Callable[[bytes, bytes, int], bytes]:
+    return lambda whole, *_: whole + more
+
+
+def tagged(tags: bytes) -> Callable[[bytes, bytes, int], bytes]:
+    return lambda whole, *_: whole[:-3] + tags
+
+
+def longer(more: int) -> Callable[[bytes, bytes, int], bytes]:
+    """Change the length of the records; by 0 it has a byte more than it needs, if it is compact."""
+
+    def change(whole: bytes, records: bytes, version: int) -> bytes:
+        at, size = whole.index(records), len(records) + more
+        if version < 9:
+            return whole[: at - 4] + struct.pack(">i", size + 2 * (not more)) + whole[at:]
+        field = bytearray(write_uvarint(size + 1))
+        if not more:
+            field[-1] |= 128
+            field.append(0)
+        return whole[: at - len(write_uvarint(len(records) + 1))] + bytes(field) + whole[at:]
+
+    return change
+
+
+ODD = {
+    **{f"cut to {size}": cut(size) for size in (0, 1, 3, 4, 8, 30, -80, -60, -20, -4, -3, -1)},
+    **{f"behind: {more!r}": behind(more) for more in (b"\0", b"\0" * 3, b"\1", b"more")},
+    **{f"longer by {more}": longer(more) for more in (-70, -3, -1, 0, 1, 3, 1000)},
+    **{f"tags {tags!r}": tagged(tags) for tags in (b"\0\0\1", b"\0\1\0", b"\1\0\0")},
+    **{f"tags {tags!r}": tagged(tags) for tags in (b"\1\7\1x\0\0", b"\0\0\1\7\1x")},
+}
+"""Requests of other bytes: those of a request, its records and version are given."""
+
+
+@finds(Templates.find_with_records, "if rest > MOST_LENGTH:", "if True:", "cut to -80", 9)
+@finds(Templates.find_with_records, "and found == length", "", "longer by -3", 9)
+@finds(Templates.find_with_records, "and found == length", "", "longer by -3", 8)
+@finds(Templates.find_with_records, "and frame[behind:] == end", "", r"tags b'\x00\x00\x01'", 9)
+@finds(Dispatcher.again, "len(frame) < _KEY.size or ", "", "cut to 3", 9)
 @pytest.mark.parametrize("version", [8, 9])
-@pytest.mark.parametrize("behind", [b"\0", b"\0" * 3, b"\1", b"more"])
-def test_bytes_behind_a_request_are_ignored(version: int, behind: bytes) -> None:
+@pytest.mark.parametrize("odd", ODD)
+def test_request_of_other_bytes_is_left_to_the_handler(odd: str, version: int) -> None:
     with writing(version=version) as pair:
+        records = batch()
+        request = ODD[odd](frame(records, version=version), records, version)
         for _ in range(3):
-            assert len(pair.exchange(frame(batch(), version=version) + behind)) == 1
+            answers = pair.exchange(request)
+            assert not odd.startswith("cut") or answers == []
         assert pair.served == 1
         quick(pair, version=version)
         assert quick(pair, version=version)
-
-
-@finds(Templates.find_with_records, "and found == length", "", -3, 9)
-@finds(Templates.find_with_records, "and found == length", "", -3, 8)
-@pytest.mark.parametrize("version", [8, 9])
-@pytest.mark.parametrize("more", [-70, -3, -1, 1, 3, 1000])
-def test_wrong_length_of_records_is_refused(version: int, more: int) -> None:
-    with writing(version=version) as pair:
-        records = batch(b"v" * 100)
-        whole = frame(records, version=version)
-        at = whole.index(records)
-        size = len(records) + more
-        field = write_uvarint(size + 1) if version >= 9 else struct.pack(">i", size)
-        width = len(write_uvarint(len(records) + 1)) if version >= 9 else 4
-        pair.exchange(whole[: at - width] + field + whole[at:])
-        assert pair.served == 1
-
-
-def test_length_in_more_bytes_than_it_needs_is_read_as_ever() -> None:
-    with writing() as pair:
-        records = batch()
-        whole = frame(records)
-        at = whole.index(records)
-        size = len(records) + 1
-        field = bytes((size & 127 | 128, size >> 7 | 128, 0))
-        for _ in range(3):
-            assert len(pair.exchange(whole[: at - 2 + (size < 128)] + field + whole[at:])) == 1
-        assert pair.served == 1
-
-
-@finds(Templates.find_with_records, "and frame[behind:] == end", "", b"\0\0\1")
-@pytest.mark.parametrize("tags", [b"\0\0\1", b"\0\1\0", b"\1\0\0", b"\1\7\1x\0\0", b"\0\0\1\7\1x"])
-def test_tags_behind_the_records_are_read_as_ever(tags: bytes) -> None:
-    with writing() as pair:
-        whole = frame(batch())[:-3] + tags
-        for _ in range(3):
-            pair.exchange(whole)
-        assert pair.served == 1
 
 
 def test_batch_behind_the_request_is_no_batch_of_the_request() -> None:
@@ -755,8 +718,6 @@ def test_producer_without_batches_of_its_epoch_begins_anew() -> None:
     """A marker of the newer protocol raises the epoch: there is no last batch then."""
     with writing() as pair:
         producer = begun(pair, 12)
-        assert producer.send() == "NONE"
-        assert producer.quick()
         assert producer.end() == 0
         producer_id = producer.producer_id
         entry = pair.fast.partition().log.producers.entry(producer_id)
@@ -806,8 +767,6 @@ def test_expected_producer_that_is_new_is_counted() -> None:
 
     with writing() as pair:
         producer = begun(pair, 9)
-        assert producer.send() == "NONE"
-        assert producer.quick()
         assert producer.end() == 0
         assert pair.both(expire) == 1
         assert producer.add(0) == 0
@@ -817,12 +776,16 @@ def test_expected_producer_that_is_new_is_counted() -> None:
 # --- transactions
 
 
-def begun(pair: Twins, version: int, transactional_id: str = "x") -> Producer:
-    """Return a producer whose transaction has a batch in partition 0."""
+def begun(
+    pair: Twins, version: int, transactional_id: str = "x", *, repeats: bool = True
+) -> Producer:
+    """Return a producer whose transaction has batches in partition 0, of which the last repeats."""
     producer = Producer(pair, transactional_id, version=version)
     if version < 12:
         assert producer.add(0) == 0
-    assert producer.send() == "NONE"
+    for _ in range(1 + repeats):
+        assert producer.send() == "NONE"
+    assert not repeats or producer.quick()
     return producer
 
 
@@ -845,8 +808,6 @@ def test_batches_of_an_open_transaction_are_served(version: int) -> None:
 def test_batch_after_its_transaction_is_refused() -> None:
     with writing() as pair:
         producer = begun(pair, 9)
-        assert producer.send() == "NONE"
-        assert producer.quick()
         assert producer.end() == 0
         assert producer.send() != "NONE"
         assert pair.served == 3
@@ -855,8 +816,6 @@ def test_batch_after_its_transaction_is_refused() -> None:
 def test_fenced_transactional_producer_is_refused() -> None:
     with writing() as pair:
         producer = begun(pair, 9)
-        assert producer.send() == "NONE"
-        assert producer.quick()
         late = producer.batch()
         Producer(pair, "x", version=9)
         assert producer.send(late) == "INVALID_PRODUCER_EPOCH"
@@ -911,8 +870,6 @@ def test_transaction_of_another_id_is_not_joined() -> None:
 def test_transaction_of_the_newer_protocol_is_not_joined_by_the_older() -> None:
     with writing() as pair:
         producer = begun(pair, 12)
-        assert producer.send() == "NONE"
-        assert producer.quick()
         for _ in range(3):
             producer.send(version=11)
 
@@ -951,7 +908,7 @@ def test_transaction_without_verification_is_not_joined_without_its_id() -> None
         pair.create()
         for _ in range(2):
             pair.produce(batch())
-        producer = begun(pair, 9)
+        producer = begun(pair, 9, repeats=False)
         assert producer.send() == "NONE"
         quick(pair)
         assert quick(pair)
@@ -1011,8 +968,6 @@ def test_right_to_a_transaction_is_not_taken_from_a_plain_batch() -> None:
     names the id for a plain batch tells nothing about it."""
     with guarded(MAY_WRITE, MAY_USE_X) as pair:
         producer = begun(pair, 9)
-        assert producer.send() == "NONE"
-        assert producer.quick()
         forbid(pair, TRANSACTIONAL_ID, "x")
         assert codes(pair, batch(), batch(), transactional_id="x") == ["NONE"] * 2
         assert producer.send() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"

@@ -262,7 +262,10 @@ class Twins:
         data = b"".join(struct.pack(">i", len(each)) + each for each in frames)
         wanted = len(frames) if answers is None else answers
         self.sent += len(frames)
-        return self.both(lambda side: side.exchange(on, data, wanted))
+        found = self.both(lambda side: side.exchange(on, data, wanted))
+        fast, plain = [side.wires[on].closed for side in self.sides]
+        assert fast == plain, "one broker closes the connection"
+        return found
 
     def produce(self, records: bytes | None, *, on: int = 0, **fields: Any) -> bytes:
         """Send one Produce request, and return the bytes of its answer after the number."""

@@ -60,7 +60,7 @@ from tests.simulation.repeats.produce import (
     writing,
 )
 from tests.simulation.repeats.twins import Side, Twins, frame, twins
-from tests.support.mutants import finds, hunt
+from tests.support.mutants import cases, finds, hunt
 
 WRITE, ALL = AclOperation.WRITE, AclOperation.ALL
 TOPIC, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
@@ -69,6 +69,10 @@ ADMINISTRATION = (
     rule(AclOperation.CREATE, TOPIC, "t"),
     rule(AclOperation.DESCRIBE, TOPIC, "t"),
 )
+
+
+LONG = batch(b"v" * 100)
+CODEC = "or (codec and codec_error(data, codec))"
 
 
 # --- what is served
@@ -369,34 +373,17 @@ def test_deleted_records_change_the_log_start() -> None:
         assert struct.pack(">q", 2) in after
 
 
-@finds(
+@cases(
     is_sound,
-    "or rules.log_append_time",
-    "",
-    {"message_timestamp_type": "LogAppendTime"},
-    batch(),
-    "NONE",
-)
-@finds(
-    is_sound,
-    "or size > rules.max_batch_bytes",
-    "",
-    {"max_message_bytes": "80"},
-    batch(b"v" * 100),
-    "MESSAGE_TOO_LARGE",
-)
-@pytest.mark.parametrize(
-    ("configs", "records", "expected"),
-    [
-        ({"max_message_bytes": "80"}, batch(b"v" * 100), "MESSAGE_TOO_LARGE"),
-        ({"cleanup_policy": "compact"}, batch(), "INVALID_RECORD"),
-        ({"message_timestamp_type": "LogAppendTime"}, batch(), "NONE"),
-        ({"compression_type": "gzip"}, batch(b"v" * 100), "NONE"),
-        ({"flush_messages": "1"}, batch(), "NONE"),
-        ({"flush_messages": "3"}, batch(), "NONE"),
-        ({"segment_bytes": "1048576"}, batch(b"v" * 100), "NONE"),
-        ({"message_timestamp_before_max_ms": "1"}, batch(at_ms=5), "INVALID_TIMESTAMP"),
-    ],
+    "configs, records, expected",
+    ({"max_message_bytes": "80"}, LONG, "MESSAGE_TOO_LARGE", "or size > rules.max_batch_bytes"),
+    ({"cleanup_policy": "compact"}, batch(), "INVALID_RECORD"),
+    ({"message_timestamp_type": "LogAppendTime"}, batch(), "NONE", "or rules.log_append_time"),
+    ({"compression_type": "gzip"}, LONG, "NONE"),
+    ({"flush_messages": "1"}, batch(), "NONE"),
+    ({"flush_messages": "3"}, batch(), "NONE"),
+    ({"segment_bytes": "1048576"}, LONG, "NONE"),
+    ({"message_timestamp_before_max_ms": "1"}, batch(at_ms=5), "INVALID_TIMESTAMP"),
 )
 def test_changed_configuration_holds_for_the_next_request(
     configs: dict[str, str], records: bytes, expected: str
@@ -555,82 +542,38 @@ def test_many_batches_are_found_as_ever() -> None:
 # --- batches
 
 
-@finds(is_sound, "base or ", "", changed(batch(), base_offset=1), "INVALID_RECORD")
-@finds(
+@cases(
     is_sound,
-    "size != LOG_OVERHEAD + length or ",
-    "",
-    changed(batch(b"v" * 50), length=60),
-    "INVALID_RECORD",
-)
-@finds(is_sound, "or count != delta + 1", "", changed(batch(), delta=1), "INVALID_RECORD")
-@finds(
-    is_sound,
-    "or not 0 < count * MIN_RECORD",
-    "or not count * MIN_RECORD",
-    changed(batch(), count=-1, delta=-2),
-    "INVALID_RECORD",
-)
-@finds(
-    is_sound,
-    "0 < count * MIN_RECORD <= size - HEADER_SIZE",
-    "0 < count",
-    changed(batch(), count=1000, delta=999),
-    "INVALID_RECORD",
-)
-@finds(
-    is_sound, "or attributes & ~_OF_CLIENT", "", changed(batch(), attributes=0x20), "INVALID_RECORD"
-)
-@finds(
-    is_sound,
-    "or (codec and codec_error(data, codec))",
-    "",
-    changed(batch(), attributes=7),
-    "UNSUPPORTED_COMPRESSION_TYPE",
-)
-@finds(
-    is_sound, "or (codec and codec_error(data, codec))", "or codec > 4", LINKED, "INVALID_RECORD"
-)
-@finds(
-    is_sound,
-    "or crc32c(memoryview(data)[ATTRIBUTES_AT:]) != crc",
-    "",
-    batch()[:-1] + b"?",
-    "CORRUPT_MESSAGE",
-)
-@pytest.mark.parametrize(
-    ("records", "expected"),
-    [
-        (changed(batch(), base_offset=1), "INVALID_RECORD"),
-        (changed(batch(), magic=1), "INVALID_RECORD"),
-        (changed(batch(), magic=3), "CORRUPT_MESSAGE"),
-        (changed(batch(b"v" * 50), length=60), "INVALID_RECORD"),
-        (batch() + batch(), "INVALID_RECORD"),
-        (changed(batch(), count=2), "INVALID_RECORD"),
-        (changed(batch(), delta=1), "INVALID_RECORD"),
-        (changed(batch(), count=0, delta=-1), "INVALID_RECORD"),
-        (changed(batch(), count=-1, delta=-2), "INVALID_RECORD"),
-        (changed(batch(), count=1000, delta=999), "INVALID_RECORD"),
-        (changed(batch(), attributes=0x20), "INVALID_RECORD"),
-        (changed(batch(), attributes=0x08), "INVALID_TIMESTAMP"),
-        (changed(batch(), attributes=0x40), "NONE"),
-        (changed(batch(), attributes=-0x8000), "NONE"),
-        (changed(batch(), attributes=5), "UNSUPPORTED_COMPRESSION_TYPE"),
-        (changed(batch(), attributes=7), "UNSUPPORTED_COMPRESSION_TYPE"),
-        (changed(batch(), attributes=4, count=100, delta=99), "NONE"),
-        (LINKED, "INVALID_RECORD"),
-        (FRAMING, "INVALID_RECORD"),
-        (changed(batch(), base_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
-        (changed(batch(), max_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
-        (changed(batch(), base_ms=NO_TIMESTAMP, max_ms=NO_TIMESTAMP), "NONE"),
-        (batch()[:-1] + b"?", "CORRUPT_MESSAGE"),
-        (changed(batch(), attributes=0x10), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
-        (b"", "INVALID_RECORD"),
-        (None, "INVALID_RECORD"),
-        (b"short", "INVALID_RECORD"),
-        (bytes(70), "INVALID_RECORD"),
-    ],
-)
+    "records, expected",
+    (changed(batch(), base_offset=1), "INVALID_RECORD", "base or "),
+    (changed(batch(), magic=1), "INVALID_RECORD"),
+    (changed(batch(), magic=3), "CORRUPT_MESSAGE"),
+    (changed(LONG, length=60), "INVALID_RECORD", "size != LOG_OVERHEAD + length or "),
+    (batch() + batch(), "INVALID_RECORD"),
+    (changed(batch(), count=2), "INVALID_RECORD"),
+    (changed(batch(), delta=1), "INVALID_RECORD", "or count != delta + 1"),
+    (changed(batch(), count=0, delta=-1), "INVALID_RECORD"),
+    (changed(batch(), count=-1, delta=-2), "INVALID_RECORD", "not 0 < count", "not count"),
+    (
+        changed(batch(), count=1000, delta=999), "INVALID_RECORD",
+        "count * MIN_RECORD <= size - HEADER_SIZE", "count",
+    ),
+    (changed(batch(), attributes=0x20), "INVALID_RECORD", "or attributes & ~_OF_CLIENT"),
+    (changed(batch(), attributes=0x08), "INVALID_TIMESTAMP"),
+    (changed(batch(), attributes=0x40), "NONE"),
+    (changed(batch(), attributes=-0x8000), "NONE"),
+    (changed(batch(), attributes=5), "UNSUPPORTED_COMPRESSION_TYPE"),
+    (changed(batch(), attributes=7), "UNSUPPORTED_COMPRESSION_TYPE", CODEC),
+    (changed(batch(), attributes=4, count=100, delta=99), "NONE"),
+    (LINKED, "INVALID_RECORD", CODEC, "or codec > 4"),
+    (FRAMING, "INVALID_RECORD"),
+    (changed(batch(), base_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
+    (changed(batch(), max_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
+    (changed(batch(), base_ms=NO_TIMESTAMP, max_ms=NO_TIMESTAMP), "NONE"),
+    (batch()[:-1] + b"?", "CORRUPT_MESSAGE", "or crc32c(memoryview(data)[ATTRIBUTES_AT:]) != crc"),
+    (changed(batch(), attributes=0x10), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+    *((records, "INVALID_RECORD") for records in (b"", None, b"short", bytes(70))),
+)  # fmt: skip
 def test_bad_or_odd_batch_is_judged_as_ever(records: bytes | None, expected: str) -> None:
     with writing() as pair:
         assert codes(pair, records) == [expected]
@@ -638,9 +581,12 @@ def test_bad_or_odd_batch_is_judged_as_ever(records: bytes | None, expected: str
         assert quick(pair)
 
 
-@finds(is_sound, "or not earliest <= base_ms <= latest", "", 5, TIME_MS)
-@finds(is_sound, "or not earliest <= max_ms <= latest", "", TIME_MS, 5)
-@pytest.mark.parametrize(("base_ms", "max_ms"), [(5, TIME_MS), (TIME_MS, 5)])
+@cases(
+    is_sound,
+    "base_ms, max_ms",
+    (5, TIME_MS, "or not earliest <= base_ms <= latest"),
+    (TIME_MS, 5, "or not earliest <= max_ms <= latest"),
+)
 def test_each_timestamp_has_to_be_in_range(base_ms: int, max_ms: int) -> None:
     with writing(message_timestamp_before_max_ms="3600000") as pair:
         records = changed(batch(), base_ms=base_ms, max_ms=max_ms)

@@ -42,6 +42,21 @@ def finds(
     return declare
 
 
+def cases(function: Callable[..., Any], names: str, *rows: tuple[Any, ...]) -> Callable[[T], T]:
+    """Parametrize a test; what a row has behind its values is `old` and `new` of a mutant of the
+    function, which the test finds with them."""
+    width = len(names.split(","))
+
+    def declare(test: T) -> T:
+        for row in rows:
+            if row[width:]:
+                old, new = (*row[width:], "")[:2]
+                finds(function, old, new, *row[:width])(test)
+        return pytest.mark.parametrize(names, [row[:width] for row in rows])(test)
+
+    return declare
+
+
 def hunt(tests: Mapping[str, Any]) -> Callable[[Mutant], None]:
     """Return the test that hunts the mutants which the tests of a module find."""
 

@@ -5,20 +5,18 @@ More of them by hand: BARNABAS_STORIES=2000 pytest tests/simulation/test_produce
 """
 
 import os
-import struct
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.protocol.compile import write_uvarint
-from barnabas.protocol.messages import add_partitions_to_txn, end_txn, init_producer_id
 from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.compression import Compression
-from tests.simulation.repeats.produce import TIME_MS, Producer, batch, changed, limit, trim
+from tests.simulation.repeats.produce import ODD, TIME_MS, Producer, batch, changed, limit, trim
 from tests.simulation.repeats.twins import Twins, frame, twins
 
 STORIES: Final = int(os.environ.get("BARNABAS_STORIES", "50"))
@@ -85,14 +83,7 @@ RECORD_TWISTS: Final[dict[str, Callable[[bytes, int], bytes | None]]] = {
     "null": lambda *_: None,
     "other producer": lambda records, n: changed(records, producer_id=n % 4 - 1),
 }
-REQUEST_TWISTS: Final = (
-    "flipped request",
-    "cut request",
-    "bytes behind",
-    "wrong length",
-    "long length",
-    "tags",
-)
+REQUEST_TWISTS: Final = ("flipped request", "cut request", *(4 * ("odd request",)))
 SEQUENCE_TWISTS: Final = ("repeated", "gap", "old epoch", "new epoch", "without id", "other id")
 TWISTS: Final = (*(2 * (*RECORD_TWISTS, *SEQUENCE_TWISTS)), *REQUEST_TWISTS)
 
@@ -277,86 +268,31 @@ class Story:
         return producer.batch(*values, topic=topic, index=index, **options)
 
     def twisted(self, twist: str, request: bytes, records: bytes, version: int) -> bytes:
-        number = self.number
         if twist == "flipped request":
             # The length of a request is not part of it, nor is what tells the API.
-            return request[:4] + flipped(request[4:], number * 7919)
+            return request[:4] + flipped(request[4:], self.number * 7919)
         if twist == "cut request":
-            return request[: number * 7919 % len(request)]
-        if twist == "bytes behind":
-            return request + bytes(number % 4) + b"\1" * (number % 2)
-        if twist == "tags" and version >= 9:
-            return request[:-3] + (b"\0\0\1\7\1x", b"\0\1\7\1x\0", b"\1\7\1x\0\0")[number % 3]
-        if twist in ("wrong length", "long length") and records:
-            at = request.rindex(records)
-            if version < 9:
-                size = len(records) + number % 5 - 2
-                return request[: at - 4] + struct.pack(">i", size) + request[at:]
-            width = len(write_uvarint(len(records) + 1))
-            field = bytearray(write_uvarint(len(records) + 1))
-            if twist == "wrong length":
-                field = bytearray(write_uvarint(len(records) + 1 + number % 5 - 2))
-            else:
-                field[-1] |= 0x80
-                field.append(0)
-            return request[: at - width] + bytes(field) + request[at:]
+            return request[: self.number * 7919 % len(request)]
+        if twist == "odd request" and records:
+            return [*ODD.values()][self.number % len(ODD)](request, records, version)
         return request
 
     # -- events -----------------------------------------------------------------------------------
 
     def begin(self, number: int) -> None:
-        """Add partitions to the transaction of the older protocol."""
-        topic, index = PLACES[number % len(PLACES)]
-        producer = self.transactional[0]
-        found = add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[index])
-        self.pair.ask(
-            add_partitions_to_txn,
-            add_partitions_to_txn.AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id="x",
-                v3_and_below_producer_id=producer.producer_id,
-                v3_and_below_producer_epoch=producer.epoch,
-                v3_and_below_topics=[found],
-            ),
-            3,
-        )
-
-    def end(self, number: int, *, commit: bool) -> None:
-        producer = self.transactional[number % 2]
-        version = 3 if producer.version < 12 else 5
-        answer = self.pair.ask(
-            end_txn,
-            end_txn.EndTxnRequest(
-                transactional_id=producer.transactional_id or "",
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                committed=commit,
-            ),
-            version,
-        )
-        if number % 3:
-            self.pair.wait(0.2)
-        if version == 5 and not answer.error_code:
-            producer.producer_id, producer.epoch = answer.producer_id, answer.producer_epoch
-            producer.sequences.clear()
+        """Add a partition to the transaction of the older protocol."""
+        self.transactional[0].add(PLACES[number % len(PLACES)], patience=1)
 
     def commit(self, number: int) -> None:
-        self.end(number, commit=True)
+        self.transactional[number % 2].end(wait_s=0.2 * (number % 3 > 0))
 
     def abort(self, number: int) -> None:
-        self.end(number, commit=False)
+        self.transactional[number % 2].end(commit=False, wait_s=0.2 * (number % 3 > 0))
 
     def fence(self, number: int) -> None:
         producer = self.transactional[number % 2]
-        request = init_producer_id.InitProducerIdRequest(
-            transactional_id=producer.transactional_id, transaction_timeout_ms=60_000
-        )
-        answer = self.pair.ask(init_producer_id, request, 4)
-        if not answer.error_code:
-            stale = Producer.__new__(Producer)
-            stale.__dict__.update(producer.__dict__)
-            self.stale = stale
-            producer.producer_id, producer.epoch = answer.producer_id, answer.producer_epoch
-            producer.sequences = {}
+        self.stale = copy(producer)
+        producer.init(patience=1)
 
     def configure(self, number: int) -> None:
         configs = CONFIGURATIONS[number % len(CONFIGURATIONS)]

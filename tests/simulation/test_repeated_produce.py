@@ -8,7 +8,7 @@ import gc
 import logging
 import struct
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -45,6 +45,7 @@ from tests.simulation.repeats.produce import (
     AUTHORIZER,
     FRAMING,
     LINKED,
+    ODD,
     TIME_MS,
     Producer,
     allow,
@@ -196,44 +197,6 @@ def test_short_records_are_refused() -> None:
     with writing() as pair:
         codes(pair, *[b"r" * size for size in (1, 3, 4, 5, 20, 60, 61)])
         assert pair.served == 1
-
-
-def cut(size: int) -> Callable[[bytes, bytes, int], bytes]:
-    return lambda whole, *_: whole[:size]
-
-
-def behind(more: bytes) -> Callable[[bytes, bytes, int], bytes]:
-    return lambda whole, *_: whole + more
-
-
-def tagged(tags: bytes) -> Callable[[bytes, bytes, int], bytes]:
-    return lambda whole, *_: whole[:-3] + tags
-
-
-def longer(more: int) -> Callable[[bytes, bytes, int], bytes]:
-    """Change the length of the records; by 0 it has a byte more than it needs, if it is compact."""
-
-    def change(whole: bytes, records: bytes, version: int) -> bytes:
-        at, size = whole.index(records), len(records) + more
-        if version < 9:
-            return whole[: at - 4] + struct.pack(">i", size + 2 * (not more)) + whole[at:]
-        field = bytearray(write_uvarint(size + 1))
-        if not more:
-            field[-1] |= 128
-            field.append(0)
-        return whole[: at - len(write_uvarint(len(records) + 1))] + bytes(field) + whole[at:]
-
-    return change
-
-
-ODD = {
-    **{f"cut to {size}": cut(size) for size in (0, 1, 3, 4, 8, 30, -80, -60, -20, -4, -3, -1)},
-    **{f"behind: {more!r}": behind(more) for more in (b"\0", b"\0" * 3, b"\1", b"more")},
-    **{f"longer by {more}": longer(more) for more in (-70, -3, -1, 0, 1, 3, 1000)},
-    **{f"tags {tags!r}": tagged(tags) for tags in (b"\0\0\1", b"\0\1\0", b"\1\0\0")},
-    **{f"tags {tags!r}": tagged(tags) for tags in (b"\1\7\1x\0\0", b"\0\0\1\7\1x")},
-}
-"""Requests of other bytes: those of a request, its records and version are given."""
 
 
 @finds(Templates.find_with_records, "if rest > MOST_LENGTH:", "if True:", "cut to -80", 9)

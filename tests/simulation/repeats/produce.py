@@ -1,12 +1,13 @@
 """Batches and clients for tests of the fast path of Produce, on brokers that run twice."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from lz4 import frame
 
+from barnabas.protocol.compile import write_uvarint
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
@@ -87,6 +88,47 @@ FRAMING = with_body(Compression.SNAPPY, b"\xff\x06\0\0sNaPpY" + bytes(20))
 """Batches that Java cannot read, as their first bytes show."""
 
 
+Change = Callable[[bytes, bytes, int], bytes]
+
+
+def cut(size: int) -> Change:
+    return lambda whole, *_: whole[:size]
+
+
+def behind(more: bytes) -> Change:
+    return lambda whole, *_: whole + more
+
+
+def tagged(tags: bytes) -> Change:
+    return lambda whole, *_: whole[:-3] + tags
+
+
+def longer(more: int) -> Change:
+    """Change the length of the records; by 0 it has a byte more than it needs, if it is compact."""
+
+    def change(whole: bytes, records: bytes, version: int) -> bytes:
+        at, size = whole.index(records), len(records) + more
+        if version < 9:
+            return whole[: at - 4] + struct.pack(">i", size + 2 * (not more)) + whole[at:]
+        field = bytearray(write_uvarint(size + 1))
+        if not more:
+            field[-1] |= 128
+            field.append(0)
+        return whole[: at - len(write_uvarint(len(records) + 1))] + bytes(field) + whole[at:]
+
+    return change
+
+
+ODD = {
+    **{f"cut to {size}": cut(size) for size in (0, 1, 3, 4, 8, 30, -80, -60, -20, -4, -3, -1)},
+    **{f"behind: {more!r}": behind(more) for more in (b"\0", b"\0" * 3, b"\1", b"more")},
+    **{f"longer by {more}": longer(more) for more in (-70, -3, -1, 0, 1, 3, 1000)},
+    **{f"tags {tags!r}": tagged(tags) for tags in (b"\0\0\1", b"\0\1\0", b"\1\0\0")},
+    **{f"tags {tags!r}": tagged(tags) for tags in (b"\1\7\1x\0\0", b"\0\0\1\7\1x")},
+}
+"""Requests of other bytes: those of a request, its records and version are given."""
+
+
 @contextmanager
 def writing(*, known: int = 2, version: int = 9, **configs: str) -> Iterator[Twins]:
     """Run twins with a topic `t` of two partitions, to which connection 0 has written: its next
@@ -131,7 +173,7 @@ class Producer:
         self.sequences: dict[tuple[str, int], int] = {}
         self.init()
 
-    def init(self) -> None:
+    def init(self, patience: int = 200) -> None:
         if self.transactional_id is not None:
             # It creates the topic of the coordinators.
             wanted = find_coordinator.FindCoordinatorRequest(
@@ -141,15 +183,15 @@ class Producer:
         request = init_producer_id.InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=60_000
         )
-        for _ in range(200):
+        for _ in range(patience):
             answer = self.pair.ask(init_producer_id, request, 4)
             if not answer.error_code:
-                break
+                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+                self.sequences.clear()
+                return
             # The coordinator loads, or the previous transaction ends.
             self.pair.wait(0.1)
-        assert not answer.error_code, answer
-        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-        self.sequences.clear()
+        assert patience == 1, answer
 
     def batch(self, *values: bytes, index: int = 0, topic: str = "t", **changes: Any) -> bytes:
         """Return the next batch for a partition."""
@@ -165,7 +207,12 @@ class Producer:
             self.sequences[topic, index] = sequence + len(values)
         return batch(*values, **fields | changes)
 
-    def add(self, *places: int | tuple[str, int], group_id: str | None = None) -> int:
+    def add(
+        self,
+        *places: int | tuple[str, int],
+        group_id: str | None = None,
+        patience: int = 200,
+    ) -> int:
         """Add partitions to the transaction, of `t` by their indexes; return the first error."""
         named = [("t", each) if isinstance(each, int) else each for each in places]
         request = add_partitions_to_txn.AddPartitionsToTxnRequest(
@@ -178,7 +225,7 @@ class Producer:
             ],
             group_id=group_id,
         )
-        for _ in range(200):
+        for _ in range(patience):
             answer = self.pair.ask(add_partitions_to_txn, request, 3)
             error: int = (
                 answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
@@ -188,7 +235,7 @@ class Producer:
             self.pair.wait(0.1)
         return error
 
-    def end(self, *, commit: bool = True) -> int:
+    def end(self, *, commit: bool = True, wait_s: float = 0.5) -> int:
         """End the transaction, and wait for its markers; return the error."""
         version = 5 if self.version >= 12 else 3
         request = end_txn.EndTxnRequest(
@@ -198,7 +245,7 @@ class Producer:
             committed=commit,
         )
         answer = self.pair.ask(end_txn, request, version)
-        self.pair.wait(0.5)
+        self.pair.wait(wait_s)
         if version >= 5 and not answer.error_code:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()

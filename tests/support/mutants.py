@@ -42,16 +42,19 @@ def finds(
     return declare
 
 
-def cases(function: Callable[..., Any], names: str, *rows: tuple[Any, ...]) -> Callable[[T], T]:
-    """Parametrize a test; what a row has behind its values is `old` and `new` of a mutant of the
-    function, which the test finds with them."""
+def cases(
+    names: str, *rows: tuple[Any, ...], of: Callable[..., Any] | None = None
+) -> Callable[[T], T]:
+    """Parametrize a test. Behind its values a row may have mutants that the test finds with them:
+    function, `old` and `new`, or `old` and `new` of the function `of`."""
     width = len(names.split(","))
 
     def declare(test: T) -> T:
         for row in rows:
-            if row[width:]:
-                old, new = (*row[width:], "")[:2]
-                finds(function, old, new, *row[:width])(test)
+            values, behind = row[:width], row[width:]
+            for each in behind if of is None else [(of, *behind)] * bool(behind):
+                function, old, new = (*each, "")[:3]
+                finds(function, old, new, *values)(test)
         return pytest.mark.parametrize(names, [row[:width] for row in rows])(test)
 
     return declare

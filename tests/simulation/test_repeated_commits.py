@@ -301,7 +301,7 @@ def test_offsets_of_an_earlier_producer_are_refused(version: int) -> None:
 @finds(in_transaction._commit_again, " or verifier.verifies", "", "true")
 @finds(in_transaction._commit_again, "or verifier.verifies", "or True", "false")
 @finds(in_transaction._commit_again, "transactions.verify_at_once((asked,))", "True", "true")
-@finds(in_transaction._commit_again, "added.add(producer) if", "True if", "false")
+@finds(in_transaction._commit_again, "verifier.add_again(added, producer) if", "True if", "false")
 @pytest.mark.parametrize("verifies", ["true", "false"])
 def test_transaction_of_offsets_is_verified_as_configured(verifies: str) -> None:
     with running(transaction_partition_verification_enable=verifies) as rig:
@@ -315,6 +315,24 @@ def test_transaction_of_offsets_is_verified_as_configured(verifies: str) -> None
         expected = "TRANSACTION_ABORTABLE" if verifies == "true" else "NONE"
         assert rig.commit(("t", 0, 9), producer=older, version=4) == [expected]
         assert rig.served == 4 + (verifies != "true")
+
+
+@finds(in_transaction._commit_again, "index != place.partition", "False", 5)
+@pytest.mark.parametrize("version", [3, 5])
+def test_group_that_moves_to_another_partition_joins_the_transaction_with_that(
+    version: int,
+) -> None:
+    with running() as rig:
+        producer = Producer(rig.twins, version=12 if version >= 5 else 9)
+        rig.add(producer)
+        for offset in range(2):
+            rig.commit(("t", 0, offset), producer=producer, version=version)
+        assert producer.end() == 0
+        for side in rig.twins.sides:
+            side.broker._coordination.groups.coordinator._partitions = lambda: 1
+        rig.add(producer)
+        assert rig.commit(("t", 0, 9), producer=producer, version=version) == ["NONE"]
+        assert rig.served == 1
 
 
 @finds(in_transaction._commit_again, "(commit, index) else", "(commit, index) or True else")

@@ -224,7 +224,7 @@ def _commit_again(known: _Known, _now_ms: int, values: tuple[int, ...]) -> tuple
         producer = Producer(claim.producer_id, epoch)
         asked = VerifyPartitions(claim.transactional_id, producer, (place,), claim.principal)
         if guard is not None and not (
-            added.add(producer)
+            verifier.add_again(added, producer)
             if claim.epoch_per_transaction
             else transactions.verify_at_once((asked,))
         ):

@@ -65,7 +65,6 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
 )
 from barnabas.protocol.steps import Steps, in_steps
-from barnabas.protocol.template import with_value
 from barnabas.security.acl.rules import CLUSTER_NAME
 from barnabas.storage.log.log_slice import LogSlice
 
@@ -108,7 +107,6 @@ _OF_ANSWER: Final = tuple(
     f"responses.partitions.{name}"
     for name in ("high_watermark", "last_stable_offset", "log_start_offset", "records")
 )
-_ABORTED: Final = ("responses", "partitions", "aborted_transactions")
 Read = ConsumerRead | FollowerRead
 _partitions_of = attrgetter("partitions")
 FetchOutcome = Soon[FetchResponse] | Steps[FetchResponse]
@@ -396,14 +394,12 @@ def again(
     read_committed = request.isolation_level == READ_COMMITTED
     limits = request.min_bytes, request.max_bytes
     reading = sessions, lookup.replicas, most_bytes, *basis, copy(wanted), read_committed, *limits
-    (answer,) = response.responses[0].partitions
-    if answer.aborted_transactions:
-        response = with_value(response, _ABORTED, [])
-    return Repeat(_read_again, reading, _VARYING, _OF_ANSWER, basis, response)
+    return Repeat(_read_again, reading, _VARYING, _OF_ANSWER, basis)
 
 
 def _is_for_one(request: FetchRequest, response: FetchResponse) -> bool:
-    """Return whether a consumer asked for one partition, and got records of it.
+    """Return whether a consumer asked for one partition, and got records of it, none of which an
+    aborted transaction has.
 
     A session answers for partitions that a request does not name.
     """
@@ -414,6 +410,7 @@ def _is_for_one(request: FetchRequest, response: FetchResponse) -> bool:
     (answer,) = response.responses[0].partitions
     return not (
         not answer.records
+        or answer.aborted_transactions
         or request.forgotten_topics_data
         or request.rack_id
         or _replica_id(request) >= 0

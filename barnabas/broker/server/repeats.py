@@ -64,8 +64,6 @@ class Repeat(NamedTuple):
     """The fields of the answer that vary: neighbours, and then perhaps records."""
     basis: tuple[Any, ...] = ()
     """Everything but the request on which `known` depends: while it is equal, so is `known`."""
-    response: Any = None
-    """A response of the same form, if that of the handler has something that does not repeat."""
 
 
 class RepeatByElement(NamedTuple):
@@ -213,7 +211,6 @@ class Repeats:
         if sum(map(len, template.constants)) > LARGEST:
             self._credit = -COST
             return
-        response = repeat.response or response
         answer = template_of(response, self._version, repeat.answers, self._header)
         (pack, size, first, last), end = answer.packing("ii"), answer.end
         size += LENGTH.size + len(end or b"")

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.protocol.records.batch import iter_headers
 from tests.simulation.repeats.produce import Producer, batch, codes, trim
-from tests.simulation.repeats.twins import Side, Twins, twins
+from tests.simulation.repeats.twins import Twins, twins
 from tests.support.mutants import finds, hunt
 
 BATCHES = 12
@@ -163,10 +163,7 @@ def lead(reader: Reader, **changes: Any) -> None:
 
 
 def resign(reader: Reader) -> None:
-    async def resign(side: Side) -> None:
-        side.partition().resign()
-
-    reader.pair.both(resign)
+    reader.pair.each(lambda side: side.partition().resign())
 
 
 def delete(reader: Reader) -> None:

@@ -196,11 +196,9 @@ def test_too_small_isr_is_noticed_before_another_marker_is_written() -> None:
 
 @finds(MarkerWriter.accepts, "or partition.log.log_dir.failure is not None")
 def test_failed_disk_is_noticed() -> None:
-    async def fail(side: Side) -> None:
-        side.partition().log.log_dir.failure = OSError(5, "broken")
-
     with known() as rig:
-        rig.pair.both(fail)
+        for side in rig.pair.sides:
+            side.partition().log.log_dir.failure = OSError(5, "broken")
         write = MarkerWrite(TopicPartition(*FIRST), marker()[1], print)
         assert not rig.pair.fast.broker._coordination.transactions.writer.accepts([write])
         assert not rig.write(marker())

@@ -254,6 +254,14 @@ class Twins:
         assert fast == plain, f"with the fast path {fast!r}, without {plain!r}"
         return fast
 
+    def each(self, work: Callable[[Side], object]) -> None:
+        """Do something on both sides that returns at once."""
+
+        async def done(side: Side) -> None:
+            work(side)
+
+        self.both(done)
+
     def exchange(self, *frames: bytes, on: int = 0, answers: int | None = None) -> list[bytes]:
         """Send frames in one write on a connection; return the answers.
 

@@ -12,7 +12,7 @@ from barnabas.broker.server.pause_guard import NoPauseGuard
 from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
 from barnabas.protocol.messages import heartbeat
-from tests.support.mutants import finds, hunt
+from tests.support.mutants import cases, finds, hunt
 from tests.unit.broker.server.wire import (
     Handler,
     Peer,
@@ -22,6 +22,8 @@ from tests.unit.broker.server.wire import (
     send_produce,
     turn,
 )
+
+ASKS = Connection.buffer_updated
 
 
 class Guard(NoPauseGuard):
@@ -92,7 +94,7 @@ async def test_repeated_request_is_answered_at_once(there: Rig) -> None:
     assert there.handler.begun == []
 
 
-@finds(Connection.buffer_updated, "tried = True", "pass")
+@finds(ASKS, "tried = True", "pass")
 @on_a_loop
 async def test_uncertain_request_is_asked_for_once_and_goes_to_its_handler(there: Rig) -> None:
     there.uncertain = True
@@ -101,7 +103,7 @@ async def test_uncertain_request_is_asked_for_once_and_goes_to_its_handler(there
     assert there.peer.answered() == [number]
 
 
-@finds(Connection.buffer_updated, "self._exchanges or ")
+@finds(ASKS, "self._exchanges or ")
 @on_a_loop
 async def test_request_behind_one_that_waits_is_answered_after_it(there: Rig) -> None:
     first = send_produce(there.peer)
@@ -121,25 +123,33 @@ async def test_requests_of_one_read_are_all_answered(there: Rig) -> None:
     assert there.peer.answered() == [1, 2]
 
 
-@finds(Connection.buffer_updated, "or self._turn_over")
-@on_a_loop
-async def test_request_of_the_next_turn_waits_for_it(there: Rig) -> None:
-    there.connection._end_turn()
-    number = there.beat()
-    assert there.asked == []
-    await turn()
-    assert there.peer.answered() == [number]
+def crowd(there: Rig) -> None:
+    there.slicer.crowded = True
+    asyncio.get_running_loop().call_soon(setattr, there.slicer, "crowded", False)
 
 
-@finds(Connection.buffer_updated, "or self._closing")
-@on_a_loop
-async def test_request_on_a_connection_that_is_aborted_has_no_effect(there: Rig) -> None:
-    there.connection.abort()
-    there.beat()
-    assert there.asked == []
+@cases(
+    "change, is_answered",
+    (lambda there: there.connection._end_turn(), True, (ASKS, "or self._turn_over")),
+    (lambda there: there.connection.abort(), False, (ASKS, "or self._closing")),
+    (lambda there: there.connection.pause_writing(), False, (ASKS, "or self._out.blocked")),
+    (crowd, True, (Connection.buffer_updated, "or self._slicer.crowded")),
+)
+def test_request_waits_where_something_else_is_to_be_done(
+    change: Callable[[Rig], None], is_answered: bool
+) -> None:
+    async def play() -> None:
+        there = Rig()
+        change(there)
+        number = there.beat()
+        assert there.asked == []
+        await turn()
+        assert there.peer.answered() == [number] * is_answered
+
+    asyncio.run(play())
 
 
-@finds(Connection.buffer_updated, "or self._borrowed")
+@finds(ASKS, "or self._borrowed")
 @on_a_loop
 async def test_memory_of_a_large_request_is_given_back(there: Rig) -> None:
     number = there.beat(3 * LARGEST_IDLE_BUFFER)
@@ -147,7 +157,7 @@ async def test_memory_of_a_large_request_is_given_back(there: Rig) -> None:
     assert there.connection._borrowed == 0
 
 
-@finds(Connection.buffer_updated, "or self._stalled is not None")
+@finds(ASKS, "or self._stalled is not None")
 @on_a_loop
 async def test_request_that_was_taken_before_is_served_first(there: Rig) -> None:
     first = frame(heartbeat.API, 4, 1, heartbeat_request())[4:]
@@ -156,31 +166,12 @@ async def test_request_that_was_taken_before_is_served_first(there: Rig) -> None
     assert there.peer.answered() == [1, second]
 
 
-@finds(Connection.buffer_updated, "or self._out.blocked")
-@on_a_loop
-async def test_peer_that_does_not_read_gets_no_further_answers(there: Rig) -> None:
-    there.connection.pause_writing()
-    there.beat()
-    assert there.asked == []
-
-
 @finds(Connection.buffer_updated, "started <= self._guard.until", "True")
 @on_a_loop
 async def test_request_after_a_pause_of_the_process_is_held(there: Rig) -> None:
     there.guard.until = -1
     there.beat()
     assert (there.asked, there.guard.held) == ([], [there.connection])
-
-
-@finds(Connection.buffer_updated, "or self._slicer.crowded")
-@on_a_loop
-async def test_request_waits_while_others_are_served(there: Rig) -> None:
-    there.slicer.crowded = True
-    number = there.beat()
-    assert there.asked == []
-    there.slicer.crowded = False
-    await turn()
-    assert there.peer.answered() == [number]
 
 
 @finds(FrameReader.wrote, "not 0 <= size <= self.max_size", "not 0 <= size")

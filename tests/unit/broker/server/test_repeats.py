@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from struct import Struct
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -32,22 +33,12 @@ from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnRespons
 from barnabas.protocol.template import Templates
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.security.principal import ANONYMOUS
-from tests.support.mutants import finds, hunt
+from tests.support.mutants import cases, finds, hunt
 
 VERSION = 5
 CONTEXT = RequestContext(API.key, VERSION, 1, "client", ANONYMOUS, "PLAINTEXT", "host", 1, 0)
 NOW_MS = 12_345
 PARTITION = TopicPartition("t", 0)
-
-
-class Rules:
-    """An authorizer whose rules change."""
-
-    def __init__(self) -> None:
-        self.rules: object = object()
-
-    def standing(self) -> object:
-        return self.rules
 
 
 class Rig:
@@ -99,6 +90,25 @@ def test_request_with_another_value_gets_the_answer_with_its_own() -> None:
     assert rig.seen == [(0, NOW_MS, 5)]
 
 
+TOO_LARGE = "if sum(map(len, template.constants)) > LARGEST:"
+
+
+@cases(
+    "name, behind, may_repeat, certain",
+    ("x", b"", True, False, (Repeats.serve, "if answer is None:", "if False:")),
+    ("x", b"", False, True),
+    ("x", b"\0", True, True),
+    ("x" * LARGEST, b"", True, True, (Repeats._learn_request, TOO_LARGE, "if False:")),
+)
+def test_request_that_does_not_certainly_repeat_is_not_served(
+    name: str, behind: bytes, may_repeat: bool, certain: bool
+) -> None:
+    rig = Rig()
+    rig.may_repeat, rig.certain = may_repeat, certain
+    rig.learn(name, behind=behind)
+    assert rig.serve(name, behind=behind) is None
+
+
 @finds(Templates.find, "if size == fixed:", "if True:")
 def test_request_that_says_something_else_is_not_served() -> None:
     rig = Rig()
@@ -108,34 +118,6 @@ def test_request_that_says_something_else_is_not_served() -> None:
     assert rig.serve(behind=b"\0") is None
     other = _frame(_request("x", 5), 7, client="client2")
     assert rig.repeats.serve(other, NOW_MS) is None
-
-
-@finds(Repeats.serve, "if answer is None:", "if False:")
-def test_uncertain_request_is_not_served() -> None:
-    rig = Rig()
-    rig.learn()
-    rig.certain = False
-    assert rig.serve() is None
-
-
-def test_request_that_may_not_repeat_is_not_remembered() -> None:
-    rig = Rig()
-    rig.may_repeat = False
-    rig.learn()
-    assert rig.serve() is None
-
-
-def test_request_with_more_bytes_than_its_meaning_needs_is_not_served() -> None:
-    rig = Rig()
-    rig.learn(behind=b"\0")
-    assert rig.serve(behind=b"\0") is None
-
-
-@finds(Repeats._learn_request, "if sum(map(len, template.constants)) > LARGEST:", "if False:")
-def test_large_request_is_not_remembered() -> None:
-    rig = Rig()
-    rig.learn("x" * LARGEST)
-    assert rig.serve("x" * LARGEST) is None
 
 
 def test_client_whose_requests_cannot_be_remembered_rarely_pays_for_the_attempt() -> None:
@@ -163,31 +145,25 @@ def test_changed_basis_takes_the_place_of_the_old() -> None:
 
 @finds(Repeats.serve, "self._asker.standing() is not self._standing", "False")
 @finds(Repeats.learn, "self._templates.clear()", "pass")
+@finds(Repeats.learn, "if asker is not None and standing is None:", "if False:")
 def test_changed_rules_void_what_is_remembered() -> None:
-    rig = Rig()
-    rules = Rules()
-    rig.context = replace(CONTEXT, asker=rules)  # type: ignore[arg-type]
+    rig, rules = Rig(), [object()]
+    asker: Any = SimpleNamespace(standing=lambda: rules[0])
+    rig.context = replace(CONTEXT, asker=asker)
     rig.learn()
     rig.learn("y")
     assert rig.serve() is not None
-    rules.rules = object()
+    rules[0] = object()
     assert rig.serve() is None
     rig.learn()
     assert rig.serve() is not None
     # It was allowed by the earlier rules.
     assert rig.serve("y") is None
-
-
-@finds(Repeats.learn, "if asker is not None and standing is None:", "if False:")
-def test_nothing_is_remembered_while_each_request_has_to_be_asked_for() -> None:
-    rig = Rig()
-    rules = Rules()
-    rig.context = replace(CONTEXT, asker=rules)  # type: ignore[arg-type]
-    rig.learn()
-    rules.rules = None
-    assert rig.serve() is None
-    rig.learn()
-    assert rig.serve() is None
+    # Each request has to be asked for.
+    rules[0] = None
+    for _ in range(2):
+        assert rig.serve() is None
+        rig.learn()
 
 
 @finds(Repeats._has_room, "self._templates.count >= most or ")
@@ -261,19 +237,14 @@ def test_known_elements_are_served_in_any_combination() -> None:
         assert rig.seen == [(name, (len(name), 1)) for name in names]
 
 
+@finds(Repeats._serve_by_element, "if answers is None:", "if False:")
 @finds(Repeats._serve_by_element, "if not 0 < count <= FEW:", "if count > FEW:")
-def test_request_with_an_unknown_element_is_not_served() -> None:
+def test_request_with_an_unknown_or_uncertain_element_is_not_served() -> None:
     rig = Elements()
     rig.learn("a")
     assert rig.serve("b") is None
     assert rig.serve("a", "b") is None
     assert rig.serve() is None
-
-
-@finds(Repeats._serve_by_element, "if answers is None:", "if False:")
-def test_uncertain_elements_are_not_served() -> None:
-    rig = Elements()
-    rig.learn("a")
     rig.certain = False
     assert rig.serve("a") is None
 

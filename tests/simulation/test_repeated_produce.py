@@ -5,11 +5,11 @@ The tests take no fixtures, because they run again without each check of the fas
 """
 
 import gc
-import logging
 import struct
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from unittest import TestCase
 from unittest.mock import patch
 
 import pytest
@@ -848,31 +848,6 @@ def test_transaction_is_remembered_after_a_plain_batch_too() -> None:
         assert producer.quick()
 
 
-class _Lines(logging.Handler):
-    """The lines of the audit log."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-@contextmanager
-def audit() -> Iterator[list[str]]:
-    """Log allowed actions, and return the lines."""
-    logger, handler = logging.getLogger(authorizer.__name__), _Lines()
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    try:
-        yield handler.lines
-    finally:
-        logger.setLevel(level)
-        logger.removeHandler(handler)
-
-
 @finds(Repeats.learn, "if asker is not None and standing is None:", "if False:", 0)
 @finds(authorizer.Authorizer.standing, "None if _is_logged(logging.DEBUG) else ", "", 2)
 @pytest.mark.parametrize("known", [0, 2])
@@ -880,10 +855,10 @@ def test_audit_log_has_each_allowed_request(known: int) -> None:
     with guarded(MAY_WRITE) as pair:
         for _ in range(known):
             pair.produce(batch())
-        with audit() as lines:
+        with TestCase().assertLogs(authorizer.__name__, "DEBUG") as audit:
             for _ in range(3):
                 pair.produce(batch())
-        writes = [line for line in lines if "allowed" in line and "Write" in line]
+        writes = [line for line in audit.output if "allowed" in line and "Write" in line]
         assert len(writes) == 3 * len(pair.sides)
         assert quick(pair) is bool(known), "the rules are the same as before"
         assert quick(pair)
@@ -917,9 +892,6 @@ def test_quota_that_is_set_holds_for_the_next_request() -> None:
         pair.wait(60)
         pair.produce(batch())
         assert quick(pair)
-
-
-# --- mutants
 
 
 test_missing_check_is_found = hunt(globals())

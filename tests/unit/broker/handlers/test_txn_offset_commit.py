@@ -121,6 +121,18 @@ async def test_answer_waits_for_coordinator_and_commit(rig: Rig) -> None:
     assert rig.groups.is_pending()
 
 
+async def test_client_that_disconnects_while_the_coordinator_is_asked_commits_nothing(
+    rig: Rig,
+) -> None:
+    rig.verifier.later = asyncio.get_running_loop().create_future()
+    answer = rig.commit()
+    await asyncio.sleep(0)
+    answer.cancel()
+    await asyncio.sleep(0)
+    assert rig.verifier.later.cancelled()
+    assert rig.groups.log.record_count == 0
+
+
 async def test_member_is_checked_after_coordinator_answers(rig: Rig) -> None:
     """A rebalance in between must not let an older generation through."""
     (member,) = await rig.groups.stable()

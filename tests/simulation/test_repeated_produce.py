@@ -402,33 +402,36 @@ def test_full_disk_refuses_this_batch_and_the_next_ones() -> None:
 # --- segments
 
 
-@finds(Log.append, "segment.size + len(data) > most or ")
-def test_full_segment_rolls() -> None:
-    with writing(segment_bytes="1048576", index_interval_bytes="2000000") as pair:
-        for number in range(12):
-            pair.produce(batch(b"v" * (200_000 + number)))
-        log = pair.fast.partition().log
-        assert len(list(log.segments)) == 3
-        assert pair.served > 8
-
-
-@finds(Segment._indexes_changed, "self.bounds = NO_BOUNDS", "pass")
-def test_full_index_rolls() -> None:
-    with writing(segment_index_bytes="48", index_interval_bytes="0") as pair:
-        for number in range(20):
-            pair.produce(batch(at_ms=TIME_MS + number))
-        assert len(list(pair.fast.partition().log.segments)) > 4
-        assert pair.served > 8
-
-
-def test_index_has_an_entry_for_some_batches() -> None:
-    with writing(index_interval_bytes="300") as pair:
-        for number in range(40):
-            at_ms = TIME_MS + (number * 7) % 11
-            pair.produce(batch(b"v" * (number * 13 % 90), at_ms=at_ms))
-        (segment,) = pair.fast.partition().log.segments
-        assert segment.offset_index.entries > 5
-        assert pair.served > 35
+@cases(
+    "configs, batches, segments, entries",
+    (
+        {"segment_bytes": "1048576", "index_interval_bytes": "2000000"},
+        [batch(b"v" * (200_000 + number)) for number in range(12)],
+        3, 0, (Log.append, "segment.size + len(data) > most or "),
+    ),
+    (
+        {"segment_index_bytes": "48", "index_interval_bytes": "0"},
+        [batch(at_ms=TIME_MS + number) for number in range(20)],
+        6, 4, (Segment._indexes_changed, "self.bounds = NO_BOUNDS", "pass"),
+    ),
+    (
+        {"index_interval_bytes": "300"},
+        [
+            batch(b"v" * (number * 13 % 90), at_ms=TIME_MS + (number * 7) % 11)
+            for number in range(40)
+        ],
+        1, 11,
+    ),
+)  # fmt: skip
+def test_full_segment_or_index_rolls(
+    configs: dict[str, str], batches: list[bytes], segments: int, entries: int
+) -> None:
+    with writing(**configs) as pair:
+        for each in batches:
+            pair.produce(each)
+        found = list(pair.fast.partition().log.segments)
+        assert (len(found), found[0].offset_index.entries) == (segments, entries)
+        assert pair.served > len(batches) / 2
 
 
 @finds(Log.append, "<= latest", "", TIME_MS, TIME_MS + 10_001, 2)

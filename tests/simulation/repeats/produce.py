@@ -275,25 +275,18 @@ def rule(operation: AclOperation, kind: ResourceType, name: str, permission: int
 
 def allow(pair: Twins, *rules: AclBinding) -> None:
     """Create rules."""
-
-    async def create(side: Side) -> object:
-        acls = side.broker._core.acls
-        assert acls is not None
-        return await acls.create(rules)
-
-    assert pair.both(create) == [None] * len(rules)
+    created = pair.both(lambda side: acls_of(side).create(rules))
+    assert created == [None] * len(rules)
 
 
 def forbid(pair: Twins, kind: ResourceType, name: str) -> None:
     """Delete the rules of a resource."""
-
-    async def delete(side: Side) -> object:
-        acls = side.broker._core.acls
-        assert acls is not None
-        return await acls.delete([AclFilter(kind, name)])
-
-    (deleted,) = pair.both(delete)  # type: ignore[misc]
+    (deleted,) = pair.both(lambda side: acls_of(side).delete([AclFilter(kind, name)]))
     assert deleted
+
+
+def acls_of(side: Side) -> Any:
+    return side.broker._core.acls
 
 
 def limit(pair: Twins, bytes_per_s: float | None) -> None:

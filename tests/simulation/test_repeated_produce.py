@@ -490,6 +490,11 @@ def test_many_batches_are_found_as_ever() -> None:
 # --- batches
 
 
+CHECKSUM = (
+    "or crc32c((data if type(data) is memoryview else memoryview(data))[ATTRIBUTES_AT:]) != crc"
+)
+
+
 @cases(
     "records, expected",
     (changed(batch(), base_offset=1), "INVALID_RECORD", "base or "),
@@ -517,7 +522,7 @@ def test_many_batches_are_found_as_ever() -> None:
     (changed(batch(), base_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
     (changed(batch(), max_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
     (changed(batch(), base_ms=NO_TIMESTAMP, max_ms=NO_TIMESTAMP), "NONE"),
-    (batch()[:-1] + b"?", "CORRUPT_MESSAGE", "or crc32c(memoryview(data)[ATTRIBUTES_AT:]) != crc"),
+    (batch()[:-1] + b"?", "CORRUPT_MESSAGE", CHECKSUM),
     (changed(batch(), attributes=0x10), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
     *((records, "INVALID_RECORD") for records in (b"", None, b"short", bytes(70))),
     of=is_sound,

@@ -4,6 +4,7 @@ leader that has not learned of its successor continues."""
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.broker.replication.partition import Standing
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
     iter_headers,
@@ -91,7 +92,7 @@ class Replica:
     `Log`."""
 
     log_start_offset = 0
-    commits_at_once = False
+    standing = Standing(0)
 
     def __init__(self, truth: Replicated, term: Term) -> None:
         self._truth = truth
@@ -111,6 +112,10 @@ class Replica:
         truth.replicate(self.leader_epoch, self.log_end_offset, self._advance)
 
     @property
+    def commits_at_once(self) -> bool:
+        return self.standing.commits_at_once
+
+    @property
     def log(self) -> "Replica":
         return self
 
@@ -127,15 +132,13 @@ class Replica:
         self._require_leader()
         return self.producers.begin_verification(claim)
 
-    def expect(self, claim: Claim) -> VerificationGuard | None:
-        return self.producers.expect(claim) if self.is_leader else None
-
     def append(
         self,
         data: bytes | bytearray | memoryview,
         now_ms: int,  # noqa: ARG002
         *,
         origin: Origin = Origin.CLIENT,
+        header: object = None,
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> LogAppendInfo:

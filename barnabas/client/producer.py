@@ -59,6 +59,8 @@ class Producer:
         self._settings = settings or ProducerSettings()
         self._now = now
         self._next_partition: dict[str, int] = {}
+        self._check: Callable[[str, int], None] | None = None
+        """A function that raises an error if a partition may not be written now."""
         self._sender = self._make_sender(_IdempotentSession(cluster), transactional=False)
 
     def _make_sender(self, session: ProducerSession, *, transactional: bool) -> Sender:
@@ -105,15 +107,17 @@ class Producer:
         info = self._cluster.topics.get(topic) or await self._find(topic)
         if partition is None:
             partition = self._choose(topic, key, len(info.leaders))
-        if self._sender.is_due:
+        sender = self._sender
+        if sender.is_due:
             # The broker works on a batch while the next one is filled, and memory is used again.
             await asyncio.sleep(0)
-        while self._sender.buffered >= self._settings.buffer_size:
-            await self._sender.wait_for_progress()
-        self._check(topic, partition)
+        while sender.buffered >= self._settings.buffer_size:
+            await sender.wait_for_progress()
+        if self._check is not None:
+            self._check(topic, partition)
         if timestamp is None:
             timestamp = int(self._now() * 1000)
-        return self._sender.append(topic, partition, key, value, timestamp, headers)
+        return sender.append(topic, partition, key, value, timestamp, headers)
 
     async def send_batch(
         self, topic: str, partition: int, batch: EncodedBatch
@@ -131,7 +135,8 @@ class Producer:
         size = len(batch.data)
         while self._sender.buffered and self._sender.buffered + size > self._settings.buffer_size:
             await self._sender.wait_for_progress()
-        self._check(topic, partition)
+        if self._check is not None:
+            self._check(topic, partition)
         return self._sender.append_batch(topic, partition, batch)
 
     async def flush(self) -> None:
@@ -144,9 +149,6 @@ class Producer:
     async def abandon(self) -> None:
         """Drop every record that is not delivered yet, and cancel its future."""
         await self._sender.abandon()
-
-    def _check(self, topic: str, partition: int) -> None:
-        """Raise an error if the partition may not be written now."""
 
     async def _find(self, topic: str) -> TopicInfo:
         """Fetch the metadata of an unknown topic; the broker may create the topic."""

@@ -79,6 +79,7 @@ class TransactionalProducer(Producer):
         )
         self._sender = self._make_sender(self._manager, transactional=True)
         self._manager.sender = self._sender
+        self._check = self._manager.check
 
     async def __aenter__(self) -> "TransactionalProducer":
         return self
@@ -225,6 +226,3 @@ class TransactionalProducer(Producer):
         chosen = super()._choose(topic, key, count)
         registered = self._manager.registered_partitions(topic)
         return chosen if key is not None or not registered else registered[chosen % len(registered)]
-
-    def _check(self, topic: str, partition: int) -> None:
-        self._manager.check(TopicPartition(topic, partition))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.batch import MAX_SEQUENCE, read_header
-from barnabas.protocol.records.record import BatchBuilder, Headers, Record, iter_records
+from barnabas.protocol.records.record import BatchBuilder, Record, iter_records
 
 if TYPE_CHECKING:
     import asyncio
@@ -140,9 +140,12 @@ class PartitionQueue:
     next_sequence: int = 0
     has_unresolved_sequences: bool = False
     """Whether a batch was given up that may be written: the next sequence is then unknown."""
-    appended: int = 0
     completed: int = 0
-    """The number of futures, and of those that are done."""
+    """The number of futures that are done."""
+    open: BatchBuilder | None = None
+    """The records of the last pending batch, if it can get more."""
+    batch_size: int = 0
+    """The most bytes of a batch of several records, at most those of the limits."""
     retry_at: float = 0.0
     abandoned: list[Batch] = field(default_factory=list)
     """Batches that were given up for a new epoch.
@@ -155,17 +158,19 @@ class PartitionQueue:
     If not, it accepts any first sequence: a second batch could overtake a first that is refused.
     """
     _last_set: ProducerIdAndEpoch = NO_PRODUCER
-    _open: BatchBuilder | None = None
-    """The records of the last pending batch, if it can get more."""
-    _batch_size: int = 0
     _backoff: float = FIRST_BACKOFF
 
     def __post_init__(self) -> None:
-        self._batch_size = self.limits.batch_size
+        self.batch_size = self.limits.batch_size
 
     @property
     def is_busy(self) -> bool:
         return bool(self.pending or self.window)
+
+    @property
+    def unfinished(self) -> int:
+        """The number of futures that are not done."""
+        return sum(len(batch.delivered) for batch in (*self.pending, *self.window))
 
     @property
     def in_flight(self) -> int:
@@ -177,31 +182,10 @@ class PartitionQueue:
         """Whether all epochs of the producer id are used up, so that a new id is needed."""
         return self.identity.epoch > LAST_EPOCH
 
-    def add(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        delivered: "asyncio.Future[Delivered]",
-    ) -> int:
-        """Add a record to the open batch; return its bytes, or 0 if it needs a batch of its own."""
-        records = self._open
-        if records is None:
-            return 0
-        size = records.add(key, value, timestamp, headers, limit=self._batch_size)
-        if size:
-            batch = self.pending[-1]
-            batch.size += size
-            batch.delivered.append(delivered)
-            self.appended += 1
-        return size
-
     def append(self, batch: Batch) -> None:
-        """Append a batch; its records may be added to until they are sent."""
-        self._open = batch.encoded if isinstance(batch.encoded, BatchBuilder) else None
+        """Append a batch; more records may be added to `open` until it is sent."""
+        self.open = batch.encoded if isinstance(batch.encoded, BatchBuilder) else None
         self.pending.append(batch)
-        self.appended += len(batch.delivered)
 
     def set_producer(self, identity: ProducerIdAndEpoch) -> None:
         """Use this producer id and epoch for new batches; unfinished batches keep theirs."""
@@ -257,7 +241,7 @@ class PartitionQueue:
             self.has_unresolved_sequences = True
         dropped += self.pending
         self.pending.clear()
-        self._open = None
+        self.open = None
         return dropped
 
     def take_abandoned(self) -> list[Batch]:
@@ -270,15 +254,15 @@ class PartitionQueue:
     def _is_ready(self, now: float, flushing: bool) -> bool:
         # While a batch is in flight the next one grows; a full one is sent at once.
         first = self.pending[0]
-        if first.encoded is not self._open or first.size >= self._batch_size or flushing:
+        if first.encoded is not self.open or first.size >= self.batch_size or flushing:
             return len(self.window) < (MAX_IN_FLIGHT if self._broker_has_state else 1)
         return not self.window and now >= first.queued_at + self.limits.linger
 
     def _cut_batch(self) -> Batch:
         batch = self.pending.popleft()
-        if batch.encoded is self._open:
-            self._open = None
-        while batch.size > self._batch_size and len(batch.delivered) > 1:
+        if batch.encoded is self.open:
+            self.open = None
+        while batch.size > self.batch_size and len(batch.delivered) > 1:
             self.pending.appendleft(_split(batch))
         batch.deadline = batch.queued_at + self.limits.delivery_timeout
         batch.identity = self.identity
@@ -293,7 +277,7 @@ class PartitionQueue:
         if self.limits.idempotent:
             rest.sequence = _advance(batch.sequence, batch.count)
         self.window.insert(self.window.index(batch) + 1, rest)
-        self._batch_size = batch.size
+        self.batch_size = batch.size
 
     # -- answers ---------------------------------------------------------------------------------
 

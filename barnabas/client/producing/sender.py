@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -123,8 +124,13 @@ class Sender:
         """Queue a record; the future returns its offset."""
         queue = self._queues.get((topic, partition)) or self._queue(topic, partition)
         delivered = self._new_future()
-        size = queue.add(key, value, timestamp, headers, delivered)
-        if size:
+        records = queue.open
+        if records is not None and (
+            size := records.add(key, value, timestamp, headers, limit=queue.batch_size)
+        ):
+            batch = queue.pending[-1]
+            batch.size += size
+            batch.delivered.append(delivered)
             self.buffered += size
         else:
             records = BatchBuilder(timestamp)
@@ -174,7 +180,7 @@ class Sender:
 
         The callbacks of the futures have run by then.
         """
-        wanted = [(queue, queue.appended) for queue in self._busy]
+        wanted = [(queue, queue.completed + queue.unfinished) for queue in self._busy]
         self._flushing += 1
         try:
             self.wakeup()
@@ -436,10 +442,10 @@ class Sender:
             self._resolve(queue, lost, self._failed(answer))
         if result is BatchResult.DELIVERED:
             topic, partition, base = queue.topic, queue.partition, answer.base_offset
-            for index, delivered in enumerate(batch.delivered):
+            offsets = repeat(-1) if base < 0 else count(base)
+            for offset, delivered in zip(offsets, batch.delivered, strict=False):
                 if not delivered.done():
-                    place = topic, partition, base + index if base >= 0 else -1
-                    delivered.set_result(_as_delivered(Delivered, place))
+                    delivered.set_result(_as_delivered(Delivered, (topic, partition, offset)))
             self._count_completed(queue, batch)
         elif result is BatchResult.FAILED:
             if batch.count > len(batch.delivered) and answer.code in TOO_LARGE:

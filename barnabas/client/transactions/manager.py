@@ -188,16 +188,17 @@ class TransactionManager:
         if group_id is not None:
             self.open.groups.add(group_id)
 
-    def check(self, partition: TopicPartition) -> None:
+    def check(self, topic: str, partition: int) -> None:
         """Raise an error if the partition may not be written, else note that it is written."""
         self.machine.expect(State.IN_TRANSACTION)
         assert self.open is not None
-        if self.open.registered is not None and partition not in self.open.registered:
-            text = f"{partition[0]}-{partition[1]} is not registered with this transaction"
+        place = TopicPartition(topic, partition)
+        if self.open.registered is not None and place not in self.open.registered:
+            text = f"{topic}-{partition} is not registered with this transaction"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-        self.open.written.add(partition)
-        if not self.open.newer and partition not in self.open.added:
-            self.open.to_add[partition] = None
+        self.open.written.add(place)
+        if not self.open.newer and place not in self.open.added:
+            self.open.to_add[place] = None
 
     def registered_partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic that are registered with the open transaction."""

@@ -45,7 +45,10 @@ def no_future() -> "asyncio.Future[Delivered]":
 def append(queue: PartitionQueue, number: int, queued_at: float = 0.0) -> None:
     """Append a record of SIZE bytes as a sender does."""
     value = b"%03d" % number
-    if not queue.add(None, value, 0, (), no_future()):
+    if queue.open is not None and (size := queue.open.add(None, value, limit=queue.batch_size)):
+        queue.pending[-1].size += size
+        queue.pending[-1].delivered.append(no_future())
+    else:
         records = BatchBuilder(0)
         records.add(None, value)
         queue.append(Batch(queued_at, records, records.size, [no_future()]))

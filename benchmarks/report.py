@@ -286,7 +286,38 @@ def page(results: Mapping[str, Any]) -> str:
         "",
         "`python -m benchmarks.beside_kafka` measures this beside Apache Kafka on your machine.",
     ]
+    if "clients" in results:
+        lines += _clients(results["clients"])
     return "\n".join(lines) + "\n"
+
+
+def _clients(results: Mapping[str, Any]) -> list[str]:
+    """Return the table of our client beside those of others."""
+    where, medians = results["machine"], results["medians"]
+    names = list(next(iter(medians.values())))
+    lines = [
+        "",
+        "## The client in Python",
+        "",
+        f"CPU time in us that a program takes for a record with `barnabas.client` ({OURS}), and "
+        "with other clients for Python:",
+        "",
+        f"| | {' | '.join(names)} |",
+        "|---" + "|--:" * len(names) + "|",
+    ]
+    for measurement, by_client in medians.items():
+        cells = [shown(by_client[name]["cpu_us"]) for name in names]
+        lines.append(f"| {measurement} | {' | '.join(cells)} |")
+    return [
+        *lines,
+        "",
+        f"Medians of {results['rounds']} rounds of {results['records']:,} records in one "
+        f"partition, in turns, on {where['cpu']}, Python {where['python']}, {where['date']}. "
+        f"Others: {where['clients']}. Ours is plain Python but for CRC-32C; aiokafka reads and "
+        "writes records in compiled code, confluent-kafka is librdkafka. All have the defaults of "
+        "their library, but batches of up to 512 KB, which are ours. `python -m "
+        "benchmarks.clients` measures it; whole batches (`send_batch`, `fetch_batches`) cost less.",
+    ]
 
 
 def _rows_of_chart(medians: Medians) -> list[str]:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from benchmarks import floors, processes, raw, requests, throughput, transaction_loads
+from benchmarks import clients, floors, processes, raw, requests, throughput, transaction_loads
 from benchmarks.systems import Barnabas, Kfake, Processes, Running, System, left_out
 
 FEW = 24
@@ -63,3 +63,17 @@ def test_cores_of_the_client_are_known(systems: dict[str, System]) -> None:
     for figures in found.values():
         assert 0 < figures["client_busiest"] <= figures["client_cores"]
     assert found["produce 1024 B in 16 KB"]["requests_per_s"] > 0
+
+
+def test_clients_of_all_libraries_are_measured(systems: dict[str, System]) -> None:
+    runs = clients.run(f"127.0.0.1:{systems[Barnabas.name].port}", rounds=1, count=FEW)
+    assert {name: len(by_client) for name, by_client in runs.items()} == {
+        name: len(clients.client_load.LOADS) for name in clients.measurements()
+    }
+    assert all(
+        figures["cpu_us"] > 0
+        for by_client in runs.values()
+        for rounds in by_client.values()
+        for figures in rounds
+    )
+    assert len(list(clients.lines(runs))) == len(runs) * len(clients.client_load.LOADS)

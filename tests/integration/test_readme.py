@@ -2,14 +2,16 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 import pytest
 
-from barnabas.client import cluster, consumer, group, offsets, transactional_producer
+from barnabas.client import cluster, consumer, group, offsets, producer, transactional_producer
 from barnabas.testing import Broker
 from tests.support.command_line import DEADLINE, ROOT, run_in_shell
 
@@ -67,3 +69,14 @@ async def test_client_ships_each_order_once(broker: Broker) -> None:
         assert shipping.cancelled()
     assert [each.value for each in await shipped] == orders
     await broker.aio.wait_for_group("shippers", lag=0)
+
+
+async def test_client_sends_whole_batches(broker: Broker) -> None:
+    await broker.aio.create_topic("orders")
+    names: dict[str, Any] = {**vars(cluster), **vars(producer), "time": time, "repeat": repeat}
+    names |= {"values": [b"apples", b"pears", b"plums"], "delivered": []}
+    program = block("python", "encode_batches").replace("localhost:9092", broker.bootstrap_servers)
+    exec(f"async def send():\n{indent(program, '    ')}", names)
+    await names["send"]()
+    assert [each.result().offset for each in names["delivered"]] == [0]
+    assert [each.value for each in await broker.aio.records("orders", 3)] == names["values"]

@@ -1,19 +1,32 @@
-"""The reader of records against the definition, on batches that are whole, cut or damaged."""
+"""The reader of records against the definition, on batches that are whole, cut or damaged; and
+what is written is read."""
 
 import random
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records import record as reading
-from barnabas.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
-from barnabas.protocol.records.record import Record, build_batch
+from barnabas.protocol.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    crc_matches,
+    pack_batch,
+    read_header,
+)
+from barnabas.protocol.records.compression import Compression, compress
+from barnabas.protocol.records.record import BatchBuilder, Headers, Record, build_batch
 from barnabas.protocol.records.varint import read_varint, read_varlong
 
+FIELDS: Final = st.none() | st.binary(max_size=100)
+HEADERS: Final = st.lists(st.tuples(st.text(max_size=8), FIELDS), max_size=3).map(tuple)
 CASES: Final = 12_000
 MOST: Final = 2000
 """The bytes that a record of a compressed batch may have."""
@@ -169,3 +182,61 @@ def test_reader_without_a_check_is_noticed(check: str) -> None:
     mutant: Any = ModuleType(reading.__name__)
     exec(compile(source.replace(old, new), "mutant", "exec"), mutant.__dict__)
     assert differing(mutant) is not None
+
+
+HUGE: Final = b"\xfe\xff\xff\xff\x0f"
+"""The number 2^31 - 1."""
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        HUGE + b"\0\0\0\1\1\0",
+        b"\x20\0\0\0" + HUGE + b"\1" + bytes(10),
+        b"\x20\0\0\0\1" + HUGE + bytes(10),
+        b"\x20\0\0\0\1\1" + HUGE + bytes(5),
+        b"\x20\0\0\0\1\1\2" + HUGE + bytes(4),
+        b"\x20\0\0\0\1\1\2\2a" + HUGE + bytes(2),
+    ],
+    ids=["record", "key", "value", "headers", "name", "content"],
+)
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_announced_lengths_take_no_memory(record: bytes, codec: Compression) -> None:
+    header = read_header(build_batch([Record(0, 0, None, None)], compression=codec))
+    batch = pack_batch(header._replace(record_count=2**31 - 1), compress(codec, record))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError):
+            list(reading.iter_records(batch, 0, read_header(batch)))
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+@given(
+    st.lists(st.tuples(FIELDS, FIELDS, st.integers(-(2**40), 2**40), HEADERS), max_size=40),
+    st.integers(0, 2000),
+    st.sampled_from(Compression),
+)
+def test_builder_takes_what_fits_and_builds_what_it_took(
+    records: list[tuple[bytes | None, bytes | None, int, Headers]], limit: int, codec: Compression
+) -> None:
+    builder, taken = BatchBuilder(10**12), list[Record]()
+    for key, value, delta, headers in records:
+        before, stamp = builder.size, 10**12 + delta
+        size = builder.add(key, value, stamp, headers, limit=limit)
+        alone = BatchBuilder(10**12)
+        alone.add(key, value, stamp, headers, offset=len(taken))
+        needed = alone.size - HEADER_SIZE
+        fits = not taken or before + needed <= limit
+        assert (size, builder.size - before) == (needed if fits else 0,) * 2
+        if fits:
+            taken.append(Record(len(taken), stamp, key, value, headers))
+    if taken:
+        built = bytes(builder.build(compression=codec, producer_id=7, base_sequence=3))
+        header = read_header(built)
+        assert crc_matches(built, 0, header)
+        assert (header.record_count, header.last_offset_delta) == (len(taken), len(taken) - 1)
+        newest = max(10**12, *(each.timestamp for each in taken))
+        assert (header.base_timestamp, header.max_timestamp) == (10**12, newest)
+        assert list(reading.iter_records(built, 0, header)) == taken

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from struct import unpack_from
 
 from barnabas.client.cluster import Cluster, TopicInfo, check
 from barnabas.client.producing.partition_queue import (
@@ -236,12 +237,11 @@ def _check_whole(batch: EncodedBatch) -> None:
 def murmur2(data: bytes) -> int:
     """Return the 32-bit MurmurHash2 of `data`, with the seed of Kafka's Java client."""
     length = len(data)
-    h = (0x9747B28C ^ length) & _MASK
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _MURMUR & _MASK
-        h = (h * _MURMUR & _MASK) ^ ((k ^ k >> 24) * _MURMUR & _MASK)
-    if rest := data[whole:]:
+    h = 0x9747B28C ^ length
+    for k in unpack_from(f"<{length >> 2}I", data):
+        k = k * _MURMUR & _MASK
+        h = (h * _MURMUR ^ (k ^ k >> 24) * _MURMUR) & _MASK
+    if rest := data[length & ~3 :]:
         h = (h ^ int.from_bytes(rest, "little")) * _MURMUR & _MASK
     h = (h ^ h >> 13) * _MURMUR & _MASK
     return h ^ h >> 15

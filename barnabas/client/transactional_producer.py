@@ -224,5 +224,7 @@ class TransactionalProducer(Producer):
 
     def _choose(self, topic: str, key: bytes | None, count: int) -> int:
         chosen = super()._choose(topic, key, count)
+        if key is not None:
+            return chosen
         registered = self._manager.registered_partitions(topic)
-        return chosen if key is not None or not registered else registered[chosen % len(registered)]
+        return registered[chosen % len(registered)] if registered else chosen

@@ -190,8 +190,11 @@ class TransactionManager:
 
     def check(self, topic: str, partition: int) -> None:
         """Raise an error if the partition may not be written, else note that it is written."""
-        self.machine.expect(State.IN_TRANSACTION)
+        if self.machine.state is not State.IN_TRANSACTION:
+            self.machine.expect(State.IN_TRANSACTION)
         assert self.open is not None
+        if (topic, partition) in self.open.written:
+            return
         place = TopicPartition(topic, partition)
         if self.open.registered is not None and place not in self.open.registered:
             text = f"{topic}-{partition} is not registered with this transaction"

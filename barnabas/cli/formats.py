@@ -1,7 +1,7 @@
 """The format strings of kcat, compiled to functions that print a record."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -35,7 +35,6 @@ _FIELDS: dict[str, Render] = {
     "o": lambda m: b"%d" % m.offset,
     "T": lambda m: b"%d" % m.timestamp,
     "h": _headers,
-    "%": lambda _: b"%",
 }
 
 
@@ -59,17 +58,25 @@ def compile_format(text: str, *, null: bytes = b"", for_terminal: bool = False) 
     if for_terminal:
         fields |= {name: _escaped(fields[name]) for name in "skht"}
 
-    def constant(text: str) -> Render:
-        data = unescape(text)
-        return lambda _: data
-
+    template, parts = b"", list[Render]()
     # The pattern has one group, so the split returns text and field names alternately.
-    pieces: list[Render] = []
     for index, part in enumerate(_FIELD.split(text)):
         if index % 2 == 0:
-            pieces.append(constant(part))
+            template += unescape(part).replace(b"%", b"%%")
+        elif part == "%":
+            template += b"%%"
         elif part in fields:
-            pieces.append(fields[part])
+            template += b"%b"
+            parts.append(fields[part])
         else:
             raise click.UsageError(f"unknown field %{part} in the format")
-    return lambda message: b"".join([piece(message) for piece in pieces])
+    return _filled(template, parts)
+
+
+def _filled(template: bytes, parts: Sequence[Render]) -> Render:
+    """Return the function that fills a template of bytes with parts of a record."""
+    if len(parts) == 1:
+        # The value alone is what is printed most.
+        only = parts[0]
+        return lambda message: template % only(message)
+    return lambda message: template % tuple([part(message) for part in parts])

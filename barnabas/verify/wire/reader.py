@@ -9,7 +9,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import fetch
 from barnabas.protocol.records.batch import crc_matches, iter_headers
 from barnabas.protocol.records.control import ControlType, read_marker
-from barnabas.protocol.records.record import iter_records
+from barnabas.protocol.records.record import iter_fields
 from barnabas.verify.history import COMMITTED, OK, UNCOMMITTED, History, Partition
 from barnabas.verify.wire.batches import unpack
 from barnabas.verify.wire.fetching import Fetched, fetch_from, leader_epoch
@@ -155,7 +155,7 @@ class Reader:
                     hidden.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in hidden):
                 records = [
-                    (record.offset, unpack(record.value))
-                    for record in iter_records(data, pos, header)
+                    (offset, unpack(value))
+                    for offset, _, _, value, _ in iter_fields(data, pos, header)
                 ]
             yield header.next_offset, records

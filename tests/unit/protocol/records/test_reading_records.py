@@ -96,7 +96,7 @@ def by_reader(module: ModuleType, case: Case) -> Read:
     found: list[Record] = []
     try:
         for start, stop in zip([0, *cuts], [*cuts, len(body)], strict=True):
-            found.extend(Record(*each) for each in reader.records(body[start:stop]))
+            found.extend(Record(*each) for each in reader.fields(body[start:stop]))
         reader.finish()
     except ProtocolError:
         return found, True

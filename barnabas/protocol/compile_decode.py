@@ -134,11 +134,11 @@ class _DecoderSource(Source):
         elif kind.kind == "array":
             self._array(kind, nullable, target)
         elif kind.kind == "struct":
-            self._nested(kind, nullable, target)
+            self._nested(kind, nullable, target, "< 0")
         else:
             self._blob(kind, nullable, target)
 
-    def _nested(self, kind: Type, nullable: bool, target: str) -> None:
+    def _nested(self, kind: Type, nullable: bool, target: str, null: str) -> None:
         assert kind.struct is not None
         var = self.local("o")
         if not nullable:
@@ -147,7 +147,7 @@ class _DecoderSource(Source):
             return
         present = self.local("n")
         self.run.append(("b", present))
-        with self.block(f"if {present} < 0:"):
+        with self.block(f"if {present} {null}:"):
             self.emit(f"{target} = None")
         with self.block("else:"):
             self._struct(kind.struct, var)
@@ -341,7 +341,11 @@ class _DecoderSource(Source):
                 self.emit(f"{stop} += p")
                 for field in known:
                     with self.block(f"if {tag} == {field.spec.tag}:"):
-                        self._value(field.type, False, f"{var}.{field.name}")
+                        target, nullable = f"{var}.{field.name}", field.nullable_in_tag
+                        if field.type.kind == "struct":
+                            self._nested(field.type, nullable, target, "== 0")
+                        else:
+                            self._value(field.type, nullable, target)
                         self.flush()
                         with self.block(f"if p != {stop}:"):
                             name = field.name

@@ -119,7 +119,8 @@ class _EncoderSource(Source):
         if field.spec.default_factory is not None:
             assert field.type.struct is not None
             inner = fields_of(field.type.struct)
-            return " or ".join(self._differs(f, f"{source}.{f.name}") for f in inner)
+            differs = [self._differs(f, f"{source}.{f.name}") for f in inner]
+            return " or ".join([f"{source} is None"] * field.type.nullable + differs)
         return f"{source} is not None" if default is None else f"{source} != {default!r}"
 
     @contextmanager
@@ -136,13 +137,14 @@ class _EncoderSource(Source):
         elif kind.kind == "array":
             self._array(kind, nullable, source)
         elif kind.kind == "struct":
-            self._nested(kind, nullable, source)
+            self._nested(kind, nullable, source, "-1")
         elif kind.kind == "string":
             self._string(nullable, source)
         else:
             self._blob(kind.kind, nullable, source)
 
-    def _nested(self, kind: Type, nullable: bool, source: str) -> None:
+    def _nested(self, kind: Type, nullable: bool, source: str, null: str) -> None:
+        """Emit a struct; if it may be null, behind a byte that is 1, or `null` without it."""
         assert kind.struct is not None
         var = self.local("o")
         self.emit(f"{var} = {source}")
@@ -150,7 +152,7 @@ class _EncoderSource(Source):
             self._struct(kind.struct, var)
             return
         with self.block(f"if {var} is None:"):
-            self.run.append(("b", "-1"))
+            self.run.append(("b", null))
         with self.block("else:"):
             self.run.append(("b", "1"))
             self._struct(kind.struct, var)
@@ -245,7 +247,10 @@ class _EncoderSource(Source):
         body, outer = self.local("body"), self._add
         self.emit(f"{body} = []")
         self._add = f"{body}.append"
-        self._value(field.type, False, source)
+        if field.type.kind == "struct":
+            self._nested(field.type, field.nullable_in_tag, source, "0")
+        else:
+            self._value(field.type, field.nullable_in_tag, source)
         self.flush()
         self._add = outer
         self.emit(f"{body} = join({body})")

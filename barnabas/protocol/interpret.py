@@ -106,19 +106,19 @@ class _Reader:
             end = self.position + size
             for field in fields_of(cls):
                 if field.spec.tag == tag and field.exists(self.version):
-                    values[field.name] = self.value(field.type, nullable=False)
+                    values[field.name] = self.value(field.type, field.nullable_in_tag, 0)
                     break
             else:
                 self.take(size)
             if self.position != end:
                 raise ProtocolError("a tagged field of a wrong size")
 
-    def value(self, kind: Type, nullable: bool) -> Any:
+    def value(self, kind: Type, nullable: bool, null: int = -1) -> Any:
         if kind.kind in _FORMATS:
             return self.number(kind.kind)
         if kind.kind == "struct":
             assert kind.struct is not None
-            if nullable and self.number("int8") < 0:
+            if nullable and self.number("int8") == null:
                 return None
             return self.struct(kind.struct)
         length = self.length(kind.kind)
@@ -177,20 +177,20 @@ class _Writer:
         self.uvarint(len(tagged))
         for field, value in tagged:
             inner = _Writer(self.schema, self.version)
-            inner.value(field.type, False, value)
+            inner.value(field.type, field.nullable_in_tag, value, 0)
             assert field.spec.tag is not None
             self.uvarint(field.spec.tag)
             self.uvarint(len(inner.out))
             self.out += inner.out
 
-    def value(self, kind: Type, nullable: bool, value: Any) -> None:
+    def value(self, kind: Type, nullable: bool, value: Any, null: int = -1) -> None:
         if kind.kind in _FORMATS:
             self.out += pack(_FORMATS[kind.kind], value)
         elif value is None and not nullable:
             raise ProtocolError("null where null may not be")
         elif kind.kind == "struct":
             if nullable:
-                self.out += pack(">b", -1 if value is None else 1)
+                self.out += pack(">b", null if value is None else 1)
             if value is not None:
                 self.struct(value)
         elif value is None:

@@ -86,6 +86,11 @@ class Field(NamedTuple):
         """Return whether the field may be null in `version`."""
         return self.type.nullable and version >= self.spec.nullable
 
+    @property
+    def nullable_in_tag(self) -> bool:
+        """Return whether null, which is not its default, may be sent as a tagged field."""
+        return self.type.nullable and self.spec.default is not None
+
     def default(self) -> Any:
         """Return a fresh default value; only for fields that have a default."""
         if self.spec.default_factory is not None:

@@ -15,8 +15,8 @@ from barnabas.protocol.compile_decode import decoder
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.schema import Api, Field, Schema, Type, fields_of
 
-INTERNAL = ("consumer_protocol", "end_txn_marker", "group_metadata", "offset_commit",
-            "producer_snapshot", "transaction_log")  # fmt: skip
+INTERNAL = ("consumer_group", "consumer_protocol", "end_txn_marker", "group_metadata",
+            "offset_commit", "producer_snapshot", "transaction_log")  # fmt: skip
 
 _INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),

@@ -14,6 +14,12 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.rights import DESCRIBE, TRANSACTIONAL_ID, Need, Rights, Shown
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.expressions import (
+    NOT_INSTALLED,
+    ExpressionError,
+    NotInstalledError,
+    compiled,
+)
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.coordinator.transaction.states import BY_NAME
@@ -33,9 +39,7 @@ RIGHTS = Rights(
 )
 
 _log = get_logger(__name__)
-_NEEDS_RE2 = "a pattern in ListTransactions needs google-re2: pip install 'barnabas[re2]'"
-_PATTERN_BYTES = 1 << 20
-"""The memory limit of a compiled pattern, because the library caches the last ones."""
+_NEEDS_RE2 = f"a pattern in ListTransactions {NOT_INSTALLED}"
 
 
 def handle(
@@ -89,23 +93,13 @@ def takes_patterns() -> bool:
 def _pattern(pattern: str | None) -> Callable[[str], bool]:
     if not pattern:
         return lambda _: True
-    # RE2 matches in time linear in the text for every pattern. Python's `re` does not, so it is no
-    # substitute. The import is late because google-re2 is optional and a broker starts without it.
     try:
-        import re2
-    except ModuleNotFoundError as error:
+        return compiled(pattern).matches
+    except NotInstalledError as error:
         _warn_of_missing_re2()
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, _NEEDS_RE2) from error
-
-    options = re2.Options()
-    # The client gets the error; it does not belong in the broker's log.
-    options.log_errors = False
-    options.max_mem = _PATTERN_BYTES
-    try:
-        compiled = re2.compile(pattern, options)
-    except re2.error as error:
+    except ExpressionError as error:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
-    return lambda text: compiled.fullmatch(text) is not None
 
 
 @cache

@@ -34,6 +34,7 @@ public final class Resident {
         ManyPartitions.register(known);
         Codecs.register(known);
         Assignors.register(known);
+        Expressions.register(known);
         known.put("stream", command -> Streaming.stream(command));
         known.put("recreate", command -> Streaming.recreate(command));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {

@@ -8,6 +8,7 @@ from barnabas.cli import answers
 from barnabas.cli.json_records import place_of
 from barnabas.client.consumer import Message
 from barnabas.client.groups.protocol import read_assignment, read_subscription
+from barnabas.coordinator.group.consumer.records import EXPRESSION, ConsumerGroupRecord
 from barnabas.coordinator.group.records import GroupRecord, OffsetRecord
 from barnabas.coordinator.group.records import decode_record as decode_group_record
 from barnabas.coordinator.transaction.metadata import TransactionMetadata
@@ -15,11 +16,22 @@ from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.records import decode_record as decode_transaction_record
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.internal.group_metadata import GroupMetadataValue, MemberMetadata
-from barnabas.protocol.types import uuid_text
+from barnabas.protocol.schema import Message as ProtocolMessage
+from barnabas.protocol.schema import fields_of
+from barnabas.protocol.types import ZERO_UUID, uuid_text
 
 _DECODERS: Final = {
     "__consumer_offsets": decode_group_record,
     "__transaction_state": decode_transaction_record,
+}
+_CONSUMER_GROUP_KINDS: Final = {
+    3: "consumer group",
+    4: "consumer group topics",
+    5: "consumer group member",
+    6: "consumer group target epoch",
+    7: "consumer group target",
+    8: "consumer group assignment",
+    16: "consumer group expression",
 }
 
 
@@ -42,7 +54,9 @@ def to_json(message: Message) -> bytes:
     return answers.to_json("consume", row, indent=None).encode() + b"\n"
 
 
-def _fields(record: OffsetRecord | GroupRecord | TransactionRecord) -> dict[str, Any]:
+def _fields(
+    record: OffsetRecord | GroupRecord | ConsumerGroupRecord | TransactionRecord,
+) -> dict[str, Any]:
     match record:
         case OffsetRecord(group, topic, partition, committed):
             key = {"group": group, "topic": topic, "partition": partition}
@@ -59,9 +73,26 @@ def _fields(record: OffsetRecord | GroupRecord | TransactionRecord) -> dict[str,
             return {"kind": "offset", "key": key, "value": value}
         case GroupRecord(group, state):
             return {"kind": "group", "key": {"group": group}, "value": _group(state)}
+        case ConsumerGroupRecord(kind, group, name, of_consumers):
+            key = {"group": group}
+            if name:
+                key["expression" if kind == EXPRESSION else "member"] = name
+            named = _CONSUMER_GROUP_KINDS[kind]
+            return {"kind": named, "key": key, "value": _plain(of_consumers)}
         case TransactionRecord(transactional_id, txn):
             key = {"transactional_id": transactional_id}
             return {"kind": "transaction", "key": key, "value": _transaction(txn)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a message of a record as JSON: topic ids as text."""
+    if isinstance(value, ProtocolMessage):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields_of(type(value))}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return uuid_text(value) if len(value) == len(ZERO_UUID) else value.hex()
+    return value
 
 
 def _group(state: GroupMetadataValue | None) -> dict[str, Any] | None:

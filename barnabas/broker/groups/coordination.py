@@ -1,11 +1,11 @@
 """The group coordinator of this broker, with the leadership of `__consumer_offsets`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from uuid import UUID
 
 from barnabas.broker.clock import Clock, LoopTimers
-from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
@@ -15,6 +15,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.group.consumer.topics import Topic
 from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupShard
 from barnabas.coordinator.group.counts import OffsetCounts
 from barnabas.coordinator.group.group import MemberMemory
@@ -51,8 +52,9 @@ class GroupCoordination:
         settings = group_settings(config)
         timers, memory = LoopTimers(), MemberMemory(config.group_members_max_bytes)
         new_id = _member_ids(random)
+        known = KnownTopics(cache)
         self.runtime = CoordinatorRuntime(
-            lambda *_: GroupShard(GroupTable(settings, new_id, self.counts, memory)),
+            lambda *_: GroupShard(GroupTable(settings, new_id, self.counts, memory, known)),
             clock=clock,
             timers=timers,
             slices=slicer,
@@ -107,6 +109,54 @@ class GroupCoordination:
     async def close(self) -> None:
         """Answer every request that waits with NOT_COORDINATOR, and stop every timer."""
         await self.runtime.close()
+
+
+class KnownTopics:
+    """The topics that this broker knows; `version` grows when one of them changes for a group:
+    its id, its partitions, or the racks of its replicas."""
+
+    def __init__(self, cache: MetadataCache) -> None:
+        self._cache = cache
+        self._topics: dict[str, Topic] = {}
+        self.version = 0
+        cache.on_change(self._changed)
+
+    def names(self) -> Iterable[str]:
+        return self._topics
+
+    def find(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return self._cache.topic_name(topic_id)
+
+    def _changed(self) -> None:
+        racks = {each.id: each.rack for each in self._cache.brokers.values() if each.rack}
+        known = self._topics
+        topics = {
+            name: _same_or_new(known.get(name), topic, racks)
+            for name, topic in self._cache.topics.items()
+        }
+        if topics != known:
+            self._topics = topics
+            self.version += 1
+
+
+def _same_or_new(known: Topic | None, topic: TopicMetadata, racks: dict[int, str]) -> Topic:
+    new = Topic(topic.name, topic.topic_id, len(topic.partitions), _racks(topic, racks))
+    return known if known == new else new
+
+
+def _racks(topic: TopicMetadata, racks: dict[int, str]) -> tuple[frozenset[str], ...]:
+    if not racks:
+        return ()
+    partitions = topic.partitions
+    return tuple(
+        frozenset(racks[each] for each in partitions[index].replicas if each in racks)
+        if index in partitions
+        else frozenset()
+        for index in range(len(partitions))
+    )
 
 
 SWEEP_MS = 1_000

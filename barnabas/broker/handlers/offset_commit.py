@@ -41,6 +41,7 @@ from barnabas.protocol.steps import Steps, in_steps
 __all__ = ["API", "RIGHTS", "again", "handle"]
 
 _TOPIC_IDS_SINCE = 10
+_MEMBER_EPOCHS_SINCE = 9
 
 
 def handle(
@@ -65,12 +66,14 @@ def _commit(
         response.topics.append(answer)
         if known is not None:
             yield from known_offsets.add(known, topic.partitions, answer.partitions)
-    commit = _commit_of(request, known_offsets.offsets)
+    commit = _commit_of(request, known_offsets.offsets, version)
     yield from known_offsets.commit(lambda: groups.commit_offsets(commit))
     return response
 
 
-def _commit_of(request: OffsetCommitRequest, offsets: Sequence[NewOffset]) -> CommitOffsets:
+def _commit_of(
+    request: OffsetCommitRequest, offsets: Sequence[NewOffset], version: int
+) -> CommitOffsets:
     return CommitOffsets(
         request.group_id,
         request.generation_id_or_member_epoch,
@@ -78,6 +81,7 @@ def _commit_of(request: OffsetCommitRequest, offsets: Sequence[NewOffset]) -> Co
         request.group_instance_id,
         offsets,
         request.retention_time_ms,
+        knows_epochs=version >= _MEMBER_EPOCHS_SINCE,
     )
 
 
@@ -96,7 +100,7 @@ def again(
     found = repeated(cache, request.topics, response.topics, by_id=by_id)
     if found is None:
         return None
-    known = groups, cache, _commit_of(request, found.offsets)
+    known = groups, cache, _commit_of(request, found.offsets, context.api_version)
     return Repeat(_commit_again, known, found.fields, (), found.basis)
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.security.rights import DESCRIBE, GROUP, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.group.consumer.offsets import check_fetch
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.group.records import OffsetAndMetadata
@@ -107,7 +108,8 @@ def _once(asked: list[OffsetFetchRequestGroup]) -> Steps[list[OffsetFetchRequest
                     )
                 )
         if topics or not group.topics:
-            groups.append(OffsetFetchRequestGroup(group_id=group.group_id, topics=topics))
+            group.topics = topics
+            groups.append(group)
     return groups
 
 
@@ -163,6 +165,9 @@ def _look(
     table: GroupTable,
 ) -> Steps[OffsetFetchResponseGroup]:
     offsets, version = table.offsets, context.api_version
+    consumers = table.consumers.get(asked.group_id)
+    if consumers is not None:
+        check_fetch(consumers, asked.member_id, asked.member_epoch)
     if stable and version < _STABLE_SINCE and (yield from _is_unstable(offsets, asked)):
         # Every client knows this error, and asks again.
         return _group_error(asked, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from barnabas.coordinator.decision import Instant
+from barnabas.coordinator.group.consumer import records
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group, Member, Protocols, metadata
-from barnabas.coordinator.group.records import GroupRecord
+from barnabas.coordinator.group.records import GroupCoordinatorRecord, GroupRecord
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -14,7 +16,8 @@ from barnabas.protocol.messages.list_groups import ListedGroup
 from barnabas.protocol.steps import Steps
 
 CLASSIC = "classic"
-"""The type of every group here, as ListGroups names it."""
+CONSUMER = "consumer"
+"""Types of groups, as ListGroups names them."""
 
 
 def delete_offsets(
@@ -25,8 +28,12 @@ def delete_offsets(
 
     Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
     """
-    group = table.require(group_id)
-    if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+    group = table.consumers.get(group_id) or table.require(group_id)
+    if (
+        isinstance(group, Group)
+        and group.state is not GroupState.EMPTY
+        and not group.uses_consumer_protocol
+    ):
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     draft = Draft(table, now)
     subscribed = frozenset(filter(group.is_subscribed, topics))
@@ -53,7 +60,7 @@ def topics_deleted(
 def expire(table: GroupTable, group_id: str, now: Instant) -> GroupDecision[None]:
     """Delete a group's expired offsets, and the group if it has no members and no offsets."""
     draft = Draft(table, now)
-    group = table.groups.get(group_id)
+    group = table.consumers.get(group_id) or table.groups.get(group_id)
     if group is None:
         return draft.decision(None)
     retention_ms = table.settings.offsets_retention_ms
@@ -64,25 +71,37 @@ def expire(table: GroupTable, group_id: str, now: Instant) -> GroupDecision[None
         count = len(draft.records)
         table.counts.expired += count
         kept = sum(map(len, table.offsets.of_group(group_id).values())) - count
-        empty = group.state is GroupState.EMPTY and not group.pending_joins
-        if empty and not kept and group_id not in table.offsets.pending:
-            draft.records.append(GroupRecord(group_id, None))
+        if _is_empty(group) and not kept and group_id not in table.offsets.pending:
+            draft.records += _deletion(group)
 
     return draft.decision(None, forget())
 
 
 def delete(table: GroupTable, group_id: str, now: Instant) -> GroupDecision[None]:
     """Delete an empty group with its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-    group = table.require(group_id)
-    if group.state is not GroupState.EMPTY:
+    group = table.consumers.get(group_id) or table.require(group_id)
+    if group.members if isinstance(group, ConsumerGroup) else group.state is not GroupState.EMPTY:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     draft = Draft(table, now)
 
     def forget() -> Steps[None]:
         yield from draft.collect(table.offsets.forget_all(group_id))
-        draft.records.append(GroupRecord(group_id, None))
+        draft.records += _deletion(group)
 
     return draft.decision(None, forget())
+
+
+def _is_empty(group: Group | ConsumerGroup) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    return group.state is GroupState.EMPTY and not group.pending_joins
+
+
+def _deletion(group: Group | ConsumerGroup) -> list[GroupCoordinatorRecord]:
+    """Return the records that delete an empty group without its offsets."""
+    if isinstance(group, Group):
+        return [GroupRecord(group.group_id, None)]
+    return [*records.deletion(group)]
 
 
 def describe(table: GroupTable, group_id: str) -> Steps[DescribedGroup]:
@@ -122,14 +141,15 @@ def _describe_members(
 
 
 def listing(
-    groups: Iterable[Group], states: frozenset[str], types: frozenset[str]
+    groups: Iterable[Group | ConsumerGroup], states: frozenset[str], types: frozenset[str]
 ) -> Steps[list[ListedGroup]]:
     """List the groups in these states and of these types, in lower case; an empty set is all."""
     listed: list[ListedGroup] = []
-    if types and CLASSIC not in types:
-        return listed
     for group in groups:
         yield None
+        group_type = CLASSIC if isinstance(group, Group) else CONSUMER
+        if types and group_type not in types:
+            continue
         # A dead one was deleted since the first step.
         if group.state is not GroupState.DEAD and (
             not states or group.state.value.lower() in states
@@ -137,9 +157,11 @@ def listing(
             listed.append(
                 ListedGroup(
                     group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
+                    protocol_type=(
+                        (group.protocol_type or "") if isinstance(group, Group) else CONSUMER
+                    ),
                     group_state=group.state.value,
-                    group_type=CLASSIC,
+                    group_type=group_type,
                 )
             )
     return listed

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.coordinator.decision import AT_ONCE, Decision, Instant, TransactionalProducer
+from barnabas.coordinator.group.consumer.offsets import check_commit
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.rebalance import extend_session
@@ -38,6 +39,8 @@ class CommitOffsets(NamedTuple):
     """The client's own retention (OffsetCommit v2 to v4); -1 for the broker's."""
     producer: TransactionalProducer | None = None
     """The producer in whose transaction the offsets are committed (TxnOffsetCommit)."""
+    knows_epochs: bool = True
+    """Whether the version of the request has member epochs (KIP-848)."""
 
 
 def commit_offsets(
@@ -46,8 +49,8 @@ def commit_offsets(
     """Commit offsets; answered with one code for each of them.
 
     In a transaction, they count once the producer commits it. Raises UNKNOWN_MEMBER_ID,
-    FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, and outside of a transaction
-    REBALANCE_IN_PROGRESS.
+    FENCED_INSTANCE_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH, GROUP_ID_NOT_FOUND, and outside of a
+    transaction REBALANCE_IN_PROGRESS and UNSUPPORTED_VERSION.
     """
     draft = Draft(table, now)
     in_transaction = request.producer is not None
@@ -57,6 +60,16 @@ def commit_offsets(
         may_extend = group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
         if may_extend and not in_transaction:
             extend_session(draft, group, group.members[request.member_id])
+    elif (consumers := table.consumers.get(request.group_id)) is not None:
+        check_commit(
+            consumers,
+            request.member_id,
+            request.generation_id,
+            ((each.topic_id, each.partition) for each in request.offsets),
+            has_instance=request.group_instance_id is not None,
+            in_transaction=in_transaction,
+            knows_epochs=request.knows_epochs,
+        )
     elif request.generation_id >= 0:
         # Older clients do not know this error here: see `downgrade`.
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)

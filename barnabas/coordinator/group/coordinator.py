@@ -8,6 +8,12 @@ from typing import TypeVar
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.group import admin, joining, membership
 from barnabas.coordinator.group.committing import CommitOffsets, commit_offsets
+from barnabas.coordinator.group.consumer import describe as consumer_describe
+from barnabas.coordinator.group.consumer import sessions
+from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient, heartbeat, steady
+from barnabas.coordinator.group.consumer.records import GROUP, ConsumerGroupRecord
+from barnabas.coordinator.group.consumer.replay import replay
+from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.joining import Client
 from barnabas.coordinator.group.offsets import CommittedOffset
@@ -27,6 +33,13 @@ from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.soon import Soon, wait
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
+from barnabas.protocol.messages.consumer_group_describe import (
+    DescribedGroup as DescribedConsumerGroup,
+)
+from barnabas.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -144,6 +157,39 @@ class GroupCoordinator:
             group_id, lambda table, now: membership.leave(table, group_id, members, now)
         )
 
+    # -- members of consumer groups --------------------------------------------------------------
+
+    def consumer_heartbeat_steadily(
+        self, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """Answer a member for which nothing has changed; None otherwise, and nothing has changed
+        then: `consumer_heartbeat` decides."""
+        answer = self._write(
+            request.group_id, lambda table, now: steady(table, request, now), Mode.IMMEDIATE
+        )
+        assert not isinstance(answer, asyncio.Future)
+        return answer
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
+    ) -> Soon[ConsumerGroupHeartbeatResponse]:
+        """Answer a member of a consumer group: it joins, lives or leaves (KIP-848)."""
+        return self._write(
+            request.group_id, lambda table, now: heartbeat(table, request, client, now)
+        )
+
+    def consumer_heartbeat_at_once(self, request: ConsumerGroupHeartbeatRequest) -> bool:
+        """Extend the session of a member for which nothing has changed; False otherwise, and
+        nothing has changed then."""
+        answer = self._write_at_once(
+            request.group_id, lambda table, now: steady(table, request, now)
+        )
+        return answer is not None
+
+    def describe_consumers(self, group_id: str) -> Steps[DescribedConsumerGroup]:
+        """Describe a consumer group as it is now. Raises GROUP_ID_NOT_FOUND too."""
+        return self.look(group_id, lambda table: consumer_describe.describe(table, group_id))
+
     # -- offsets ---------------------------------------------------------------------------------
 
     def commit_offsets(
@@ -216,7 +262,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         wanted_states = frozenset(each.lower() for each in states)
         wanted_types = frozenset(each.lower() for each in types)
-        known = [group for _, table in self._runtime.served() for group in table.groups.values()]
+        known = [group for _, table in self._runtime.served() for group in table.every_group()]
         return (yield from admin.listing(known, wanted_states, wanted_types))
 
     # -- sweeps ----------------------------------------------------------------------------------
@@ -243,7 +289,7 @@ class GroupCoordinator:
     async def _each_group(self) -> AsyncIterator[tuple[GroupTable, str]]:
         looked = 0
         for index, table in list(self._runtime.served()):
-            for group_id in list(table.groups):
+            for group_id in [group.group_id for group in table.every_group()]:
                 looked += 1
                 if looked % _GROUPS_PER_SLICE == 0:
                     await self._timers.pause()
@@ -257,7 +303,7 @@ class GroupCoordinator:
         return Counter(
             group.state.value
             for _, table in self._runtime.served()
-            for group in table.groups.values()
+            for group in table.every_group()
         )
 
     def count_offsets(self) -> int:
@@ -314,7 +360,11 @@ class GroupShard:
             self._replay_group(record)
             return
         groups, group_id = self.state.groups, record.group_id
-        if record.committed is not None and group_id not in groups:
+        if isinstance(record, ConsumerGroupRecord):
+            self._replay_consumers(record)
+            return
+        known = group_id in groups or group_id in self.state.consumers
+        if record.committed is not None and not known:
             # A simple consumer's group exists through its offsets alone.
             groups[group_id] = Group(group_id, record.committed.commit_timestamp)
         self.state.offsets.replay(record, producer_id)
@@ -327,6 +377,16 @@ class GroupShard:
     ) -> Iterable[None]:
         """End a transaction: the offsets that it committed count, or are forgotten."""
         return self.state.offsets.replay_marker(producer_id, committed)
+
+    def _replay_consumers(self, record: ConsumerGroupRecord) -> None:
+        table, group_id = self.state, record.group_id
+        if record.value is not None:
+            # What had offsets only, or no members, is a consumer group now.
+            table.groups.pop(group_id, None)
+        replay(table.consumers, record)
+        deleted = record.kind == GROUP and record.value is None
+        if deleted and group_id not in table.groups and table.offsets.of_group(group_id):
+            table.groups[group_id] = Group(group_id, -1)
 
     def _replay_group(self, record: GroupRecord) -> None:
         groups, group_id, value = self.state.groups, record.group_id, record.value
@@ -344,4 +404,8 @@ class GroupShard:
     def loaded(self, now: Instant) -> GroupDecision[None]:
         """Give every member a whole session."""
         self._live = True
-        return resume_sessions(self.state, now)
+        draft = Draft(self.state, now)
+        for group in self.state.consumers.values():
+            sessions.resume(draft, group)
+        resumed = resume_sessions(self.state, now)
+        return resumed._replace(effects=[*resumed.effects, *draft.effects])

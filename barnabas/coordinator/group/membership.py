@@ -4,6 +4,7 @@ answers."""
 from collections.abc import Iterable
 
 from barnabas.coordinator.decision import DeferredAnswer, Instant
+from barnabas.coordinator.group.consumer.sessions import leave_consumers
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group, member_bytes
 from barnabas.coordinator.group.rebalance import (
@@ -83,6 +84,9 @@ def leave(
     """Remove members, with one code for each. Static ones may be named by instance alone."""
     group = table.groups.get(group_id)
     draft = Draft(table, now)
+    consumers = table.consumers.get(group_id)
+    if consumers is not None:
+        return draft.decision(leave_consumers(draft, consumers, leaving))
     if group is None:
         return draft.decision([ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving])
     codes = [_leave(draft, group, each) for each in leaving]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.coordinator.decision import AT_ONCE
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.pending import PendingOffsets
 from barnabas.coordinator.group.records import OffsetAndMetadata, OffsetRecord
@@ -136,7 +137,7 @@ class Offsets:
             yield CommittedOffset(group_id, topic, partition, committed)
 
     def expired(
-        self, group: Group, now_ms: int, retention_ms: int
+        self, group: Group | ConsumerGroup, now_ms: int, retention_ms: int
     ) -> Iterator[OffsetRecord | None]:
         """Yield tombstones for expired offsets, but not for one with a pending commit."""
         since = _retained_since(group)
@@ -166,12 +167,15 @@ def _other_topic(committed: bytes, asked: bytes) -> bool:
     return committed != asked and ZERO_UUID not in (committed, asked)
 
 
-def _retained_since(group: Group) -> Callable[[OffsetAndMetadata], int] | None:
+def _retained_since(group: Group | ConsumerGroup) -> Callable[[OffsetAndMetadata], int] | None:
     """Return the start of the retention of a group's offsets; None while all are kept.
 
     For a simple consumer, and for topics to which a stable group no longer subscribes, it is the
-    commit. For an empty group, it is the time when the group became empty.
+    commit. For an empty group, it is the time when the group became empty. A consumer group does
+    not say when that was.
     """
+    if isinstance(group, ConsumerGroup):
+        return lambda committed: committed.commit_timestamp
     if group.protocol_type is None:
         return lambda committed: committed.commit_timestamp
     if group.state is GroupState.EMPTY:

@@ -1,12 +1,19 @@
 """Records of `__consumer_offsets`, exactly as Apache Kafka 4.4 writes and reads them.
 
-A key begins with an int16 that names its kind: 0 and 1 are committed offsets, 2 is a group.
-A value begins with an int16 version. Other kinds belong to protocols that are not served here.
+A key begins with an int16 that names its kind: 0 and 1 are committed offsets, 2 is a classic group,
+3 to 8 and 16 are consumer groups. A value begins with an int16 version. Other kinds belong to
+protocols that are not served here.
 """
 
 from struct import Struct
 from typing import Final, NamedTuple
 
+from barnabas.coordinator.group.consumer.records import (
+    KINDS,
+    ConsumerGroupRecord,
+    decode_consumer_record,
+    encode_consumer_record,
+)
 from barnabas.coordinator.group.group import (
     Group,
     Member,
@@ -68,7 +75,7 @@ class GroupRecord(NamedTuple):
     value: GroupMetadataValue | None
 
 
-GroupCoordinatorRecord = OffsetRecord | GroupRecord
+GroupCoordinatorRecord = OffsetRecord | GroupRecord | ConsumerGroupRecord
 
 
 def group_record(
@@ -135,6 +142,8 @@ def restored(group_id: str, value: GroupMetadataValue, memory: MemberMemory) -> 
 
 def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Return key and value; a value of None is a tombstone."""
+    if isinstance(record, ConsumerGroupRecord):
+        return encode_consumer_record(record)
     if isinstance(record, GroupRecord):
         key = _versioned(_GROUP_KIND, GroupMetadataKey(group=record.group_id), 0)
         if record.value is None:
@@ -171,6 +180,8 @@ def decode_record(key: bytes, value: bytes | None) -> GroupCoordinatorRecord | N
     if kind == _GROUP_KIND:
         group_id = decode_prefix(GroupMetadataKey, 0, key, _VERSION.size).group
         return GroupRecord(group_id, None if value is None else _group_value(value))
+    if kind in KINDS:
+        return decode_consumer_record(kind, key, value)
     return None
 
 

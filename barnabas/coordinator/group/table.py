@@ -4,6 +4,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from barnabas.coordinator.decision import Decision
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
+from barnabas.coordinator.group.consumer.topics import NoTopics, TopicHashes, Topics
 from barnabas.coordinator.group.counts import OffsetCounts
 from barnabas.coordinator.group.group import Group, MemberMemory
 from barnabas.coordinator.group.offsets import Offsets
@@ -24,20 +27,38 @@ class GroupTable:
         new_id: Callable[[], str],
         counts: OffsetCounts,
         memory: MemberMemory,
+        topics: Topics | None = None,
+        settings_of: Callable[[str], ConsumerGroupSettings] = lambda _: ConsumerGroupSettings(),
     ) -> None:
-        """`new_id` returns the random part of a member id."""
+        """`new_id` returns the random part of a member id, `settings_of` the settings of a consumer
+        group."""
         self.settings = settings
         self.new_id = new_id
         self.counts = counts
         self.memory = memory
+        self.topics = NoTopics() if topics is None else topics
+        self.hashes = TopicHashes(self.topics)
+        self.settings_of = settings_of
         self.groups: dict[str, Group] = {}
+        """Classic groups, and those that have offsets only."""
+        self.consumers: dict[str, ConsumerGroup] = {}
+        """Consumer groups (KIP-848). No id is in both."""
         self.offsets = Offsets()
+
+    def every_group(self) -> list[Group | ConsumerGroup]:
+        """Return the groups of both kinds."""
+        return [*self.groups.values(), *self.consumers.values()]
 
     def require(self, group_id: str) -> Group:
         """Return a group; raises GROUP_ID_NOT_FOUND."""
         group = self.groups.get(group_id)
         if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Group {group_id} is not a classic group."
+                if group_id in self.consumers
+                else f"Group {group_id} not found.",
+            )
         return group
 
     def require_of_member(self, group_id: str) -> Group:

@@ -118,7 +118,7 @@ def test_bytes_behind_the_known_fields_are_skipped() -> None:
 
 
 def test_records_of_other_protocols_are_skipped() -> None:
-    assert decode_record(b"\0\x03\0\x01g", b"\0\0\0\0\0\x01") is None
+    assert decode_record(b"\0\x09\0\x01g", b"\0\0\0\0\0\x01") is None
 
 
 @pytest.mark.parametrize(

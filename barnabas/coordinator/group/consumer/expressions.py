@@ -1,15 +1,33 @@
-"""Subscriptions by regular expression, as Kafka 4.4 takes them (KIP-848): RE2, whole names."""
+"""Subscriptions by regular expression, as Kafka 4.4 takes them (KIP-848): RE2, whole names.
 
+The topics that the expressions of a group match are resolved behind the answer to a heartbeat.
+"""
+
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from barnabas.coordinator import expressions
+from barnabas.coordinator.decision import Decision, Instant, StartTimer
 from barnabas.coordinator.expressions import Expression, ExpressionError, NotInstalledError
+from barnabas.coordinator.group.consumer import records
+from barnabas.coordinator.group.consumer.group import (
+    ConsumerGroup,
+    ConsumerMember,
+    ResolvedExpression,
+)
+from barnabas.coordinator.group.draft import Draft
+from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.steps import Steps
 
-__all__ = ["Expression", "compiled"]
+__all__ = ["Expression", "compiled", "refresh_if_due"]
 
 _SHOWN: Final = 200
 """The letters of an expression that an error repeats."""
+_REFRESH: Final = "consumer expressions"
+_AT_LEAST_MS: Final = 10_000
+"""Between two times at which the expressions of a group are resolved."""
 
 
 def compiled(text: str) -> Expression:
@@ -28,3 +46,61 @@ def compiled(text: str) -> Expression:
     raise KafkaError(
         ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{shown}` {reason}"
     )
+
+
+def refresh_if_due(
+    draft: Draft,
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    may_describe: Callable[[str], bool],
+) -> None:
+    """Resolve the expressions of a group after this decision, if one is new or topics changed."""
+    if not member.expression and not group.expression_users:
+        return
+    used = {member.expression, *group.expression_users} - {""}
+    known = [group.expressions[each] for each in used if each in group.expressions]
+    if all(each in group.expressions for each in used) and all(
+        each.version == draft.table.topics.version for each in known
+    ):
+        return
+    all_known = group.expressions.values()
+    last_ms = max((each.timestamp_ms for each in all_known), default=-_AT_LEAST_MS)
+    if 0 <= draft.now.wall_ms - last_ms < _AT_LEAST_MS:
+        return
+    decide = partial(_resolve, draft.table, group.group_id, may_describe)
+    key = (_REFRESH, group.group_id)
+    draft.effects.append(StartTimer(key, 0, group.group_id, decide))
+
+
+def _resolve(
+    table: GroupTable, group_id: str, may_describe: Callable[[str], bool], now: Instant
+) -> GroupDecision[None]:
+    draft = Draft(table, now)
+    group = table.consumers.get(group_id)
+    if group is None or not group.expression_users:
+        return draft.decision(None)
+    return Decision(None, draft.records, draft.effects, steps=_resolved(draft, group, may_describe))
+
+
+def _resolved(
+    draft: Draft, group: ConsumerGroup, may_describe: Callable[[str], bool]
+) -> Steps[None]:
+    """Add the records of the group's expressions, and of its next epoch if they match others."""
+    table = draft.table
+    version = table.topics.version
+    names = []
+    for name in list(table.topics.names()):
+        yield None
+        if may_describe(name):
+            names.append(name)
+    found: dict[str, ResolvedExpression] = {}
+    for text in list(group.expression_users):
+        yield None
+        matched = compiled(text).matching(names)
+        found[text] = ResolvedExpression(matched, version, draft.now.wall_ms)
+        draft.records.append(records.expression(group.group_id, text, found[text]))
+    before = {text: each.topics for text, each in group.expressions.items()}
+    if any(before.get(text, frozenset()) != each.topics for text, each in found.items()):
+        subscribed = {*group.subscribers}.union(*(each.topics for each in found.values()))
+        metadata_hash = table.hashes.of_group(subscribed)
+        draft.records.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))

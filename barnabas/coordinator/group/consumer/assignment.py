@@ -1,0 +1,158 @@
+"""The epoch of a group and its target assignment, while a heartbeat is being decided."""
+
+from collections.abc import Iterable, Iterator
+
+from barnabas.coordinator.group.consumer import records
+from barnabas.coordinator.group.consumer.assignors import ASSIGNORS, MemberSpec, TopicSpec
+from barnabas.coordinator.group.consumer.group import (
+    NO_TARGET,
+    ConsumerGroup,
+    ConsumerMember,
+    Target,
+)
+from barnabas.coordinator.group.consumer.topics import Topic
+from barnabas.coordinator.group.draft import Draft
+
+
+class Assigning:
+    """A group as it will be with a changed member: its records follow from the decision."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        replaced: ConsumerMember | None,
+    ) -> None:
+        """`replaced` is the static member whose place `updated` takes."""
+        self._draft = draft
+        self._table = draft.table
+        self._group = group
+        self._member = member
+        self._updated = updated
+        self._replaced = replaced
+        self._forgotten: str | None = None
+        self._target: Target | None = None
+        self.epoch = group.epoch
+        self.assignment_epoch = group.assignment_epoch
+
+    def _members(self) -> Iterator[ConsumerMember]:
+        """Yield the members as they will be."""
+        known = self._replaced or self._member
+        found = False
+        for each in self._group.members.values():
+            if each.member_id == known.member_id:
+                found = True
+                yield self._updated
+            else:
+                yield each
+        if not found:
+            yield self._updated
+
+    def _topics_of(self, member: ConsumerMember) -> Iterable[str]:
+        return self._group.topics_of(member)
+
+    def is_subscribed(self, topic_id: bytes) -> bool:
+        """Return whether the changed member subscribes to a topic."""
+        return self._table.topics.name_of(topic_id) in set(self._topics_of(self._updated))
+
+    def forget_unused(self, expression: str) -> None:
+        """Delete what an expression matched that no member uses any more."""
+        group = self._group
+        if expression in group.expressions and group.expression_users[expression] == 1:
+            name = group.group_id
+            self._draft.records.append(records.tombstone(records.EXPRESSION, name, expression))
+
+    def advance(self, *, bumps: bool) -> None:
+        """Begin the next epoch of the group if `bumps`, or if its topics have changed."""
+        group, version = self._group, self._table.topics.version
+        if not bumps and group.checked_version == version:
+            return
+        names = {name for each in self._members() for name in self._topics_of(each)}
+        metadata_hash = self._table.hashes.of_group(names)
+        if bumps or metadata_hash != group.metadata_hash:
+            self.epoch += 1
+            record = records.group_epoch(group.group_id, self.epoch, metadata_hash)
+            self._draft.records.append(record)
+        else:
+            group.checked_version = version
+
+    def target(self) -> Target:
+        """Return the target of the changed member; computed again for all if that is due."""
+        if self._is_due():
+            self._assign()
+        if self._target is None:
+            known = self._replaced or self._updated
+            return self._group.targets.get(known.member_id, NO_TARGET)
+        return self._target
+
+    def _is_due(self) -> bool:
+        group, now_ms = self._group, self._draft.now.wall_ms
+        interval_ms = self._table.settings_of(group.group_id).assignment_interval_ms
+        waited_ms = now_ms - group.assigned_at_ms
+        return self.epoch > self.assignment_epoch and not 0 <= waited_ms < interval_ms
+
+    def _assign(self) -> None:
+        """Compute the target assignment, and add the records of members whose target changes."""
+        group, draft = self._group, self._draft
+        members = {each.member_id: each for each in self._members()}
+        topics: dict[bytes, TopicSpec] = {}
+        ids: dict[str, bytes | None] = {}
+        specs = {
+            each.member_id: MemberSpec(
+                frozenset(self._ids(self._topics_of(each), ids, topics)),
+                each.rack_id,
+                each.instance_id,
+                self._known_target(each),
+            )
+            for each in members.values()
+        }
+        settings = self._table.settings_of(group.group_id)
+        assignment = ASSIGNORS[self._assignor(settings.assignors)](specs, topics)
+        for member_id in members:
+            new = {
+                topic_id: frozenset(indexes)
+                for topic_id, indexes in assignment.get(member_id, {}).items()
+                if indexes
+            }
+            known = group.targets.get(member_id)
+            if self._replaced is not None and member_id == self._updated.member_id:
+                known = group.targets.get(self._replaced.member_id)
+            if new != known:
+                draft.records.append(records.target(group.group_id, member_id, new))
+            if member_id == self._updated.member_id:
+                self._target = new
+        self.assignment_epoch = self.epoch
+        draft.records.append(records.target_epoch(group.group_id, self.epoch, draft.now.wall_ms))
+
+    def _known_target(self, member: ConsumerMember) -> Target:
+        if self._replaced is not None and member is self._updated:
+            return self._group.targets.get(self._replaced.member_id, NO_TARGET)
+        return self._group.targets.get(member.member_id, NO_TARGET)
+
+    def _assignor(self, assignors: tuple[str, ...]) -> str:
+        votes = self._group.assignor_votes.copy()
+        if self._member.assignor is not None and self._member.member_id in self._group.members:
+            votes[self._member.assignor] -= 1
+        if self._updated.assignor is not None:
+            votes[self._updated.assignor] += 1
+        chosen = [name for name in assignors if votes[name] > 0]
+        return max(chosen, key=votes.__getitem__) if chosen else assignors[0]
+
+    def _ids(
+        self, names: Iterable[str], ids: dict[str, bytes | None], topics: dict[bytes, TopicSpec]
+    ) -> Iterator[bytes]:
+        for name in names:
+            if name not in ids:
+                topic = self._table.topics.find(name)
+                ids[name] = None if topic is None else topic.topic_id
+                if topic is not None:
+                    topics[topic.topic_id] = _spec(topic)
+            topic_id = ids[name]
+            if topic_id is not None:
+                yield topic_id
+
+
+def _spec(topic: Topic) -> TopicSpec:
+    return TopicSpec(topic.partitions, topic.racks)

@@ -1,0 +1,241 @@
+"""A consumer group: members, targets, and what members have. It has no I/O and no decisions.
+
+Logged state changes by `replay.py` only. A member is replaced as a whole, so that a decision can
+compare the one before with the one after it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from barnabas.coordinator.group.consumer.states import ConsumerGroupState, MemberState
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.internal.consumer_group import ClassicMemberMetadata
+
+JOIN: Final = 0
+"""The epoch with which a member joins."""
+LEAVE: Final = -1
+"""The epoch with which a member leaves."""
+LEAVE_STATIC: Final = -2
+"""The epoch with which a static member leaves that comes back; it then stands in its record."""
+FIRST_EPOCH: Final = 1
+"""The epoch of a new group, in which no member has partitions (KAFKA-20268)."""
+
+Partitions = Mapping[bytes, Mapping[int, int]]
+"""Partitions by topic id, each with the member epoch in which the member got it (KIP-1251)."""
+Target = Mapping[bytes, frozenset[int]]
+"""The partitions of a target assignment, by topic id."""
+NO_PARTITIONS: Final[Partitions] = {}
+NO_TARGET: Final[Target] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """A member: its subscription, its epoch and its partitions."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    """The subscribed names, sorted."""
+    expression: str = ""
+    """The subscribed regular expression; "" for none."""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicMemberMetadata | None = None
+    """The part of a member that speaks the classic protocol."""
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = field(default_factory=dict)
+    revoking: Partitions = field(default_factory=dict)
+    """Partitions that it has to give up, and may still use."""
+
+    def is_at(self, assignment_epoch: int) -> bool:
+        """Return whether the member has its target of this epoch."""
+        return self.state is MemberState.STABLE and self.epoch == assignment_epoch
+
+    def owns(self, topic_id: bytes, partition: int) -> bool:
+        """Return whether a partition is assigned to the member."""
+        return partition in self.assigned.get(topic_id, ())
+
+
+class ResolvedExpression(NamedTuple):
+    """The topics that an expression matched, at a version of the metadata and a time."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class Session:
+    """The session of a member: when it ends and when its timer fires, in monotonic time."""
+
+    deadline_ms: int = 0
+    timer_ms: int | None = None
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A group in memory."""
+
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    assignment_epoch: int = FIRST_EPOCH
+    assigned_at_ms: int = 0
+    """When the target assignment was computed."""
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
+    expressions: dict[str, ResolvedExpression] = field(default_factory=dict)
+
+    # What follows from the members.
+    static_ids: dict[str, str] = field(default_factory=dict)
+    subscribers: Counter[str] = field(default_factory=Counter)
+    """The number of members that subscribe to a topic by its name."""
+    expression_users: Counter[str] = field(default_factory=Counter)
+    assignor_votes: Counter[str] = field(default_factory=Counter)
+    classic_members: int = 0
+    owners: dict[bytes, dict[int, str]] = field(default_factory=dict)
+    """The member that has a partition, or has not given it up yet."""
+
+    # Volatile state.
+    sessions: dict[str, Session] = field(default_factory=dict, compare=False, repr=False)
+    checked_version: int = field(default=-1, compare=False)
+    """The version of the topics at which the hash of the metadata was computed last."""
+    _state: ConsumerGroupState | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if self._state is None:
+            self._state = self._derived_state()
+        return self._state
+
+    def _derived_state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(each.is_at(self.assignment_epoch) for each in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def changed(self) -> None:
+        """Derive the state again when it is asked for: epochs or members have changed."""
+        self._state = None
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def require(self, member_id: str) -> ConsumerMember:
+        """Return a member; raises UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            text = f"Member {member_id} is not a member of group {self.group_id}."
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+        return member
+
+    def require_static(self, instance_id: str, member_id: str) -> ConsumerMember:
+        """Return a static member; raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        known = self.static_ids.get(instance_id)
+        if known is None:
+            text = f"Instance id {instance_id} is unknown."
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+        if known != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                f"{known}.",
+            )
+        return self.members[known]
+
+    def put(self, member: ConsumerMember) -> None:
+        """Add a member, or replace the one with its id."""
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._unlink(before)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+        self.subscribers.update(member.topics)
+        if member.expression:
+            self.expression_users[member.expression] += 1
+        if member.assignor is not None:
+            self.assignor_votes[member.assignor] += 1
+        self.classic_members += member.classic is not None
+        for partitions in (member.assigned, member.revoking):
+            for topic_id, indexes in partitions.items():
+                owners = self.owners.setdefault(topic_id, {})
+                for index in indexes:
+                    owners[index] = member.member_id
+        self.changed()
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member, if it is known."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._unlink(member)
+            self.changed()
+
+    def _unlink(self, member: ConsumerMember) -> None:
+        member_id, instance_id = member.member_id, member.instance_id
+        # What another member has by now is its own.
+        if instance_id is not None and self.static_ids.get(instance_id) == member_id:
+            del self.static_ids[instance_id]
+        _subtract(self.subscribers, member.topics)
+        if member.expression:
+            _subtract(self.expression_users, (member.expression,))
+        if member.assignor is not None:
+            _subtract(self.assignor_votes, (member.assignor,))
+        self.classic_members -= member.classic is not None
+        for partitions in (member.assigned, member.revoking):
+            for topic_id, indexes in partitions.items():
+                owners = self.owners.get(topic_id, {})
+                for index in indexes:
+                    if owners.get(index) == member_id:
+                        del owners[index]
+                if not owners:
+                    self.owners.pop(topic_id, None)
+
+    def is_free(self, topic_id: bytes, partition: int) -> bool:
+        """Return whether no member has the partition."""
+        return partition not in self.owners.get(topic_id, ())
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def topics_of(self, member: ConsumerMember) -> Iterable[str]:
+        """Return the names of the topics to which a member subscribes."""
+        resolved = self.expressions.get(member.expression)
+        return member.topics if resolved is None else resolved.topics.union(member.topics)
+
+    def subscribed(self) -> set[str]:
+        """Return the names of the topics to which some member subscribes."""
+        names = set(self.subscribers)
+        for expression in self.expression_users:
+            resolved = self.expressions.get(expression)
+            if resolved is not None:
+                names.update(resolved.topics)
+        return names
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether a member subscribes to a topic."""
+        return topic in self.subscribers or any(
+            topic in self.expressions[each].topics
+            for each in self.expression_users
+            if each in self.expressions
+        )
+
+    def assignor(self, assignors: tuple[str, ...]) -> str:
+        """Return the assignor that most members chose, or the first one that is configured."""
+        votes = {name: count for name, count in self.assignor_votes.items() if name in assignors}
+        return max(votes, key=votes.__getitem__) if votes else assignors[0]
+
+
+def _subtract(counter: Counter[str], names: Iterable[str]) -> None:
+    for name in names:
+        counter[name] -= 1
+        if not counter[name]:
+            del counter[name]

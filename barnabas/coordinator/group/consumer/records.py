@@ -1,0 +1,218 @@
+"""The records of consumer groups: how `__consumer_offsets` holds them, as Kafka 4.4 does.
+
+A value of None is a tombstone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from barnabas.coordinator.group.consumer.group import (
+    ConsumerGroup,
+    ConsumerMember,
+    Partitions,
+    ResolvedExpression,
+    Target,
+)
+from barnabas.coordinator.group.consumer.states import MemberState
+from barnabas.protocol.codec import decode_prefix, encode
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.internal.consumer_group import (
+    VALUES,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupKey,
+    ConsumerGroupMemberKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions,
+    TargetTopicPartitions,
+)
+
+GROUP: Final = 3
+TOPICS: Final = 4
+"""Written before Kafka 4.1 only: the topics of a group. Deleted with the group."""
+MEMBER: Final = 5
+TARGET_EPOCH: Final = 6
+TARGET: Final = 7
+CURRENT: Final = 8
+EXPRESSION: Final = 16
+
+_OF_MEMBER: Final = (MEMBER, TARGET, CURRENT)
+KINDS: Final = (GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, EXPRESSION)
+
+
+class ConsumerGroupRecord(NamedTuple):
+    """A record of a consumer group.
+
+    Attributes:
+        name: the member id, or the expression; "" in a record of the whole group.
+        value: a message of `internal/consumer_group.py`.
+    """
+
+    kind: int
+    group_id: str
+    name: str
+    value: Any
+
+
+def tombstone(kind: int, group_id: str, name: str = "") -> ConsumerGroupRecord:
+    """Return the record that deletes the one with the same key."""
+    return ConsumerGroupRecord(kind, group_id, name, None)
+
+
+def deletion(group: ConsumerGroup) -> Iterator[ConsumerGroupRecord]:
+    """Yield the records that delete an empty group."""
+    for text in group.expressions:
+        yield tombstone(EXPRESSION, group.group_id, text)
+    for kind in (TARGET_EPOCH, TOPICS, GROUP):
+        yield tombstone(kind, group.group_id)
+
+
+def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> ConsumerGroupRecord:
+    """Return the record of a group's epoch."""
+    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return ConsumerGroupRecord(GROUP, group_id, "", value)
+
+
+def subscription(group_id: str, member: ConsumerMember) -> ConsumerGroupRecord:
+    """Return the record of a member without its partitions."""
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.expression,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.assignor,
+        classic_member_metadata=member.classic,
+    )
+    return ConsumerGroupRecord(MEMBER, group_id, member.member_id, value)
+
+
+def target_epoch(group_id: str, epoch: int, timestamp_ms: int = 0) -> ConsumerGroupRecord:
+    """Return the record of the epoch of the target assignment."""
+    value = ConsumerGroupTargetAssignmentMetadataValue(
+        assignment_epoch=epoch, assignment_timestamp=timestamp_ms
+    )
+    return ConsumerGroupRecord(TARGET_EPOCH, group_id, "", value)
+
+
+def target(group_id: str, member_id: str, partitions: Mapping[bytes, Any]) -> ConsumerGroupRecord:
+    """Return the record of a member's target, given as indexes by topic id."""
+    value = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[
+            TargetTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+            for topic_id, indexes in partitions.items()
+        ]
+    )
+    return ConsumerGroupRecord(TARGET, group_id, member_id, value)
+
+
+def current(group_id: str, member: ConsumerMember) -> ConsumerGroupRecord:
+    """Return the record of a member's epoch and partitions."""
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state,
+        assigned_partitions=_with_epochs(member.assigned),
+        partitions_pending_revocation=_with_epochs(member.revoking),
+    )
+    return ConsumerGroupRecord(CURRENT, group_id, member.member_id, value)
+
+
+def expression(group_id: str, text: str, resolved: ResolvedExpression) -> ConsumerGroupRecord:
+    """Return the record of the topics that an expression matches."""
+    value = ConsumerGroupRegularExpressionValue(
+        topics=sorted(resolved.topics),
+        version=resolved.version,
+        timestamp=resolved.timestamp_ms,
+    )
+    return ConsumerGroupRecord(EXPRESSION, group_id, text, value)
+
+
+def _with_epochs(partitions: Partitions) -> list[CurrentTopicPartitions]:
+    found = []
+    for topic_id, epochs in partitions.items():
+        indexes = sorted(epochs)
+        found.append(
+            CurrentTopicPartitions(
+                topic_id=topic_id,
+                partitions=indexes,
+                assignment_epochs=[epochs[index] for index in indexes],
+            )
+        )
+    return found
+
+
+def partitions_of(listed: list[CurrentTopicPartitions], member_epoch: int) -> Partitions:
+    """Return the partitions of a member's record; those of a record without their epochs, of Kafka
+    before 4.3, are as old as the member's."""
+    found: dict[bytes, dict[int, int]] = {}
+    for each in listed:
+        epochs = each.assignment_epochs
+        if not epochs or len(epochs) != len(each.partitions):
+            epochs = [member_epoch] * len(each.partitions)
+        found[each.topic_id] = dict(zip(each.partitions, epochs, strict=True))
+    return found
+
+
+def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
+    """Return the target of a record."""
+    return {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
+
+
+def state_of(number: int) -> MemberState:
+    """Return the state of a record."""
+    try:
+        return MemberState(number)
+    except ValueError:
+        return MemberState.UNKNOWN
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+_VERSION_0: Final = b"\0\0"
+
+
+def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
+    """Return key and value."""
+    kind, group_id, name, value = record
+    key: object
+    if kind in _OF_MEMBER:
+        key = ConsumerGroupMemberKey(group_id=group_id, member_id=name)
+    elif kind == EXPRESSION:
+        key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=name)
+    else:
+        key = ConsumerGroupKey(group_id=group_id)
+    data = kind.to_bytes(2) + encode(key, 0)
+    return data, None if value is None else _VERSION_0 + encode(value, 0)
+
+
+def decode_consumer_record(kind: int, key: bytes, value: bytes | None) -> ConsumerGroupRecord:
+    """Return the record of one of `KINDS`. Raises ProtocolError.
+
+    Bytes behind the known fields are skipped, as in Kafka.
+    """
+    read: Callable[[type[Any]], Any] = partial(_read, key)
+    name = ""
+    if kind in _OF_MEMBER:
+        of_member = read(ConsumerGroupMemberKey)
+        group_id, name = of_member.group_id, of_member.member_id
+    elif kind == EXPRESSION:
+        of_expression = read(ConsumerGroupRegularExpressionKey)
+        group_id, name = of_expression.group_id, of_expression.regular_expression
+    else:
+        group_id = read(ConsumerGroupKey).group_id
+    if value is not None and value[:2] != _VERSION_0:
+        raise ProtocolError(f"a value of version {value[:2]!r}, which is newer than this broker")
+    known = None if value is None else _read(value, VALUES[kind].cls)
+    return ConsumerGroupRecord(kind, group_id, name, known)
+
+
+def _read(data: bytes, cls: type[Any]) -> Any:
+    return decode_prefix(cls, 0, data, len(_VERSION_0))

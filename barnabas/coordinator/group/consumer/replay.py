@@ -1,0 +1,101 @@
+"""Replay of the records of consumer groups: the only place where their logged state changes."""
+
+from dataclasses import replace
+from typing import Any
+
+from barnabas.coordinator.group.consumer import records
+from barnabas.coordinator.group.consumer.group import (
+    FIRST_EPOCH,
+    NO_PARTITIONS,
+    ConsumerGroup,
+    ConsumerMember,
+    ResolvedExpression,
+)
+from barnabas.coordinator.group.consumer.records import ConsumerGroupRecord
+from barnabas.coordinator.group.consumer.states import MemberState
+from barnabas.protocol.internal.consumer_group import ClassicMemberMetadata
+
+_ABSENT = ClassicMemberMetadata()
+"""The part of a classic member in a record that has none."""
+
+
+def replay(groups: dict[str, ConsumerGroup], record: ConsumerGroupRecord) -> None:
+    """Apply a committed record."""
+    kind, group_id, name, value = record
+    group = groups.get(group_id)
+    if value is None:
+        if group is not None:
+            _forget(groups, group, kind, name)
+        return
+    if kind == records.TOPICS:
+        return
+    if group is None:
+        group = groups[group_id] = ConsumerGroup(group_id)
+    if kind == records.GROUP:
+        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+    elif kind == records.TARGET_EPOCH:
+        group.assignment_epoch = value.assignment_epoch
+        group.assigned_at_ms = value.assignment_timestamp
+    elif kind == records.TARGET:
+        group.targets[name] = records.target_of(value)
+    elif kind == records.EXPRESSION:
+        topics = frozenset(value.topics)
+        group.expressions[name] = ResolvedExpression(topics, value.version, value.timestamp)
+    else:
+        member = group.members.get(name) or ConsumerMember(name)
+        group.put((_subscribed if kind == records.MEMBER else _moved)(member, value))
+    group.changed()
+
+
+def _subscribed(member: ConsumerMember, value: Any) -> ConsumerMember:
+    classic = value.classic_member_metadata
+    return replace(
+        member,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topics=tuple(value.subscribed_topic_names),
+        expression=value.subscribed_topic_regex or "",
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        assignor=value.server_assignor,
+        classic=None if classic == _ABSENT else classic,
+    )
+
+
+def _moved(member: ConsumerMember, value: Any) -> ConsumerMember:
+    epoch = value.member_epoch
+    return replace(
+        member,
+        epoch=epoch,
+        previous_epoch=value.previous_member_epoch,
+        state=records.state_of(value.state),
+        assigned=records.partitions_of(value.assigned_partitions, epoch),
+        revoking=records.partitions_of(value.partitions_pending_revocation, epoch),
+    )
+
+
+def _forget(groups: dict[str, ConsumerGroup], group: ConsumerGroup, kind: int, name: str) -> None:
+    if kind == records.GROUP:
+        del groups[group.group_id]
+    elif kind == records.TARGET_EPOCH:
+        group.assignment_epoch, group.assigned_at_ms = FIRST_EPOCH, 0
+    elif kind == records.TARGET:
+        group.targets.pop(name, None)
+    elif kind == records.EXPRESSION:
+        group.expressions.pop(name, None)
+    elif kind == records.MEMBER:
+        group.remove(name)
+        group.sessions.pop(name, None)
+    elif kind == records.CURRENT and name in group.members:
+        group.put(
+            replace(
+                group.members[name],
+                epoch=0,
+                previous_epoch=0,
+                state=MemberState.STABLE,
+                assigned=NO_PARTITIONS,
+                revoking=NO_PARTITIONS,
+            )
+        )
+    group.changed()

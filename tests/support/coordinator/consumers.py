@@ -1,0 +1,169 @@
+"""A coordinator of consumer groups over one partition, with members that behave as clients do."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient
+from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
+from barnabas.coordinator.group.consumer.topics import Topic
+from barnabas.coordinator.group.coordinator import GroupShard
+from barnabas.coordinator.group.table import GroupTable
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from tests.support.coordinator.harness import GROUP, Groups
+
+Owned = dict[bytes, list[int]]
+
+
+class FakeTopics:
+    """Topics that a test creates, grows and deletes."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.topics: dict[str, Topic] = {}
+        self._created = 0
+
+    def create(self, name: str, partitions: int) -> bytes:
+        """Create a topic, or replace it by one with more partitions; return its id."""
+        known = self.topics.get(name)
+        self._created += known is None
+        topic_id = self._created.to_bytes(16) if known is None else known.topic_id
+        self.topics[name] = Topic(name, topic_id, partitions, ())
+        self.version += 1
+        return topic_id
+
+    def delete(self, name: str) -> None:
+        del self.topics[name]
+        self.version += 1
+
+    def names(self) -> list[str]:
+        return list(self.topics)
+
+    def find(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return next((each.name for each in self.topics.values() if each.topic_id == topic_id), None)
+
+
+class Consumers(Groups):
+    """A group coordinator with topics, whose requests are those of consumer groups."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.topics = FakeTopics()
+        self.consumer_settings = ConsumerGroupSettings(**settings)
+        self.shards: list[GroupShard] = []
+        self.runtime._new_shard = lambda *_: self.new_shard()
+
+    def new_shard(self) -> GroupShard:
+        """Return a shard without records."""
+        ids = iter(range(1_000_000))
+        shard = GroupShard(
+            GroupTable(
+                self._settings,
+                lambda: f"id-{next(ids)}",
+                self.counts,
+                self.memory,
+                self.topics,
+                lambda _: self.consumer_settings,
+            )
+        )
+        self.shards.append(shard)
+        return shard
+
+    @property
+    def group(self) -> ConsumerGroup:
+        return self.table.consumers[GROUP]
+
+    def beat(
+        self, member_id: str, epoch: int, *, version: int = 1, group_id: str = GROUP, **fields: Any
+    ) -> Any:
+        """Send a heartbeat: answered with the response or the error code, or a future of it."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group_id, member_id=member_id, member_epoch=epoch, **fields
+        )
+        steady = self.coordinator.consumer_heartbeat_steadily(request)
+        if steady is not None:
+            return steady
+        return self.coordinator.consumer_heartbeat(request, ConsumerClient(version, "c", "/h"))
+
+
+@dataclass
+class Member:
+    """A member of the one group: it gives up and takes partitions as the answers say."""
+
+    consumers: Consumers
+    member_id: str
+    topics: tuple[str, ...] = ("t",)
+    instance_id: str | None = None
+    epoch: int = 0
+    owned: Owned = field(default_factory=dict)
+    fences: list[ErrorCode] = field(default_factory=list)
+    expression: str = ""
+    lost: bool = False
+    """Whether the last answer was lost: clients tell everything again then."""
+
+    def join(self, **fields: Any) -> ConsumerGroupHeartbeatResponse | None:
+        """Join or rejoin without partitions."""
+        self.owned, self.epoch = {}, 0
+        told = {
+            "subscribed_topic_names": list(self.topics),
+            "rebalance_timeout_ms": 30_000,
+            "topic_partitions": [],
+            "instance_id": self.instance_id,
+            "subscribed_topic_regex": self.expression,
+        }
+        return self.send(0, **told | fields)
+
+    def beat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse | None:
+        """Send a heartbeat."""
+        if self.lost:
+            fields = {
+                "subscribed_topic_names": list(self.topics),
+                "subscribed_topic_regex": self.expression,
+                "rebalance_timeout_ms": 30_000,
+                "topic_partitions": self.told(),
+            } | fields
+        return self.send(self.epoch, instance_id=self.instance_id, **fields)
+
+    def leave(self, epoch: int = -1) -> None:
+        """Leave, for good or as a static member that comes back."""
+        self.send(epoch, instance_id=self.instance_id)
+        self.owned, self.epoch = {}, 0
+
+    def tell(self) -> ConsumerGroupHeartbeatResponse | None:
+        """Send a heartbeat that tells which partitions are used."""
+        return self.beat(topic_partitions=self.told())
+
+    def told(self) -> list[TopicPartitions]:
+        return [
+            TopicPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in self.owned.items()
+        ]
+
+    def send(self, epoch: int, **fields: Any) -> ConsumerGroupHeartbeatResponse | None:
+        """Send a heartbeat, and do what the answer says; None if it is an error."""
+        try:
+            response: ConsumerGroupHeartbeatResponse = self.consumers.beat(
+                self.member_id, epoch, **fields
+            )
+        except KafkaError as error:
+            self.fences.append(error.code)
+            return None
+        self.epoch, self.lost = response.member_epoch, False
+        if response.assignment is not None:
+            self.owned = {
+                each.topic_id: list(each.partitions)
+                for each in response.assignment.topic_partitions
+            }
+        return response
+
+    @property
+    def partitions(self) -> int:
+        return sum(map(len, self.owned.values()))

@@ -1,0 +1,192 @@
+"""Members of a consumer group that come, go, stall and repeat, with fail-overs at any record.
+
+At no time do two members use one partition, a table that is loaded from any prefix of the log fits,
+and one loaded from all of it equals the live one. In the end every partition is used.
+"""
+
+import asyncio
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.coordinator import GroupShard
+from tests.support.coordinator.consumers import Consumers, Member
+from tests.support.coordinator.harness import GROUP
+
+MEMBERS = 4
+TOPICS = ("t", "u")
+
+member = st.integers(0, MEMBERS - 1)
+STEPS = st.one_of(
+    st.tuples(st.just("join"), member),
+    st.tuples(st.just("beat"), member),
+    st.tuples(st.just("tell"), member),
+    st.tuples(st.just("leave"), member),
+    st.tuples(st.just("away"), member),
+    st.tuples(st.just("forget answer"), member),
+    st.tuples(st.just("subscribe"), member, st.sets(st.sampled_from(TOPICS))),
+    st.tuples(st.just("expression"), member, st.sampled_from(["", "t|u", "u.*"])),
+    st.tuples(st.just("grow"), st.sampled_from(TOPICS), st.integers(1, 6)),
+    st.tuples(st.just("pass"), st.sampled_from([1, 1_000, 10_000, 40_000])),
+    st.tuples(st.just("crash")),
+)
+
+
+class Story:
+    """The members, and what they use."""
+
+    def __init__(self) -> None:
+        self.host = Consumers(assignment_interval_ms=1_000)
+        self.host.topics.create("t", 3)
+        # The first and the second are static members.
+        self.members = [
+            Member(self.host, f"m{number}", instance_id=f"i{number}" if number < 2 else None)
+            for number in range(MEMBERS)
+        ]
+
+    async def take(self, step: tuple[Any, ...]) -> None:
+        name, *values = step
+        if name == "grow":
+            topic, partitions = values
+            known = self.host.topics.topics.get(topic)
+            self.host.topics.create(topic, max(partitions, known.partitions if known else 0))
+        elif name == "pass":
+            self.host.time.pass_ms(values[0])
+            self.close_fenced()
+        elif name == "crash":
+            self.host.time.forget()
+            await self.host.load()
+        else:
+            self.of_member(name, self.members[values[0]], *values[1:])
+
+    def of_member(self, name: str, each: Member, value: Any = None) -> None:
+        if name == "join":
+            # A client that starts again has another id.
+            each.member_id += "'" if each.epoch else ""
+            if each.join() is None:
+                each.epoch = 0
+            return
+        if not each.epoch:
+            return
+        if name == "beat":
+            each.beat()
+        elif name == "tell":
+            each.tell()
+        elif name == "leave":
+            each.leave()
+        elif name == "away":
+            each.leave(-1 if each.instance_id is None else -2)
+        elif name == "forget answer":
+            epoch, owned = each.epoch, each.owned
+            each.tell()
+            each.epoch, each.owned, each.lost = epoch, owned, True
+        elif name == "subscribe":
+            each.topics = tuple(sorted(value))
+            each.beat(subscribed_topic_names=list(each.topics))
+        else:
+            each.expression = value
+            each.beat(subscribed_topic_regex=value)
+        if each.fences:
+            each.fences.clear()
+            each.owned, each.epoch = {}, 0
+
+    def close_fenced(self) -> None:
+        """A client whose session has ended uses nothing: it knows its timeouts too."""
+        known = self.host.table.consumers.get(GROUP)
+        for each in self.members:
+            if known is None or each.member_id not in known.members:
+                each.owned, each.epoch = {}, 0
+
+    def check(self) -> None:
+        used = [
+            (topic_id, index)
+            for each in self.members
+            for topic_id, indexes in each.owned.items()
+            for index in indexes
+        ]
+        assert len(used) == len(set(used)), "two members use a partition"
+        fresh = self.fresh(len(self.host.log.records)).state
+        live = self.host.table
+        assert fresh.consumers == live.consumers
+        assert fresh.groups == live.groups
+        for group in live.consumers.values():
+            check_group(group)
+
+    def fresh(self, count: int) -> GroupShard:
+        """Return a shard that is loaded from the first records of the log."""
+        shard = self.host.new_shard()
+        for key, value in self.host.log.records[:count]:
+            assert key is not None
+            record = shard.decode(key, value)
+            assert record is not None
+            shard.replay(record, -1)
+        return shard
+
+
+def check_group(group: ConsumerGroup) -> None:
+    """Check what follows from the members, and that each partition has one owner."""
+    again = ConsumerGroup(group.group_id)
+    for each in group.members.values():
+        again.put(each)
+    assert again.owners == group.owners
+    assert again.subscribers == group.subscribers
+    assert again.static_ids == group.static_ids
+    assert again.expression_users == group.expression_users
+    owned = [
+        (topic_id, index)
+        for each in group.members.values()
+        for partitions in (each.assigned, each.revoking)
+        for topic_id, indexes in partitions.items()
+        for index in indexes
+    ]
+    assert len(owned) == len(set(owned)), "two members have a partition"
+
+
+async def play(steps: list[tuple[Any, ...]]) -> None:
+    story = Story()
+    await story.host.load()
+    for step in steps:
+        await story.take(step)
+        assert not story.host.faults
+        story.check()
+    for count in range(len(story.host.log.records) + 1):
+        for group in story.fresh(count).state.consumers.values():
+            check_group(group)
+    converge(story)
+
+
+def converge(story: Story) -> None:
+    """Every member that lives gets its part, and all partitions are used."""
+    alive = [each for each in story.members if each.epoch > 0]
+    for _ in range(80):
+        story.host.time.pass_ms(1_000)
+        for each in alive:
+            each.tell()
+            assert not each.fences
+    group = story.host.table.consumers.get(GROUP)
+    if not alive:
+        assert group is None or not group.members
+        return
+    assert group is not None
+    assert group.state.value == "Stable"
+    wanted = {
+        (topic.topic_id, index)
+        for name in group.subscribed()
+        if (topic := story.host.topics.find(name)) is not None
+        for index in range(topic.partitions)
+    }
+    used = {
+        (topic_id, index)
+        for each in alive
+        for topic_id, indexes in each.owned.items()
+        for index in indexes
+    }
+    assert used == wanted
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_members_share_partitions_through_anything(steps: list[tuple[Any, ...]]) -> None:
+    asyncio.run(play(steps))

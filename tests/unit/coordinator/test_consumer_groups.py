@@ -1,0 +1,488 @@
+"""Consumer groups (KIP-848): members, epochs, revocation before assignment, time, and offsets.
+
+The texts of errors and the records are compared with Kafka's own in tests/referee.
+"""
+
+from typing import Any
+
+import pytest
+
+from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
+from barnabas.coordinator.group.consumer.records import (
+    ConsumerGroupRecord,
+    encode_consumer_record,
+)
+from barnabas.coordinator.group.consumer.states import MemberState
+from barnabas.coordinator.group.consumer.topics import Topic, TopicHashes
+from barnabas.coordinator.group.records import decode_record
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.internal.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    CurrentTopicPartitions,
+)
+from barnabas.protocol.messages.leave_group import MemberIdentity
+from barnabas.protocol.xxh3 import xxh3_64
+from tests.support.coordinator.consumers import Consumers, FakeTopics, Member
+from tests.support.coordinator.harness import GROUP
+from tests.support.steps import all_taken
+
+
+async def consumers(partitions: int = 3, **settings: Any) -> Consumers:
+    host = Consumers(**{"assignment_interval_ms": 0} | settings)
+    host.topics.create("t", partitions)
+    await host.load()
+    return host
+
+
+def members(host: Consumers, count: int) -> list[Member]:
+    found = [Member(host, f"m{number}") for number in range(count)]
+    for each in found:
+        assert each.join() is not None
+    return found
+
+
+def settle(found: list[Member]) -> None:
+    for _ in range(4):
+        for each in found:
+            each.tell()
+
+
+# -- epochs and assignments ------------------------------------------------------------------------
+
+
+async def test_first_member_of_a_new_group_gets_everything_in_epoch_2() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    assert (one.epoch, one.partitions) == (2, 3)
+    assert host.group.state.value == "Stable"
+
+
+async def test_second_member_gets_a_partition_once_the_first_has_given_it_up() -> None:
+    host = await consumers()
+    one, two = members(host, 2)
+    assert two.partitions == 0
+    assert host.group.state.value == "Reconciling"
+    one.beat()
+    assert (one.epoch, one.partitions) == (2, 2)
+    two.beat()
+    assert two.partitions == 0, "the first has not said yet that it has given it up"
+    one.tell()
+    assert one.epoch == 3
+    two.beat()
+    assert two.partitions == 1
+    assert host.group.state.value == "Stable"
+
+
+async def test_equal_heartbeat_changes_and_writes_nothing() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    one.beat()
+    before = len(host.log.records)
+    response = one.beat()
+    assert response is not None
+    assert response.assignment is None
+    assert len(host.log.records) == before
+
+
+async def test_assignments_of_one_group_keep_their_interval() -> None:
+    host = await consumers(assignment_interval_ms=1000)
+    one, two = members(host, 2)
+    assert (host.group.epoch, host.group.assignment_epoch, two.epoch) == (3, 2, 2)
+    assert host.group.state.value == "Assigning"
+    host.time.pass_ms(1000)
+    settle([one, two])
+    assert (one.epoch, two.epoch) == (3, 3)
+    assert (one.partitions, two.partitions) == (2, 1)
+
+
+async def test_new_partitions_are_assigned_at_the_next_heartbeat() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    host.topics.create("t", 5)
+    one.beat()
+    assert (one.epoch, one.partitions) == (3, 5)
+
+
+async def test_change_of_another_topic_is_no_new_epoch() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    host.topics.create("other", 1)
+    one.beat()
+    assert (one.epoch, host.group.checked_version) == (2, host.topics.version)
+
+
+async def test_topic_that_is_created_later_is_assigned() -> None:
+    host = await consumers()
+    one = Member(host, "m", ("later",))
+    one.join()
+    assert (one.epoch, one.partitions) == (2, 0)
+    host.topics.create("later", 2)
+    one.beat()
+    assert (one.epoch, one.partitions) == (3, 2)
+
+
+async def test_partitions_of_a_topic_that_is_no_longer_subscribed_are_lost_at_once() -> None:
+    host = await consumers(assignment_interval_ms=1000)
+    topic = host.topics.create("u", 1)
+    one = Member(host, "m", ("t", "u"))
+    one.join()
+    one.beat(subscribed_topic_names=["u"])
+    assert (host.group.assignment_epoch, host.group.epoch) == (2, 3)
+    assert set(one.owned) == {topic}
+
+
+# -- fencing ---------------------------------------------------------------------------------------
+
+
+async def test_unknown_member_is_refused() -> None:
+    host = await consumers()
+    members(host, 1)
+    stranger = Member(host, "stranger", epoch=2)
+    stranger.beat()
+    assert stranger.fences == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+async def test_epoch_from_the_future_is_fenced() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    one.send(7)
+    assert one.fences == [ErrorCode.FENCED_MEMBER_EPOCH]
+
+
+async def test_previous_epoch_is_taken_from_a_member_that_tells_a_part_of_what_it_has() -> None:
+    host = await consumers()
+    one, two = members(host, 2)
+    settle([one, two])
+    assert one.epoch == 3
+    one.epoch = 2
+    assert one.tell() is not None
+    assert one.epoch == 3
+    one.epoch = 2
+    assert one.beat() is None
+    assert one.fences == [ErrorCode.FENCED_MEMBER_EPOCH]
+
+
+async def test_group_is_full() -> None:
+    host = await consumers(max_size=1)
+    one = members(host, 1)[0]
+    other = Member(host, "other")
+    assert other.join() is None
+    assert other.fences == [ErrorCode.GROUP_MAX_SIZE_REACHED]
+    assert one.beat() is not None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "fields"),
+    [
+        (0, {}),
+        (0, {"rebalance_timeout_ms": 1}),
+        (0, {"rebalance_timeout_ms": 1, "topic_partitions": []}),
+        (0, {"rebalance_timeout_ms": 1, "topic_partitions": [], "instance_id": ""}),
+        (-2, {}),
+        (-3, {}),
+    ],
+)
+async def test_request_that_contradicts_itself_is_invalid(
+    epoch: int, fields: dict[str, Any]
+) -> None:
+    host = await consumers()
+    with pytest.raises(KafkaError) as refusal:
+        host.beat("m", epoch, **fields)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+async def test_unknown_assignor_is_refused() -> None:
+    host = await consumers()
+    one = Member(host, "m")
+    assert one.join(server_assignor="none") is None
+    assert one.fences == [ErrorCode.UNSUPPORTED_ASSIGNOR]
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+async def test_member_without_heartbeats_is_removed() -> None:
+    host = await consumers()
+    one, two = members(host, 2)
+    settle([one, two])
+    host.time.pass_ms(44_000)
+    one.beat()
+    host.time.pass_ms(2_000)
+    assert set(host.group.members) == {"m0"}
+    one.beat()
+    assert one.partitions == 3
+
+
+async def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_timeout() -> None:
+    host = await consumers()
+    one, two = members(host, 2)
+    used = one.told()
+    one.beat()
+    for _ in range(31):
+        one.beat(topic_partitions=used)
+        two.beat()
+        host.time.pass_ms(1_000)
+    assert set(host.group.members) == {"m1"}
+    two.beat()
+    assert two.partitions == 3
+
+
+async def test_loaded_coordinator_gives_every_member_a_whole_session() -> None:
+    host = await consumers()
+    one, two = members(host, 2)
+    settle([one, two])
+    host.time.pass_ms(40_000)
+    host.time.forget()
+    await host.load()
+    host.time.pass_ms(40_000)
+    assert len(host.group.members) == 2
+    assert one.beat() is not None
+    host.time.pass_ms(10_000)
+    assert set(host.group.members) == {"m0"}
+
+
+# -- leaving ---------------------------------------------------------------------------------------
+
+
+async def test_last_member_leaves_an_empty_group_that_can_be_deleted() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+        host.coordinator.delete(GROUP)
+    one.leave()
+    assert (host.group.state.value, host.group.epoch, host.group.assignment_epoch) == (
+        "Empty",
+        3,
+        3,
+    )
+    assert host.coordinator.delete(GROUP) is None
+    assert not host.table.consumers
+    assert host.timers == set()
+
+
+async def test_member_is_removed_by_leave_group() -> None:
+    host = await consumers()
+    members(host, 2)
+    leaving = [MemberIdentity(member_id=each) for each in ("m0", "m0", "none")]
+    codes = host.coordinator.leave(GROUP, leaving)
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert set(host.group.members) == {"m1"}
+
+
+async def test_static_member_comes_back_to_its_partitions() -> None:
+    host = await consumers()
+    one = Member(host, "a", instance_id="i")
+    one.join()
+    usurper = Member(host, "b", instance_id="i")
+    usurper.join()
+    assert usurper.fences == [ErrorCode.UNRELEASED_INSTANCE_ID]
+    one.leave(-2)
+    again = Member(host, "b", instance_id="i")
+    again.join()
+    assert (again.epoch, again.partitions) == (2, 3)
+    one.epoch = 2
+    one.beat()
+    assert one.fences == [ErrorCode.FENCED_INSTANCE_ID]
+
+
+async def test_static_member_that_stays_away_is_removed() -> None:
+    host = await consumers()
+    one = Member(host, "a", instance_id="i")
+    one.join()
+    one.leave(-2)
+    host.time.pass_ms(46_000)
+    assert not host.group.members
+
+
+# -- expressions -----------------------------------------------------------------------------------
+
+
+async def test_expression_is_resolved_behind_the_answer_and_again_for_new_topics() -> None:
+    host = await consumers()
+    one = Member(host, "m", ())
+    one.expression = "t.*"
+    one.join()
+    assert (one.epoch, one.partitions) == (1, 0)
+    host.time.pass_ms(1)
+    one.beat()
+    assert (one.epoch, one.partitions) == (2, 3)
+    host.topics.create("tt", 2)
+    host.time.pass_ms(10_000)
+    one.beat()
+    host.time.pass_ms(1)
+    one.beat()
+    assert (one.epoch, one.partitions) == (3, 5)
+    one.leave()
+    assert not host.group.expressions
+
+
+async def test_wrong_expression_is_refused() -> None:
+    host = await consumers()
+    one = Member(host, "m")
+    one.expression = "t["
+    assert one.join() is None
+    assert one.fences == [ErrorCode.INVALID_REGULAR_EXPRESSION]
+
+
+# -- offsets ---------------------------------------------------------------------------------------
+
+
+def commit(host: Consumers, member_id: str, epoch: int, index: int = 0, **fields: Any) -> Any:
+    topic = host.topics.topics["t"]
+    offset = NewOffset("t", index, 7, topic_id=topic.topic_id)
+    request = CommitOffsets(GROUP, epoch, member_id, None, [offset], **fields)
+    try:
+        return host.coordinator.commit_offsets(request)[0]
+    except KafkaError as error:
+        return error.code
+
+
+async def test_commit_needs_an_epoch_in_which_the_member_had_the_partition() -> None:
+    host = await consumers()
+    one, two = members(host, 2)
+    settle([one, two])
+    assert one.epoch == two.epoch == 3
+    kept = next(iter(one.owned.values()))[0]
+    gained = next(iter(two.owned.values()))[0]
+    assert commit(host, "m0", 3, kept) is ErrorCode.NONE
+    assert commit(host, "m0", 2, kept) is ErrorCode.NONE, "KIP-1251"
+    assert commit(host, "m0", 2, gained) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(host, "m1", 2, gained) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(host, "m0", 4, kept) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(host, "none", 3, kept) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(host, "", -1, kept) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(host, "m0", 3, kept, knows_epochs=False) is ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_offsets_of_unsubscribed_topics_expire() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    assert commit(host, "m0", one.epoch) is ErrorCode.NONE
+    request = CommitOffsets(GROUP, one.epoch, "m0", None, [NewOffset("u", 0, 1)])
+    assert host.coordinator.commit_offsets(request) == [ErrorCode.NONE]
+    host.time.passed_ms += 8 * 24 * 3_600_000
+    await host.coordinator.expire()
+    assert set(host.table.offsets.of_group(GROUP)) == {"t"}
+
+
+# -- the classic protocol --------------------------------------------------------------------------
+
+
+async def test_empty_classic_group_becomes_a_consumer_group_and_keeps_its_offsets() -> None:
+    host = await consumers()
+    assert host.commit(5) == [ErrorCode.NONE]
+    (one,) = members(host, 1)
+    assert GROUP not in host.table.groups
+    assert host.table.offsets.of_group(GROUP)
+    with pytest.raises(KafkaError, match="is not a classic group"):
+        host.coordinator.describe(GROUP)
+    assert one.partitions == 3
+
+
+async def test_heartbeat_to_a_live_classic_group_finds_no_consumer_group() -> None:
+    host = await consumers()
+    host.join(version=3)
+    one = Member(host, "m")
+    assert one.join() is None
+    assert one.fences == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+async def test_description_has_current_and_target_assignment() -> None:
+    host = await consumers()
+    members(host, 2)
+    described = all_taken(host.coordinator.describe_consumers(GROUP))
+    assert (described.group_state, described.group_epoch, described.assignor_name) == (
+        "Reconciling",
+        3,
+        "uniform",
+    )
+    sizes = [
+        [
+            sum(len(each.partitions) for each in of.topic_partitions)
+            for of in (member.assignment, member.target_assignment)
+        ]
+        for member in described.members
+    ]
+    assert sizes == [[3, 2], [0, 1]]
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def test_member_has_the_bytes_that_kafka_writes() -> None:
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="main",
+        client_host="/127.0.0.1",
+        subscribed_topic_names=[],
+        subscribed_topic_regex="",
+        rebalance_timeout_ms=1,
+        server_assignor=None,
+        classic_member_metadata=None,
+    )
+    record = ConsumerGroupRecord(5, "g1", "a", value)
+    encoded = encode_consumer_record(record)
+    assert encoded == (
+        b"\x00\x05\x00\x02g1\x00\x01a",
+        b"\x00\x00\x00\x00\x05main\x0b/127.0.0.1\x01\x01\x00\x00\x00\x01\x00\x01\x00\x01\x00",
+    )
+    assert decode_record(*encoded) == record
+
+
+def test_partitions_without_epochs_of_an_older_kafka_are_as_old_as_the_member() -> None:
+    host = Consumers()
+    shard = host.new_shard()
+    partitions = CurrentTopicPartitions(topic_id=bytes(16), partitions=[1], assignment_epochs=None)
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=5,
+        previous_member_epoch=4,
+        state=77,
+        assigned_partitions=[partitions],
+        partitions_pending_revocation=[],
+    )
+    shard.replay(ConsumerGroupRecord(8, "g", "m", value), -1)
+    member = shard.state.consumers["g"].members["m"]
+    assert member.assigned == {bytes(16): {1: 5}}
+    assert member.state is MemberState.UNKNOWN
+
+
+def test_group_has_the_hash_that_kafka_computes() -> None:
+    topics = FakeTopics()
+    for name, topic_id, partitions in (
+        ("t1", "74e61e06c5e447d4ada7f817a777b71f", 3),
+        ("t2", "06336ef0156a4c449667a7b363f1aa57", 2),
+    ):
+        topics.topics[name] = Topic(name, bytes.fromhex(topic_id), partitions, ())
+    hashes = TopicHashes(topics)
+    assert hashes.of_group(["t1"]) == 8247630075101993295
+    assert hashes.of_group(["t2", "none", "t1"]) == 5739904706028458518
+    assert hashes.of_group(["none"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (0, 3244421341483603138),
+        (1, 14144645293874801883),
+        (3, 6864218090047839419),
+        (4, 6979084321315492338),
+        (8, 4187271766389786872),
+        (9, 16816763818684955100),
+        (16, 9463720498221773019),
+        (17, 11453570474087510824),
+        (33, 16612748484618559064),
+        (65, 7577525643630617296),
+        (97, 16654877133034624244),
+        (128, 9639417669764826219),
+        (129, 17038879581898686042),
+        (240, 3988562325861820517),
+        (241, 209643423615708418),
+        (1024, 16561859741171264165),
+        (1025, 16815387850662484078),
+        (3000, 1982823290609869994),
+    ],
+)
+def test_xxh3(length: int, expected: int) -> None:
+    assert xxh3_64(bytes(number % 251 for number in range(length))) == expected

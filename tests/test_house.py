@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.group_keys import GroupConfig
 from barnabas.config.inert_keys import InertKeys, InertTopicDefaults, InertTopicKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.metrics.catalogue import BrokerMetrics
@@ -287,10 +288,14 @@ def attributes_read(*folders: str) -> set[str]:
 def test_a_key_that_is_accepted_is_read_by_somebody():
     read = attributes_read(*floors(*({*FLOORS} - {"config"})))
     inherited = {name for names in BROKER_SYNONYMS.values() for name in names}
+    for name in GroupConfig.KEYS:
+        # A group inherits its value, which lies between two others.
+        _, _, rest = name.partition(".")
+        inherited |= {f"group.{name}", f"group.consumer.min.{rest}", f"group.consumer.max.{rest}"}
     keys = [key for name, key in BrokerConfig.KEYS.items() if name not in inherited]
     offenders = [
         key.name
-        for key in [*keys, *TopicConfig.KEYS.values()]
+        for key in [*keys, *TopicConfig.KEYS.values(), *GroupConfig.KEYS.values()]
         if READ_THROUGH.get(key.attribute, key.attribute) not in read
         and key.name not in InertTopicKeys.KEYS
     ]

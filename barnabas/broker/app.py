@@ -36,6 +36,7 @@ from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.znodes import BrokerInfo, Restart
 from barnabas.broker.controller.replica_admin import LeaderBalance
 from barnabas.broker.gauges import LoopLag, observe_process
+from barnabas.broker.groups.configs import GroupConfigs
 from barnabas.broker.maintenance import (
     CertificateTasks,
     CleanerTask,
@@ -266,8 +267,7 @@ class Broker:
             spawn=self._spawn,
             end_earlier=opened.end_earlier,
         )
-        passwords = StoredPasswords(config, platform.offload)
-        configs = Configs(store, self._dynamic, config.broker_id, passwords)
+        configs = self._make_configs(store)
         await configs.start(
             lambda: self._spawn(membership.retry_while_unavailable(configs.catch_up))
         )
@@ -295,6 +295,7 @@ class Broker:
             configs=configs,
             features=features,
             scram_users=scram_users,
+            group_configs=await self._follow_groups(configs),
             tokens=await self._follow_tokens(store, membership),
             quotas=await self._follow_quotas(configs),
             stand_ins=stand_ins,
@@ -324,6 +325,15 @@ class Broker:
                     f"the metadata store is empty, and {self._paths[0]} belongs to cluster "
                     f"{meta.cluster_id}: restore the data of the store, or check zookeeper.connect"
                 )
+
+    def _make_configs(self, store: MetadataStore) -> Configs:
+        passwords = StoredPasswords(self._config, self._platform.offload)
+        return Configs(store, self._dynamic, self._config.broker_id, passwords)
+
+    async def _follow_groups(self, configs: Configs) -> GroupConfigs:
+        groups = GroupConfigs(configs)
+        await groups.start()
+        return groups
 
     async def _follow_quotas(self, configs: Configs) -> StoredQuotas:
         config = self._config

@@ -142,7 +142,7 @@ def _check(kind: str, name: str, sets: Mapping[str, str]) -> None:
     if kind == "topic":
         validate_topic_overrides(sets, BrokerConfig())
     elif kind == "group":
-        validate_group_overrides(sets)
+        validate_group_overrides(sets, BrokerConfig())
     else:
         for key, text in sets.items():
             layers: list[dict[str, str]] = [{}, {key: text}] if name else [{key: text}, {}]

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from barnabas.config.controller_keys import ControllerKeys, ShutdownKeys
 from barnabas.config.declare import boolean, integer, optional_string, string
-from barnabas.config.group_keys import GroupKeys
+from barnabas.config.group_keys import ConsumerGroupKeys, GroupKeys
 from barnabas.config.inert_keys import InertKeys, InertTopicDefaults, is_of_kafka, refuse_misleading
 from barnabas.config.key import INT_MAX, ConfigError, Key, Type
 from barnabas.config.listeners import (
@@ -94,6 +94,7 @@ class BrokerConfig(
     ShutdownKeys,
     ControllerKeys,
     GroupKeys,
+    ConsumerGroupKeys,
     TransactionKeys,
 ):
     """The configuration of one broker; `from_properties` creates it."""
@@ -364,6 +365,7 @@ class BrokerConfig(
                 f"Value must not be above group.max.session.timeout.ms "
                 f"({self.group_max_session_timeout_ms})",
             )
+        self.require_consistent_groups()
         if self.transactional_id_expiration_ms <= self.transaction_max_timeout_ms:
             raise ConfigError.invalid(
                 "transactional.id.expiration.ms",

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.config.broker import BrokerConfig, resolve_aliases
 from barnabas.config.dynamic import DynamicConfig, inert
+from barnabas.config.group_keys import GroupConfig
 from barnabas.config.inert_keys import InertKeys
 from barnabas.config.key import HIDDEN, Key, Type, Update
 from barnabas.config.properties import property_line
@@ -139,6 +140,32 @@ def describe_topic(overrides: Mapping[str, str], config: DynamicConfig) -> list[
             Entry(
                 name=name,
                 value=topic.text(name),
+                source=_source(synonyms),
+                read_only=False,
+                synonyms=synonyms,
+                type=key.type,
+                documentation=key.doc,
+            )
+        )
+    return entries
+
+
+def describe_group(overrides: Mapping[str, str], config: DynamicConfig) -> list[Entry]:
+    """Return every key of a group with these overrides, sorted by name.
+
+    A value beyond the broker's bounds is shown as the bound, which takes effect.
+    """
+    group = GroupConfig.resolve(overrides, config.current)
+    entries = []
+    for name, key in GroupConfig.KEYS.items():
+        broker_name = f"group.{name}"
+        synonyms = tuple(_broker_synonyms(BrokerConfig.KEYS[broker_name], (broker_name,), config))
+        if name in overrides:
+            synonyms = (Synonym(name, group.text(name), Source.GROUP_CONFIG), *synonyms)
+        entries.append(
+            Entry(
+                name=name,
+                value=group.text(name),
                 source=_source(synonyms),
                 read_only=False,
                 synonyms=synonyms,

@@ -22,7 +22,7 @@ _CLUSTER: Final = Update.CLUSTER_WIDE
 _THREADS: Final = "Has no effect: one thread serves all connections."
 _BUFFERS: Final = "Has no effect: there is no such buffer."
 _TIERED: Final = "Has no effect: there is no tiered storage (KIP-405)."
-_GROUPS: Final = "Has no effect: only classic groups are served."
+_GROUPS: Final = "Has no effect: classic and consumer groups are served, no others."
 _SHARE_GROUPS: Final = "Has no effect: share groups come later (KIP-1191)."
 _KERBEROS: Final = "Has no effect: GSSAPI is not supported."
 _REFRESH: Final = "Has no effect: a token is fetched when a login needs one."
@@ -54,11 +54,9 @@ class InertKeys(Table):
         False, _SHARE_GROUPS, update=_CLUSTER
     )
     errors_deadletterqueue_topic_name_prefix = string("dlq.", _SHARE_GROUPS, update=_CLUSTER)
-    group_consumer_assignor_offload_enable = boolean(True, _GROUPS, update=_CLUSTER)
     group_share_assignor_offload_enable = boolean(True, _GROUPS, update=_CLUSTER)
     group_streams_assignor_offload_enable = boolean(True, _GROUPS, update=_CLUSTER)
     follower_fetch_last_tiered_offset_enable = boolean(False, _TIERED, update=_CLUSTER)
-    group_consumer_assignment_interval_ms = integer(1000, _GROUPS, at_least=0, update=_CLUSTER)
     group_coordinator_cached_buffer_max_bytes = integer(
         1_048_588, _BUFFERS, at_least=512 << 10, update=_CLUSTER
     )
@@ -119,7 +117,7 @@ class InertKeys(Table):
 
 _OF_KAFKA: Final = re.compile(
     r"(auto\.include\.jmx|broker\.(heartbeat|session)|controller\.performance|controller\.quorum"
-    r"|config\.providers|early\.start|eligible\.leader|group\.(consumer|share|streams)|internal\.metadata"
+    r"|config\.providers|early\.start|eligible\.leader|group\.(share|streams)|internal\.metadata"
     r"|kafka\.metrics|metadata\.log|metrics|remote\.log|share\.coordinator"
     r"|socket\.connection\.setup|telemetry|unstable)\..+"
     r"|.+\.purgatory\.purge\.interval\.requests"

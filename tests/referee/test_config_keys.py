@@ -6,8 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from barnabas.config.broker import BrokerConfig, resolve_aliases
+from barnabas.config.group_keys import GroupConfig
 from barnabas.config.inert_keys import InertKeys, is_of_kafka
-from barnabas.config.key import ConfigError
+from barnabas.config.key import ConfigError, Type
 from tests.support.kafka import jvm
 
 PER_LISTENER = {
@@ -72,3 +73,21 @@ def test_dynamic_keys_of_kafka_are_dynamic_or_stored_or_refused(
     assert InertKeys.KEYS.keys() <= dynamic.keys() | {
         each for each in InertKeys.KEYS if each.startswith("sasl.")
     }
+
+
+def test_numbers_of_consumer_groups_are_those_of_kafka(keys: list[list[str]]) -> None:
+    for side, table, start in (
+        ("numbers", BrokerConfig, "group.consumer."),
+        ("group", GroupConfig, "consumer."),
+    ):
+        theirs = {
+            name: (default, valid)
+            for found, name, default, valid in (row for row in keys if len(row) == 4)
+            if found == side and name.startswith(start)
+        }
+        ours = {
+            name: (str(key.default), key.valid)
+            for name, key in table.KEYS.items()
+            if name.startswith(start) and key.type is Type.INT
+        }
+        assert ours == theirs

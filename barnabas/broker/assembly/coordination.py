@@ -42,6 +42,7 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         offload=platform.offload,
         slicer=core.slicer,
         in_touch=in_touch,
+        settings_of=core.group_configs.settings,
     )
     producer_ids = ProducerIdBlocks(core.store, core.broker_id)
     transactions = TransactionCoordination(

@@ -11,6 +11,7 @@ from barnabas.broker.cluster.features import Features
 from barnabas.broker.cluster.membership import Membership
 from barnabas.broker.cluster.peers import Peers
 from barnabas.broker.cluster.stored_quotas import StoredQuotas
+from barnabas.broker.groups.configs import GroupConfigs
 from barnabas.broker.platform import Platform
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.security.delegation_tokens import DelegationTokens
@@ -37,6 +38,7 @@ class Core:
     configs: Configs
     features: Features
     scram_users: ScramUsers
+    group_configs: GroupConfigs
     tokens: DelegationTokens | None
     """None without `delegation.token.secret.key`."""
     quotas: StoredQuotas

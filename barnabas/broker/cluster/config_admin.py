@@ -302,7 +302,7 @@ class ConfigAdmin:
         if not name:
             raise _invalid("Default group resources are not allowed.")
         try:
-            validate_group_overrides(values)
+            validate_group_overrides(values, self._configs.broker.current)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 

@@ -15,6 +15,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
 from barnabas.coordinator.group.consumer.topics import Topic
 from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupShard
 from barnabas.coordinator.group.counts import OffsetCounts
@@ -42,6 +43,7 @@ class GroupCoordination:
         offload: Offload,
         slicer: Slicer,
         in_touch: Callable[[], bool],
+        settings_of: Callable[[str], ConsumerGroupSettings],
     ) -> None:
         """`in_touch` returns whether this broker has its session and knows its leaderships: no
         other broker can lead the same partitions then."""
@@ -54,7 +56,9 @@ class GroupCoordination:
         new_id = _member_ids(random)
         known = KnownTopics(cache)
         self.runtime = CoordinatorRuntime(
-            lambda *_: GroupShard(GroupTable(settings, new_id, self.counts, memory, known)),
+            lambda *_: GroupShard(
+                GroupTable(settings, new_id, self.counts, memory, known, settings_of)
+            ),
             clock=clock,
             timers=timers,
             slices=slicer,

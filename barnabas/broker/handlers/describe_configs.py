@@ -28,8 +28,10 @@ from barnabas.config.describe import (
     Source,
     describe_broker,
     describe_cluster_defaults,
+    describe_group,
     describe_topic,
 )
+from barnabas.config.group_keys import readable_group_overrides
 from barnabas.coordinator.soon import in_task
 from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -162,10 +164,16 @@ def _entries(
         case ResourceType.BROKER:
             _require_this_broker(broker_id, name, f"{broker_id} or empty string,")
             return describe_broker(dynamic)
+        case ResourceType.GROUP if not name:
+            raise _invalid("Group name must not be empty")
         case _ if not name:
             raise _invalid(f"The name of a {kind.name} resource must not be empty")
+        case ResourceType.GROUP:
+            stored = (yield in_task(configs.readable("groups", [name])))[name]
+            overrides, _ = readable_group_overrides(stored or {})
+            return describe_group(overrides, dynamic)
         case _:
-            # Groups have no keys before KIP-848 is served, client metrics none before KIP-714.
+            # Client metrics have no keys before KIP-714 is served.
             return []
 
 

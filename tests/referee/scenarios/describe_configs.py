@@ -133,6 +133,11 @@ def another_broker_and_no_broker(s: Peer) -> None:
 
 
 @scenario
+def every_key_of_a_group(s: Peer) -> None:
+    s.ask(describe(GROUP, s.name()))
+
+
+@scenario
 def keys_of_a_group(s: Peer) -> None:
     s.ask(describe(GROUP, s.name(), "consumer.session.timeout.ms"))
     s.ask(describe(GROUP, "", "consumer.session.timeout.ms"))

@@ -199,7 +199,7 @@ def test_unknown_one_of_many_names_of_a_topic_or_group_is_found_soon():
     with pytest.raises(ConfigError, match="Unknown topic config name: x"):
         validate_topic_overrides(texts, BrokerConfig())
     with pytest.raises(ConfigError, match="Unknown group config name: x"):
-        validate_group_overrides(texts)
+        validate_group_overrides(texts, BrokerConfig())
     assert time.thread_time() - began < 0.01
 
 

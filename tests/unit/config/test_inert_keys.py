@@ -68,7 +68,7 @@ def test_warning_asks_for_the_key_that_is_meant(name, shown):
     assert str(refusal.value) == f"Unknown configuration keys: {shown}"
 
 
-@pytest.mark.parametrize("name", ["num.network.threads", "group.consumer.session.timeout.ms"])
+@pytest.mark.parametrize("name", ["num.network.threads", "group.share.session.timeout.ms"])
 def test_key_of_kafka_without_effect_is_named_and_taken_where_unknown_keys_are_refused(name):
     assert BrokerConfig.from_properties({name: "1"}, strict=True).warnings == (f"{NONE}{name}",)
 

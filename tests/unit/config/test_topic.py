@@ -3,7 +3,6 @@
 import pytest
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.group_keys import validate_group_overrides
 from barnabas.config.key import ConfigError
 from barnabas.config.topic import TopicConfig, validate_topic_overrides
 
@@ -75,8 +74,3 @@ def test_throttled_replica_list_is_accepted():
         validate_topic_overrides(
             {"follower.replication.throttled.replicas": replicas}, BrokerConfig()
         )
-
-
-def test_every_group_key_is_refused_while_none_has_an_effect():
-    with pytest.raises(ConfigError, match="Unknown group config name"):
-        validate_group_overrides({"share.auto.offset.reset": "earliest"})

@@ -30,6 +30,8 @@ from barnabas.broker.handlers import (
     alter_replica_log_dirs,
     alter_user_scram_credentials,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     controlled_shutdown,
     create_acls,
     create_delegation_token,
@@ -424,6 +426,8 @@ API_TABLE: Final = (
     _row(offset_delete, lambda p: (p.groups, p.cache)),
     _row(describe_groups, lambda p: (p.groups,)),
     _row(list_groups, lambda p: (p.groups,)),
+    _row(consumer_group_heartbeat, lambda p: (p.groups, p.features)),
+    _row(consumer_group_describe, lambda p: (p.groups, p.features)),
     _row(delete_groups, lambda p: (p.groups,)),
     # transactions
     _row(

@@ -93,8 +93,8 @@ APIS: Final = {
     65: _listed("describe_transactions", range(1)),
     66: _listed("list_transactions", range(3)),
     67: _listed("allocate_producer_ids", range(1), clients=NO_CLIENTS),
-    68: _listed("consumer_group_heartbeat", range(2), served_since=2),
-    69: _listed("consumer_group_describe", range(2), served_since=2),
+    68: _listed("consumer_group_heartbeat", range(2)),
+    69: _listed("consumer_group_describe", range(2)),
     74: _listed("list_config_resources", range(2)),
     75: _listed("describe_topic_partitions", range(1)),
 }

@@ -24,10 +24,6 @@ class Difference(NamedTuple):
 
 MISSING = (
     Missing(
-        {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"},
-        "The consumer protocol of KIP-848 comes later. Clients use the classic one by default.",
-    ),
-    Missing(
         {
             76: "ShareGroupHeartbeat",
             77: "ShareGroupDescribe",

@@ -25,6 +25,7 @@ SHARED = {
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "6000",
+    "group.consumer.assignment.interval.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
     "transaction.two.phase.commit.enable": "true",
 }

@@ -89,6 +89,8 @@ TABLE = (
     Rule("TxnOffsetCommit.topics*", How.SORTED, "Kafka puts those with errors first"),
     Rule("OffsetFetch.*topics*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DescribeGroups.groups*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("ConsumerGroup*.topic_partitions", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("ConsumerGroupDescribe.groups*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("JoinGroup.members", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Metadata.topics", How.SORTED, "Kafka puts those with errors last"),
     Rule("*.configs", How.SERVED, "tiered storage is Kafka's alone, one key is Barnabas's alone"),
@@ -255,7 +257,7 @@ def _sortable(value: Any) -> str:
 
 _SUBJECTS = (
     *("name", "group_id", "member_id", "transactional_id"),
-    *("topic", "partition_index", "partition", "index", "producer_id"),
+    *("topic", "topic_name", "partition_index", "partition", "index", "producer_id"),
 )
 
 

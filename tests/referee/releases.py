@@ -93,6 +93,12 @@ class Change:
 CHANGES: tuple[Change, ...] = (
     Change(
         since=(4, 4),
+        scenarios=("ConsumerGroupHeartbeat/*", "ConsumerGroupDescribe/*"),
+        path="",
+        what="consumer groups begin at epoch 1, and commits of earlier epochs count (KIP-1251)",
+    ),
+    Change(
+        since=(4, 4),
         scenarios=("TxnOffsetCommit/the_record_has_the_topics_id",),
         path="Fetch*.has_id",
         what="TxnOffsetCommit stores the topic's id, whatever its version",

@@ -177,6 +177,8 @@ ASKED: Final = (
     ask("OffsetFetch", "DESCRIBE GROUP", "DESCRIBE TOPIC"),
     ask("OffsetDelete", "DELETE GROUP", "READ TOPIC"),
     ask("DescribeGroups", "DESCRIBE GROUP"),
+    ask("ConsumerGroupHeartbeat", READ_GROUP, "DESCRIBE TOPIC"),
+    ask("ConsumerGroupDescribe", "DESCRIBE GROUP"),
     ask("ListGroups", also=f"{DESCRIBE} | DESCRIBE GROUP"),
     ask("DeleteGroups", "DELETE GROUP"),
     ask("InitProducerId", WRITE_ID, versions=range(6)),

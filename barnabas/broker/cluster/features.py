@@ -21,9 +21,15 @@ TRANSACTION_VERSION = "transaction.version"
 epoch of its own, and the first write to a partition adds it."""
 TRANSACTION_REGISTRATION = "barnabas.transaction.registration"
 """1: the tags of KIP-609 in AddPartitionsToTxn and EndTxn are supported. A feature of Barnabas."""
+GROUP_VERSION = "group.version"
+"""1: consumer groups are served, and `__consumer_offsets` has their records (KIP-848)."""
 
 SUPPORTED: Mapping[str, FeatureRange] = MappingProxyType(
-    {TRANSACTION_VERSION: FeatureRange(0, 2), TRANSACTION_REGISTRATION: FeatureRange(0, 1)}
+    {
+        TRANSACTION_VERSION: FeatureRange(0, 2),
+        GROUP_VERSION: FeatureRange(0, 1),
+        TRANSACTION_REGISTRATION: FeatureRange(0, 1),
+    }
 )
 """The levels that this broker supports."""
 NEW_CLUSTER: Mapping[str, int] = MappingProxyType(
@@ -98,6 +104,11 @@ class Features:
     @property
     def transaction_version(self) -> int:
         return self._finalized.get(TRANSACTION_VERSION, 0)
+
+    @property
+    def has_consumer_groups(self) -> bool:
+        """Whether consumer groups are served."""
+        return self._finalized.get(GROUP_VERSION, 0) > 0
 
     async def catch_up(self) -> None:
         """Read the changes of other brokers. Raises the errors of `start`."""

@@ -16,7 +16,13 @@ from barnabas.broker.cluster.features import Features
 from barnabas.broker.security.rights import NOTHING
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages import init_producer_id, list_transactions, produce
+from barnabas.protocol.messages import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    init_producer_id,
+    list_transactions,
+    produce,
+)
 from barnabas.protocol.messages.api_versions import (
     API,
     NO_NODE,
@@ -33,6 +39,7 @@ RIGHTS = NOTHING
 _CLIENT_SINCE = 3
 _MINIMUM_ZERO_SINCE = 4
 """Older Java clients fail over a feature whose lowest level is 0 (KAFKA-17011)."""
+_CONSUMER_GROUPS = (consumer_group_heartbeat.API.key, consumer_group_describe.API.key)
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -60,7 +67,10 @@ def handle(
     request: ApiVersionsRequest,
     context: RequestContext,
 ) -> ApiVersionsResponse:
-    """Answer with the `announced` APIs of the listener, and the features as they are now."""
+    """Answer with the `announced` APIs of the listener, and the features as they are now.
+
+    Consumer groups are announced while the level of `group.version` serves them.
+    """
     if context.api_version >= _CLIENT_SINCE and not (
         _NAME.fullmatch(request.client_software_name)
         and _NAME.fullmatch(request.client_software_version)
@@ -68,7 +78,11 @@ def handle(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     _check_address((cluster_id, broker_id), request)
     return ApiVersionsResponse(
-        api_keys=announced,
+        api_keys=(
+            announced
+            if features.has_consumer_groups
+            else [each for each in announced if each.api_key not in _CONSUMER_GROUPS]
+        ),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
             for name, (lowest, highest) in features.supported.items()

@@ -121,6 +121,7 @@ def _commit_of(
         request.group_instance_id,
         offsets,
         producer=producer,
+        knows_epochs=context.api_version >= _TOPIC_IDS_SINCE,
     )
     adds = context.api_version >= _ADDS_SINCE
     claim = Claim(request.transactional_id, *producer[:2], NO_SEQUENCE, adds, context.owner)

@@ -160,12 +160,14 @@ class GroupCoordinator:
     # -- members of consumer groups --------------------------------------------------------------
 
     def consumer_heartbeat_steadily(
-        self, request: ConsumerGroupHeartbeatRequest
+        self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
     ) -> ConsumerGroupHeartbeatResponse | None:
         """Answer a member for which nothing has changed; None otherwise, and nothing has changed
         then: `consumer_heartbeat` decides."""
         answer = self._write(
-            request.group_id, lambda table, now: steady(table, request, now), Mode.IMMEDIATE
+            request.group_id,
+            lambda table, now: steady(table, request, client, now),
+            Mode.IMMEDIATE,
         )
         assert not isinstance(answer, asyncio.Future)
         return answer
@@ -178,11 +180,13 @@ class GroupCoordinator:
             request.group_id, lambda table, now: heartbeat(table, request, client, now)
         )
 
-    def consumer_heartbeat_at_once(self, request: ConsumerGroupHeartbeatRequest) -> bool:
+    def consumer_heartbeat_at_once(
+        self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
+    ) -> bool:
         """Extend the session of a member for which nothing has changed; False otherwise, and
         nothing has changed then."""
         answer = self._write_at_once(
-            request.group_id, lambda table, now: steady(table, request, now)
+            request.group_id, lambda table, now: steady(table, request, client, now)
         )
         return answer is not None
 

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.decision import DeferredAnswer, Instant
+from barnabas.coordinator.group.consumer.records import deletion
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import (
     GROUP_BYTES,
@@ -60,13 +61,19 @@ def join(
     limits = range(settings.min_session_timeout_ms, settings.max_session_timeout_ms + 1)
     if request.session_timeout_ms not in limits:
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+    draft = Draft(table, now)
+    consumers = table.consumers.get(request.group_id)
+    if consumers is not None:
+        if consumers.members:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        # An empty group changes its protocol with its next member.
+        draft.records += deletion(consumers)
     group = table.groups.get(request.group_id)
     if group is None:
         if request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         share = MemoryShare(table.memory).take(GROUP_BYTES)
         group = Group(request.group_id, now.wall_ms, memory=share)
-    draft = Draft(table, now)
     if not group.accepts(request.member_id, settings.max_size):
         _reject(draft, group, request.member_id)
         return draft.decision(KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED))

@@ -88,7 +88,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.schema import fields_of
 from barnabas.security.acl.rules import AclOperation as Op
 from barnabas.security.acl.rules import ResourceType as Type
-from tests.referee import given
+from tests.referee import consumers, given
 from tests.referee.given import Topic
 from tests.referee.rights.cases import Given, Right, Row, owner
 from tests.referee.scenarios.alter_user_scram_credentials import (
@@ -580,6 +580,26 @@ _SINGLE = (
         lambda g: DescribeGroupsRequest(groups=[g.name], include_authorized_operations=True),
         "tg",
         apart=("any-operation", "deny", "wrong-operation"),
+    ),
+    Row(
+        "consumer heartbeat",
+        1,
+        READ_GROUP,
+        lambda g: consumers.join(g.name, "m"),
+    ),
+    Row(
+        "consumer heartbeat with topics",
+        1,
+        DESCRIBE,
+        lambda g: consumers.join(g.name, "m", g.name),
+        also=(READ_GROUP,),
+    ),
+    Row(
+        "describe consumers",
+        1,
+        DESCRIBE_GROUP,
+        lambda g: consumers.describe(g.name),
+        "tg",
     ),
     Row(
         "list groups",

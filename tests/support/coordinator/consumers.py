@@ -88,10 +88,11 @@ class Consumers(Groups):
         request = ConsumerGroupHeartbeatRequest(
             group_id=group_id, member_id=member_id, member_epoch=epoch, **fields
         )
-        steady = self.coordinator.consumer_heartbeat_steadily(request)
+        client = ConsumerClient(version, "c", "/h")
+        steady = self.coordinator.consumer_heartbeat_steadily(request, client)
         if steady is not None:
             return steady
-        return self.coordinator.consumer_heartbeat(request, ConsumerClient(version, "c", "/h"))
+        return self.coordinator.consumer_heartbeat(request, client)
 
 
 @dataclass

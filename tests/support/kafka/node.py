@@ -33,7 +33,6 @@ DEFAULT = (
 SMALL = ("-Xmx384M", "-Xms64M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 FEATURES_OFF = {
-    "group.version": 0,
     "share.version": 0,
     "streams.version": 0,
     "transaction.version": 0,

@@ -3,6 +3,7 @@
 The texts of errors and the records are compared with Kafka's own in tests/referee.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -378,6 +379,23 @@ async def test_empty_classic_group_becomes_a_consumer_group_and_keeps_its_offset
     with pytest.raises(KafkaError, match="is not a classic group"):
         host.coordinator.describe(GROUP)
     assert one.partitions == 3
+
+
+async def test_empty_consumer_group_becomes_a_classic_group_and_keeps_its_offsets() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    assert commit(host, "m0", one.epoch) is ErrorCode.NONE
+    with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
+        host.join()
+    one.leave()
+    joining = asyncio.ensure_future(host.join())
+    assert GROUP not in host.table.consumers
+    assert GROUP in host.table.groups
+    assert host.table.offsets.of_group(GROUP)
+    await host.load()
+    assert GROUP not in host.table.consumers
+    assert host.table.groups[GROUP].protocol_type is None
+    joining.cancel()
 
 
 async def test_heartbeat_to_a_live_classic_group_finds_no_consumer_group() -> None:

@@ -9,6 +9,7 @@ from barnabas.coordinator.group.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     Target,
+    elected,
 )
 from barnabas.coordinator.group.consumer.topics import Topic
 from barnabas.coordinator.group.draft import Draft
@@ -65,8 +66,14 @@ class Assigning:
             self._draft.records.append(records.tombstone(records.EXPRESSION, name, expression))
 
     def advance(self, *, bumps: bool) -> None:
-        """Begin the next epoch of the group if `bumps`, or if its topics have changed."""
+        """Begin the next epoch of the group if `bumps`, or if its assignor or topics have
+        changed."""
         group, version = self._group, self._table.topics.version
+        assignors = self._table.settings_of(group.group_id).assignors
+        bumps = bumps or (
+            self._member.assignor != self._updated.assignor
+            and self._assignor(assignors) != group.assignor(assignors)
+        )
         if not bumps and group.checked_version == version:
             return
         names = {name for each in self._members() for name in self._topics_of(each)}
@@ -137,8 +144,7 @@ class Assigning:
             votes[self._member.assignor] -= 1
         if self._updated.assignor is not None:
             votes[self._updated.assignor] += 1
-        chosen = [name for name in assignors if votes[name] > 0]
-        return max(chosen, key=votes.__getitem__) if chosen else assignors[0]
+        return elected(votes, assignors)
 
     def _ids(
         self, names: Iterable[str], ids: dict[str, bytes | None], topics: dict[bytes, TopicSpec]

@@ -18,6 +18,8 @@ _CLASSIC, _CONSUMER = 0, 1
 def describe(table: GroupTable, group_id: str) -> Steps[DescribedGroup]:
     """Return the steps that describe a group as it is now; raises GROUP_ID_NOT_FOUND."""
     group = table.consumers.get(group_id)
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     if group is None:
         text = "is not a consumer group." if group_id in table.groups else "not found."
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {text}")
@@ -51,7 +53,7 @@ def _describe_members(
                 client_host=member.client_host,
                 subscribed_topic_names=list(member.topics),
                 subscribed_topic_regex=member.expression,
-                assignment=_assignment(table, member.assigned),
+                assignment=_assignment(table, _used(member)),
                 target_assignment=_assignment(
                     table, {topic_id: dict.fromkeys(target[topic_id], 0) for topic_id in target}
                 ),
@@ -59,6 +61,14 @@ def _describe_members(
             )
         )
     return described
+
+
+def _used(member: ConsumerMember) -> Partitions:
+    """Return what a member has and what it has not given up yet."""
+    used = {topic_id: dict(indexes) for topic_id, indexes in member.assigned.items()}
+    for topic_id, indexes in member.revoking.items():
+        used.setdefault(topic_id, {}).update(indexes)
+    return used
 
 
 def _assignment(table: GroupTable, partitions: Partitions) -> Assignment:

@@ -229,9 +229,13 @@ class ConsumerGroup:
         )
 
     def assignor(self, assignors: tuple[str, ...]) -> str:
-        """Return the assignor that most members chose, or the first one that is configured."""
-        votes = {name: count for name, count in self.assignor_votes.items() if name in assignors}
-        return max(votes, key=votes.__getitem__) if votes else assignors[0]
+        """Return the assignor of the group."""
+        return elected(self.assignor_votes, assignors)
+
+
+def elected(votes: Counter[str], assignors: tuple[str, ...]) -> str:
+    """Return the assignor that most members chose; of equal ones the first that is configured."""
+    return max(assignors, key=votes.__getitem__)
 
 
 def _subtract(counter: Counter[str], names: Iterable[str]) -> None:

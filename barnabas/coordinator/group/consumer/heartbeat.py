@@ -54,7 +54,10 @@ class ConsumerClient(NamedTuple):
 
 
 def steady(
-    table: GroupTable, request: ConsumerGroupHeartbeatRequest, now: Instant
+    table: GroupTable,
+    request: ConsumerGroupHeartbeatRequest,
+    client: ConsumerClient,
+    now: Instant,
 ) -> GroupDecision[ConsumerGroupHeartbeatResponse | None]:
     """Extend the session of a member for which nothing has changed; answered with None otherwise,
     and nothing has changed then."""
@@ -70,6 +73,8 @@ def steady(
         or group.epoch != group.assignment_epoch
         or group.checked_version != table.topics.version
         or request.instance_id != member.instance_id
+        or client.client_id != member.client_id
+        or client.client_host != member.client_host
         or _tells_something(request)
     ):
         return draft.decision(None)
@@ -186,7 +191,8 @@ def _validate(
     request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings
 ) -> None:
     epoch = request.member_epoch
-    if not request.member_id and (version >= _OWN_IDS_SINCE or epoch != JOIN):
+    member_id = request.member_id
+    if not (member_id.strip() if version >= _OWN_IDS_SINCE else member_id or epoch == JOIN):
         raise _invalid("MemberId can't be empty.")
     for value, name in (
         (request.group_id, "GroupId"),
@@ -284,9 +290,6 @@ def _static(
     known = group.members.get(group.static_ids.get(instance_id, ""))
     if known is None:
         return group.members.get(member_id) or ConsumerMember(member_id), None
-    if known.member_id == member_id and known.epoch != LEAVE_STATIC:
-        _require_epoch(known, request)
-        return known, None
     if known.epoch != LEAVE_STATIC:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,

@@ -20,7 +20,8 @@ def check_commit(
 
     A commit in an earlier epoch counts for partitions that the member had by then, and still has
     (KIP-1251). Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, and UNSUPPORTED_VERSION for a version
-    that knows generations only.
+    that knows generations only; such a commit in a transaction is refused with
+    ILLEGAL_GENERATION.
     """
     if epoch < 0 and not group.members:
         # A consumer that assigns partitions itself, or an administrator.
@@ -39,7 +40,9 @@ def check_commit(
     if epoch > member.epoch or not all(
         _had(member, topic_id, index, epoch) for topic_id, index in partitions
     ):
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+        raise KafkaError(
+            ErrorCode.STALE_MEMBER_EPOCH if knows_epochs else ErrorCode.ILLEGAL_GENERATION
+        )
 
 
 def _had(member: ConsumerMember, topic_id: bytes, index: int, epoch: int) -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.features import (
+    GROUP_VERSION,
     NEW_CLUSTER,
     SUPPORTED,
     TRANSACTION_REGISTRATION,
@@ -82,9 +83,10 @@ async def test_starting_broker_leaves_the_levels_as_they_are(
 async def test_level_zero_deletes_the_feature(session: EmbeddedSession, features: Features) -> None:
     await features.update([FeatureChange(TRANSACTION_VERSION, 0, DOWN)], validate_only=False)
     assert features.transaction_version == 0
-    assert features.finalized == {TRANSACTION_REGISTRATION: 1}
+    assert features.finalized == {GROUP_VERSION: 1, TRANSACTION_REGISTRATION: 1}
     data, _ = await session.get(znodes.FEATURE)
-    assert data == b'{"version":2,"status":1,"features":{"barnabas.transaction.registration":1}}'
+    levels = b'{"group.version":1,"barnabas.transaction.registration":1}'
+    assert data == b'{"version":2,"status":1,"features":%s}' % levels
     await features.update([FeatureChange(TRANSACTION_VERSION, 2)], validate_only=False)
     assert features.transaction_version == 2
 
@@ -184,7 +186,7 @@ async def test_concurrent_changes_are_both_made(store: EmbeddedStore, features: 
         other.update([FeatureChange(TRANSACTION_REGISTRATION, 0, DOWN)], validate_only=False),
     )
     await features.catch_up()
-    assert features.finalized == {TRANSACTION_VERSION: 1}
+    assert features.finalized == {TRANSACTION_VERSION: 1, GROUP_VERSION: 1}
     other.stop()
 
 

@@ -1,0 +1,108 @@
+"""ConsumerGroupHeartbeat (key 68): a member of a consumer group joins, lives and leaves (KIP-848).
+
+v1 subscriptions by regular expression, and member ids that the member chooses. An expression
+matches only topics that its member may describe. Errors: UNSUPPORTED_VERSION below level 1 of
+`group.version`, TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST, GROUP_ID_NOT_FOUND,
+UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
+UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION, and those of coordinators.
+"""
+
+from barnabas.broker.cluster.features import Features
+from barnabas.broker.security.rights import DESCRIBE, GROUP, READ, TOPIC, Need, Rights
+from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.repeats import Repeat
+from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import Soon, settle
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.consumer_group_heartbeat import (
+    API,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from barnabas.protocol.steps import Steps
+
+__all__ = ["API", "RIGHTS", "again", "error_response", "handle"]
+
+RIGHTS = Rights(
+    whole=(Need(READ, GROUP, "group_id"),),
+    inside=(Need(DESCRIBE, TOPIC, "subscribed_topic_names"),),
+)
+
+
+def handle(
+    groups: GroupCoordinator,
+    features: Features,
+    request: ConsumerGroupHeartbeatRequest,
+    context: RequestContext,
+) -> Soon[ConsumerGroupHeartbeatResponse] | Steps[ConsumerGroupHeartbeatResponse]:
+    """Answer at once, or when what changes is committed."""
+    if not features.has_consumer_groups:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    client = _client(context)
+    try:
+        steady = groups.consumer_heartbeat_steadily(request, client)
+    except KafkaError as error:
+        return _error(error)
+    return _change(groups, request, client, context) if steady is None else steady
+
+
+def _client(context: RequestContext) -> ConsumerClient:
+    return ConsumerClient(
+        context.api_version,
+        context.client_id or "",
+        # The form of Java's addresses, as in Kafka: tools show it.
+        f"/{context.client_host}",
+        lambda topic: context.allows(DESCRIBE, TOPIC, topic, log_denied=False),
+    )
+
+
+def _change(
+    groups: GroupCoordinator,
+    request: ConsumerGroupHeartbeatRequest,
+    client: ConsumerClient,
+    context: RequestContext,
+) -> Steps[ConsumerGroupHeartbeatResponse]:
+    for name in request.subscribed_topic_names or ():
+        yield None
+        if not context.allows(DESCRIBE, TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    try:
+        return (yield from settle(groups.consumer_heartbeat(request, client)))
+    except KafkaError as error:
+        return _error(error)
+
+
+def _error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    """Return an answer with the text of the error, which a derived one would not have."""
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+def error_response(
+    _request: ConsumerGroupHeartbeatRequest, code: ErrorCode, _version: int
+) -> ConsumerGroupHeartbeatResponse:
+    """Answer without a text, as Kafka."""
+    return ConsumerGroupHeartbeatResponse(error_code=code)
+
+
+def again(
+    groups: GroupCoordinator,
+    features: Features,
+    request: ConsumerGroupHeartbeatRequest,
+    context: RequestContext,
+    response: ConsumerGroupHeartbeatResponse,
+) -> Repeat | None:
+    """Serve a member for which nothing changes: its requests are equal, and so are the answers."""
+    if response.error_code or response.assignment is not None or response.member_epoch <= 0:
+        return None
+    return Repeat(_beat_again, (groups, features, request, _client(context)))
+
+
+def _beat_again(
+    known: tuple[GroupCoordinator, Features, ConsumerGroupHeartbeatRequest, ConsumerClient],
+    _now_ms: int,
+    _values: tuple[()],
+) -> tuple[()] | None:
+    groups, features, request, client = known
+    served = features.has_consumer_groups
+    return () if served and groups.consumer_heartbeat_at_once(request, client) else None

@@ -57,7 +57,15 @@ class GroupCoordination:
         known = KnownTopics(cache)
         self.runtime = CoordinatorRuntime(
             lambda *_: GroupShard(
-                GroupTable(settings, new_id, self.counts, memory, known, settings_of)
+                GroupTable(
+                    settings,
+                    new_id,
+                    self.counts,
+                    memory,
+                    known,
+                    settings_of,
+                    lambda work: offload.submit("assignor", work),
+                )
             ),
             clock=clock,
             timers=timers,

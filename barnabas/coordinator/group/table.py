@@ -1,7 +1,7 @@
 """The groups of one partition of `__consumer_offsets`: the state on which decisions are made."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from barnabas.coordinator.decision import Decision
 from barnabas.coordinator.group.consumer.group import ConsumerGroup
@@ -13,6 +13,7 @@ from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.group.records import GroupCoordinatorRecord
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.steps import Future
 
 A = TypeVar("A")
 GroupDecision = Decision[GroupCoordinatorRecord, A]
@@ -29,9 +30,10 @@ class GroupTable:
         memory: MemberMemory,
         topics: Topics | None = None,
         settings_of: Callable[[str], ConsumerGroupSettings] = lambda _: ConsumerGroupSettings(),
+        offload: Callable[[Callable[[], Any]], Future] | None = None,
     ) -> None:
         """`new_id` returns the random part of a member id, `settings_of` the settings of a consumer
-        group."""
+        group. `offload` runs work outside of the event loop."""
         self.settings = settings
         self.new_id = new_id
         self.counts = counts
@@ -39,6 +41,7 @@ class GroupTable:
         self.topics = NoTopics() if topics is None else topics
         self.hashes = TopicHashes(self.topics)
         self.settings_of = settings_of
+        self.offload = offload
         self.groups: dict[str, Group] = {}
         """Classic groups, and those that have offsets only."""
         self.consumers: dict[str, ConsumerGroup] = {}

@@ -1,5 +1,7 @@
 """A coordinator of consumer groups over one partition, with members that behave as clients do."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,13 +60,13 @@ class Consumers(Groups):
         super().__init__()
         self.topics = FakeTopics()
         self.consumer_settings = ConsumerGroupSettings(**settings)
-        self.shards: list[GroupShard] = []
+        self.offloaded = 0
         self.runtime._new_shard = lambda *_: self.new_shard()
 
     def new_shard(self) -> GroupShard:
         """Return a shard without records."""
         ids = iter(range(1_000_000))
-        shard = GroupShard(
+        return GroupShard(
             GroupTable(
                 self._settings,
                 lambda: f"id-{next(ids)}",
@@ -72,10 +74,16 @@ class Consumers(Groups):
                 self.memory,
                 self.topics,
                 lambda _: self.consumer_settings,
+                self.offload,
             )
         )
-        self.shards.append(shard)
-        return shard
+
+    def offload(self, work: Callable[[], Any]) -> Any:
+        """Run work at once, as if in a thread; return its future."""
+        self.offloaded += 1
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(work())
+        return future
 
     @property
     def group(self) -> ConsumerGroup:

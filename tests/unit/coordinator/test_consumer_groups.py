@@ -4,6 +4,7 @@ The texts of errors and the records are compared with Kafka's own in tests/refer
 """
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -97,6 +98,30 @@ async def test_assignments_of_one_group_keep_their_interval() -> None:
     assert (one.partitions, two.partitions) == (2, 1)
 
 
+async def test_assignment_of_a_large_group_is_computed_outside_of_the_event_loop() -> None:
+    host = await consumers(partitions=300, assignment_interval_ms=1_000)
+    many = [Member(host, f"m{number}") for number in range(150)]
+    for each in many:
+        each.join()
+    assert host.offloaded == 0
+    host.time.pass_ms(1_000)
+    request = many[0].consumers.beat("m0", 2)
+    response = await request
+    assert host.offloaded == 1
+    many[0].epoch = response.member_epoch
+    assert (response.member_epoch, host.group.assignment_epoch) == (2, 151)
+    # It has a timer to give partitions up, as after a short decision.
+    assert ("consumer rebalance", GROUP, "m0") in host.timers
+    many[0].owned = {
+        each.topic_id: list(each.partitions) for each in response.assignment.topic_partitions
+    }
+    for _ in range(3):
+        for each in many:
+            each.tell()
+    assert {each.partitions for each in many} == {2}
+    assert host.group.state.value == "Stable"
+
+
 async def test_new_partitions_are_assigned_at_the_next_heartbeat() -> None:
     host = await consumers()
     (one,) = members(host, 1)
@@ -171,6 +196,29 @@ async def test_group_is_full() -> None:
     assert other.join() is None
     assert other.fences == [ErrorCode.GROUP_MAX_SIZE_REACHED]
     assert one.beat() is not None
+
+
+async def test_members_of_all_groups_have_a_bound_of_memory() -> None:
+    host = await consumers()
+    host.memory.limit = 20_000
+    (one,) = members(host, 1)
+    used = host.memory.used
+    assert used > 0
+    large = [f"topic-{number}" for number in range(1000)]
+    with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+        host.beat("m0", one.epoch, subscribed_topic_names=large)
+    with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+        host.beat(
+            "m1", 0, subscribed_topic_names=large, rebalance_timeout_ms=1, topic_partitions=[]
+        )
+    assert host.memory.used == used
+    host.time.forget()
+    await host.load()
+    gc.collect()
+    assert host.memory.used == used
+    one.leave()
+    gc.collect()
+    assert host.memory.used == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The epoch of a group and its target assignment, while a heartbeat is being decided."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Final
 
 from barnabas.coordinator.group.consumer import records
 from barnabas.coordinator.group.consumer.assignors import ASSIGNORS, MemberSpec, TopicSpec
@@ -13,6 +15,10 @@ from barnabas.coordinator.group.consumer.group import (
 )
 from barnabas.coordinator.group.consumer.topics import Topic
 from barnabas.coordinator.group.draft import Draft
+from barnabas.protocol.steps import Steps
+
+_MANY: Final = 100
+"""The members of a group whose assignment is computed in steps, outside of the event loop."""
 
 
 class Assigning:
@@ -29,7 +35,7 @@ class Assigning:
         """`replaced` is the static member whose place `updated` takes."""
         self._draft = draft
         self._table = draft.table
-        self._group = group
+        self.group = group
         self._member = member
         self._updated = updated
         self._replaced = replaced
@@ -42,7 +48,7 @@ class Assigning:
         """Yield the members as they will be."""
         known = self._replaced or self._member
         found = False
-        for each in self._group.members.values():
+        for each in self.group.members.values():
             if each.member_id == known.member_id:
                 found = True
                 yield self._updated
@@ -52,7 +58,7 @@ class Assigning:
             yield self._updated
 
     def _topics_of(self, member: ConsumerMember) -> Iterable[str]:
-        return self._group.topics_of(member)
+        return self.group.topics_of(member)
 
     def is_subscribed(self, topic_id: bytes) -> bool:
         """Return whether the changed member subscribes to a topic."""
@@ -60,7 +66,7 @@ class Assigning:
 
     def forget_unused(self, expression: str) -> None:
         """Delete what an expression matched that no member uses any more."""
-        group = self._group
+        group = self.group
         if expression in group.expressions and group.expression_users[expression] == 1:
             name = group.group_id
             self._draft.records.append(records.tombstone(records.EXPRESSION, name, expression))
@@ -68,7 +74,7 @@ class Assigning:
     def advance(self, *, bumps: bool) -> None:
         """Begin the next epoch of the group if `bumps`, or if its assignor or topics have
         changed."""
-        group, version = self._group, self._table.topics.version
+        group, version = self.group, self._table.topics.version
         assignors = self._table.settings_of(group.group_id).assignors
         bumps = bumps or (
             self._member.assignor != self._updated.assignor
@@ -76,8 +82,7 @@ class Assigning:
         )
         if not bumps and group.checked_version == version:
             return
-        names = {name for each in self._members() for name in self._topics_of(each)}
-        metadata_hash = self._table.hashes.of_group(names)
+        metadata_hash = self._table.hashes.of_group(self._subscribed())
         if bumps or metadata_hash != group.metadata_hash:
             self.epoch += 1
             record = records.group_epoch(group.group_id, self.epoch, metadata_hash)
@@ -85,39 +90,60 @@ class Assigning:
         else:
             group.checked_version = version
 
-    def target(self) -> Target:
+    def _subscribed(self) -> set[str]:
+        """Return the topics to which some member will subscribe: the counts save a look at all
+        members."""
+        group, known = self.group, self._replaced or self._member
+        gone = known if known.member_id in group.members else ConsumerMember("")
+        names = {name for name, count in group.subscribers.items() if count > (name in gone.topics)}
+        for text, count in group.expression_users.items():
+            if text in group.expressions and count > (text == gone.expression):
+                names |= group.expressions[text].topics
+        return names.union(self._topics_of(self._updated))
+
+    def target(self) -> Steps[Target]:
         """Return the target of the changed member; computed again for all if that is due."""
         if self._is_due():
-            self._assign()
+            yield from self._assign()
         if self._target is None:
             known = self._replaced or self._updated
-            return self._group.targets.get(known.member_id, NO_TARGET)
+            return self.group.targets.get(known.member_id, NO_TARGET)
         return self._target
 
+    @property
+    def takes_long(self) -> bool:
+        """Whether `target` may hold the event loop."""
+        return self._is_due() and len(self.group.members) >= _MANY
+
     def _is_due(self) -> bool:
-        group, now_ms = self._group, self._draft.now.wall_ms
+        group, now_ms = self.group, self._draft.now.wall_ms
         interval_ms = self._table.settings_of(group.group_id).assignment_interval_ms
         waited_ms = now_ms - group.assigned_at_ms
         return self.epoch > self.assignment_epoch and not 0 <= waited_ms < interval_ms
 
-    def _assign(self) -> None:
+    def _assign(self) -> Steps[None]:
         """Compute the target assignment, and add the records of members whose target changes."""
-        group, draft = self._group, self._draft
+        group, draft = self.group, self._draft
+        offloads = self.takes_long and self._table.offload is not None
         members = {each.member_id: each for each in self._members()}
         topics: dict[bytes, TopicSpec] = {}
         ids: dict[str, bytes | None] = {}
-        specs = {
-            each.member_id: MemberSpec(
-                frozenset(self._ids(self._topics_of(each), ids, topics)),
-                each.rack_id,
-                each.instance_id,
-                self._known_target(each),
+        specs: dict[str, MemberSpec] = {}
+        for each in members.values():
+            yield None
+            subscribed = frozenset(self._ids(self._topics_of(each), ids, topics))
+            specs[each.member_id] = MemberSpec(
+                subscribed, each.rack_id, each.instance_id, self._known_target(each)
             )
-            for each in members.values()
-        }
         settings = self._table.settings_of(group.group_id)
-        assignment = ASSIGNORS[self._assignor(settings.assignors)](specs, topics)
+        assignor = ASSIGNORS[self._assignor(settings.assignors)]
+        if offloads and settings.offloads_assignment:
+            assert self._table.offload is not None
+            assignment = yield self._table.offload(partial(assignor, specs, topics))
+        else:
+            assignment = assignor(specs, topics)
         for member_id in members:
+            yield None
             new = {
                 topic_id: frozenset(indexes)
                 for topic_id, indexes in assignment.get(member_id, {}).items()
@@ -135,12 +161,12 @@ class Assigning:
 
     def _known_target(self, member: ConsumerMember) -> Target:
         if self._replaced is not None and member is self._updated:
-            return self._group.targets.get(self._replaced.member_id, NO_TARGET)
-        return self._group.targets.get(member.member_id, NO_TARGET)
+            return self.group.targets.get(self._replaced.member_id, NO_TARGET)
+        return self.group.targets.get(member.member_id, NO_TARGET)
 
     def _assignor(self, assignors: tuple[str, ...]) -> str:
-        votes = self._group.assignor_votes.copy()
-        if self._member.assignor is not None and self._member.member_id in self._group.members:
+        votes = self.group.assignor_votes.copy()
+        if self._member.assignor is not None and self._member.member_id in self.group.members:
             votes[self._member.assignor] -= 1
         if self._updated.assignor is not None:
             votes[self._updated.assignor] += 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.consumer.states import ConsumerGroupState, MemberState
+from barnabas.coordinator.group.group import MEMBER_BYTES, MemoryShare
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.internal.consumer_group import ClassicMemberMetadata
 
@@ -21,6 +22,9 @@ LEAVE_STATIC: Final = -2
 """The epoch with which a static member leaves that comes back; it then stands in its record."""
 FIRST_EPOCH: Final = 1
 """The epoch of a new group, in which no member has partitions (KAFKA-20268)."""
+
+TOPIC_BYTES: Final = 150
+"""The memory of a subscription to a topic beside its name, about."""
 
 Partitions = Mapping[bytes, Mapping[int, int]]
 """Partitions by topic id, each with the member epoch in which the member got it (KIP-1251)."""
@@ -54,6 +58,13 @@ class ConsumerMember:
     revoking: Partitions = field(default_factory=dict)
     """Partitions that it has to give up, and may still use."""
 
+    @property
+    def size(self) -> int:
+        """The memory of the member without its partitions, about."""
+        texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.expression)
+        named = sum(len(each) + TOPIC_BYTES for each in self.topics)
+        return MEMBER_BYTES + named + sum(len(each or "") for each in texts)
+
     def is_at(self, assignment_epoch: int) -> bool:
         """Return whether the member has its target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
@@ -73,8 +84,10 @@ class ResolvedExpression(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """The session of a member: when it ends and when its timer fires, in monotonic time."""
+    """The session of a member: when it ends and when its timer fires, in monotonic time; and the
+    memory of the member."""
 
+    memory: MemoryShare
     deadline_ms: int = 0
     timer_ms: int | None = None
 

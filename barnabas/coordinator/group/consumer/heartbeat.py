@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.decision import Instant
+from barnabas.coordinator.decision import NOTHING, Instant
 from barnabas.coordinator.group.consumer import records, sessions
 from barnabas.coordinator.group.consumer.assignment import Assigning
 from barnabas.coordinator.group.consumer.expressions import compiled, refresh_if_due
@@ -23,10 +23,15 @@ from barnabas.coordinator.group.consumer.group import (
     Partitions,
 )
 from barnabas.coordinator.group.consumer.leaving import away, fence, forget
-from barnabas.coordinator.group.consumer.reconciliation import is_subset, reconciled
+from barnabas.coordinator.group.consumer.reconciliation import (
+    is_subset,
+    reconciled,
+    require_known_state,
+)
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
 from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.coordinator.group.draft import Draft
+from barnabas.coordinator.group.group import MemoryShare
 from barnabas.coordinator.group.records import GroupRecord
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
@@ -37,6 +42,7 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from barnabas.protocol.steps import Steps, at_once
 
 _OWN_IDS_SINCE: Final = 1
 """The version from which on members choose their ids (KIP-1082)."""
@@ -121,6 +127,8 @@ def heartbeat(
     expression_changed = updated.expression != member.expression
     if expression_changed and updated.expression:
         compiled(updated.expression)
+    memory = _take_memory(draft, group, updated)
+    require_known_state(updated, request.topic_partitions)
     assigning = Assigning(draft, group, member, updated, replaced)
     if replaced is not None:
         _replace(draft, group, replaced, member)
@@ -131,33 +139,80 @@ def heartbeat(
     resolved = expression_changed and updated.expression in group.expressions
     bumps = updated.topics != member.topics or resolved
     assigning.advance(bumps=bumps or (expression_changed and not updated.expression))
-    target = assigning.target()
+    refresh_if_due(draft, group, updated, client.may_describe)
+    _keep_alive(draft, group, member_id, memory)
+    response = ConsumerGroupHeartbeatResponse()
     subscription_changed = expression_changed or updated.topics != member.topics
-    moved = reconciled(
+    step = _take_step(
+        draft,
+        assigning,
+        request,
+        (member, updated),
+        response,
+        loses=subscription_changed and member.epoch != 0,
+    )
+    if not assigning.takes_long:
+        at_once(step)
+        return draft.decision(response)
+    draft.then = partial(_after_steps, draft, len(draft.effects), draft.then)
+    return draft.decision(response, step)
+
+
+def _after_steps(
+    draft: Draft,
+    performed: int,
+    then: Callable[[KafkaError | None, Instant], GroupDecision[None]] | None,
+    error: KafkaError | None,
+    now: Instant,
+) -> GroupDecision[None]:
+    """Perform the effects that the steps of a decision have added, and make the next decision."""
+    following = NOTHING if then is None else then(error, now)
+    late = () if error is not None else draft.effects[performed:]
+    return following._replace(effects=[*following.effects, *late])
+
+
+def _take_step(
+    draft: Draft,
+    assigning: Assigning,
+    request: ConsumerGroupHeartbeatRequest,
+    members: tuple[ConsumerMember, ConsumerMember],
+    response: ConsumerGroupHeartbeatResponse,
+    *,
+    loses: bool,
+) -> Steps[None]:
+    """Let a member take a step towards its target, and fill in the answer.
+
+    `members` are the member before the request and with what it tells. If it `loses`, partitions of
+    topics to which it no longer subscribes go at once.
+    """
+    before, updated = members
+    group = assigning.group
+    target = yield from assigning.target()
+    member = reconciled(
         updated,
         target,
         assigning.assignment_epoch,
         request.topic_partitions,
         group.is_free,
-        assigning.is_subscribed if subscription_changed and member.epoch else None,
+        assigning.is_subscribed if loses else None,
     )
-    if moved != updated:
-        draft.records.append(records.current(group.group_id, moved))
-        if moved.state is MemberState.UNREVOKED_PARTITIONS:
-            sessions.await_revocation(draft, group.group_id, moved)
-        else:
-            sessions.end_revocation(draft, group.group_id, member_id)
-    refresh_if_due(draft, group, updated, client.may_describe)
-    _keep_alive(draft, group, member_id)
-    return draft.decision(_response(draft, request, member, moved))
+    if member != updated:
+        draft.records.append(records.current(group.group_id, member))
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if member != updated:
+            sessions.await_revocation(draft, group.group_id, member)
+    elif before.state is MemberState.UNREVOKED_PARTITIONS:
+        sessions.end_revocation(draft, group.group_id, member.member_id)
+    _fill(response, draft, request, before, member)
 
 
-def _response(
+def _fill(
+    response: ConsumerGroupHeartbeatResponse,
     draft: Draft,
     request: ConsumerGroupHeartbeatRequest,
     before: ConsumerMember,
     member: ConsumerMember,
-) -> ConsumerGroupHeartbeatResponse:
+) -> None:
     is_full = (
         request.rebalance_timeout_ms != -1
         and request.topic_partitions is not None
@@ -167,12 +222,9 @@ def _response(
     )
     tells = is_full or request.member_epoch == JOIN or before.assigned != member.assigned
     settings = draft.table.settings_of(request.group_id)
-    return ConsumerGroupHeartbeatResponse(
-        member_id=member.member_id,
-        member_epoch=member.epoch,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        assignment=_assignment(member.assigned) if tells else None,
-    )
+    response.member_id, response.member_epoch = member.member_id, member.epoch
+    response.heartbeat_interval_ms = settings.heartbeat_interval_ms
+    response.assignment = _assignment(member.assigned) if tells else None
 
 
 def _assignment(partitions: Partitions) -> Assignment:
@@ -356,22 +408,34 @@ def _replace(
     draft.records.append(records.current(group_id, member))
 
 
-def _keep_alive(draft: Draft, group: ConsumerGroup, member_id: str) -> None:
+def _take_memory(draft: Draft, group: ConsumerGroup, member: ConsumerMember) -> MemoryShare:
+    """Return the memory of a member. Raises COORDINATOR_NOT_AVAILABLE if there is no room."""
+    session = group.sessions.get(member.member_id)
+    share = MemoryShare(draft.table.memory) if session is None else session.memory
+    return share.take(member.size)
+
+
+def _keep_alive(draft: Draft, group: ConsumerGroup, member_id: str, memory: MemoryShare) -> None:
     """Extend the member's session; a new one begins once the member's records are committed."""
     table = draft.table
     if member_id in group.members:
         sessions.extend_session(draft, group, member_id)
     else:
-        draft.then = partial(_joined, table, group.group_id, member_id)
+        draft.then = partial(_joined, table, group.group_id, member_id, memory)
 
 
 def _joined(
-    table: GroupTable, group_id: str, member_id: str, error: KafkaError | None, now: Instant
+    table: GroupTable,
+    group_id: str,
+    member_id: str,
+    memory: MemoryShare,
+    error: KafkaError | None,
+    now: Instant,
 ) -> GroupDecision[None]:
     draft = Draft(table, now)
     group = table.consumers.get(group_id)
     if error is None and group is not None and member_id in group.members:
-        sessions.extend_session(draft, group, member_id)
+        sessions.extend_session(draft, group, member_id, memory)
     return draft.decision(None)
 
 

@@ -17,6 +17,17 @@ Owned = list[TopicPartitions] | None
 """The partitions that a member still uses; None if it does not tell."""
 
 
+def require_known_state(member: ConsumerMember, owned: Owned) -> None:
+    """Raise FENCED_MEMBER_EPOCH for a member in a state that only a newer broker knows, unless it
+    uses nothing."""
+    if member.state is MemberState.UNKNOWN and (owned is None or owned):
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            "The consumer group member is in a unknown state. The member must abandon all its "
+            "partitions and rejoin.",
+        )
+
+
 def reconciled(
     member: ConsumerMember,
     target: Target,
@@ -28,17 +39,9 @@ def reconciled(
     """Return the member after a step towards its target.
 
     `subscribed` is given if the member's subscription has changed: it loses what it no longer
-    subscribes to, even before there is a target for that. Raises FENCED_MEMBER_EPOCH for a member
-    in a state that only a newer broker knows.
+    subscribes to, even before there is a target for that.
     """
-    if member.state is MemberState.UNKNOWN:
-        if owned is None or owned:
-            raise KafkaError(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                "The consumer group member is in a unknown state. The member must abandon all its "
-                "partitions and rejoin.",
-            )
-    elif member.state is MemberState.UNREVOKED_PARTITIONS:
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
         if owned is None or _uses(owned, member.revoking):
             return member if subscribed is None else _unsubscribed(member, owned, subscribed)
     elif member.is_at(target_epoch):

@@ -13,6 +13,7 @@ from barnabas.coordinator.group.consumer.group import ConsumerGroup, ConsumerMem
 from barnabas.coordinator.group.consumer.leaving import fence
 from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.coordinator.group.draft import Draft
+from barnabas.coordinator.group.group import MemoryShare
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leave_group import MemberIdentity
@@ -21,13 +22,17 @@ _SESSION: Final = "consumer session"
 _REBALANCE: Final = "consumer rebalance"
 
 
-def extend_session(draft: Draft, group: ConsumerGroup, member_id: str) -> None:
-    """Extend a member's session from now."""
+def extend_session(
+    draft: Draft, group: ConsumerGroup, member_id: str, memory: MemoryShare | None = None
+) -> None:
+    """Extend a member's session from now; a new one gets the memory of its member."""
     now_ms = draft.now.monotonic_ms
     timeout_ms = draft.table.settings_of(group.group_id).session_timeout_ms
     session = group.sessions.get(member_id)
     if session is None:
-        session = group.sessions[member_id] = Session()
+        if memory is None:
+            memory = MemoryShare(draft.table.memory).keep(group.members[member_id].size)
+        session = group.sessions[member_id] = Session(memory)
     session.deadline_ms = now_ms + timeout_ms
     if session.timer_ms is None or session.deadline_ms < session.timer_ms:
         _start_session(draft, group.group_id, member_id, session)

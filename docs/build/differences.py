@@ -478,15 +478,32 @@ DIFFERENCES = (
         "A Python broker cannot load Java classes.",
     ),
     Difference(
+        "Groups with members of both protocols",
+        "Not yet: a group with members keeps its protocol, and an empty one gets that of its next "
+        "member. JoinGroup to a consumer group with members answers "
+        "INCONSISTENT_GROUP_PROTOCOL, ConsumerGroupHeartbeat to a classic one GROUP_ID_NOT_FOUND, "
+        "as with group.consumer.migration.policy=disabled, whatever the key says.",
+        "By default members of both protocols share a group, which changes its protocol with them.",
+        "It comes later. All members of a group are stopped before they change the protocol.",
+    ),
+    Difference(
+        "ApiVersions: consumer groups",
+        "ConsumerGroupHeartbeat and ConsumerGroupDescribe are announced while group.version is 1.",
+        "They are always announced, and answer UNSUPPORTED_VERSION below that level.",
+        "A client learns at once that it has to use the classic protocol.",
+    ),
+    Difference(
         "ApiVersions: features",
-        "transaction.version, and `barnabas.transaction.registration`: KIP-609 is understood.",
-        "Also metadata.version, kraft.version, group.version, share.version and others.",
+        "transaction.version, group.version, and `barnabas.transaction.registration`: KIP-609 is "
+        "understood.",
+        "Also metadata.version, kraft.version, share.version and others.",
         "They are levels of KRaft and of APIs that are not served. Clients ignore features that "
         "they do not know.",
     ),
     Difference(
         "UpdateFeatures: features",
-        "transaction.version and `barnabas.transaction.registration` can be changed. A release "
+        "transaction.version, group.version and `barnabas.transaction.registration` can be "
+        "changed. A release "
         "as a whole (`kafka-features.sh upgrade --release-version`) cannot be requested.",
         "Every feature of a release can be changed, metadata.version among them.",
         "A release names levels of KRaft and of APIs that are not served, and all of them or none "

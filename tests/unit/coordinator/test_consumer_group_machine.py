@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.states import TRANSITIONS, ConsumerGroupState
 from barnabas.coordinator.group.coordinator import GroupShard
 from tests.support.coordinator.consumers import Consumers, Member
 from tests.support.coordinator.harness import GROUP
@@ -39,6 +40,7 @@ class Story:
 
     def __init__(self) -> None:
         self.host = Consumers(assignment_interval_ms=1_000)
+        self.state = ConsumerGroupState.EMPTY
         self.host.topics.create("t", 3)
         # The first and the second are static members.
         self.members = [
@@ -99,6 +101,14 @@ class Story:
             if known is None or each.member_id not in known.members:
                 each.owned, each.epoch = {}, 0
 
+    def check_transition(self, *, one: bool) -> None:
+        """Check that the group goes from state to state as docs/groups.md draws it."""
+        group = self.host.table.consumers.get(GROUP)
+        state = ConsumerGroupState.EMPTY if group is None else group.state
+        if one and state is not self.state:
+            assert state in TRANSITIONS[self.state]
+        self.state = state
+
     def check(self) -> None:
         used = [
             (topic_id, index)
@@ -151,6 +161,8 @@ async def play(steps: list[tuple[Any, ...]]) -> None:
         await story.take(step)
         assert not story.host.faults
         story.check()
+        # In a long time several members may expire, one after the other.
+        story.check_transition(one=step[0] != "pass")
     for count in range(len(story.host.log.records) + 1):
         for group in story.fresh(count).state.consumers.values():
             check_group(group)

@@ -1,18 +1,21 @@
 """The states of a consumer group and of its members (KIP-848), which follow from their epochs.
 
-              a member joins                  the target assignment is computed
-+-------+ -----------------> +-----------+ ---------------------> +-------------+
-| EMPTY |                    | ASSIGNING |                        | RECONCILING |
-+-------+ <----------------- +-----------+ <--------------------- +-------------+
-    ^   no member is left         ^     the group's epoch grows          |
-    |                             |                                      | every member has
-    |                             |                                      v its target
-    |                             +--------------------------------- +--------+
-    +--------------------------------------------------------------- | STABLE |
-                                                                     +--------+
+                  a member joins                  the target assignment is computed
+    +-------+ -----------------> +-----------+ ---------------------> +-------------+
+    | EMPTY |                    | ASSIGNING |                        | RECONCILING |
+    +-------+ <----------------- +-----------+ <--------------------- +-------------+
+     |  ^   no member is left         ^     the group's epoch grows          |
+     |  |                             |                                      | every member has
+     v  |                             |                                      v its target
++------+|                             +--------------------------------- +--------+
+| DEAD |+--------------------------------------------------------------- | STABLE |
++------+                                                                 +--------+
+
+One decision may take a group through several of them.
 """
 
 from enum import Enum, IntEnum
+from typing import Final
 
 
 class ConsumerGroupState(Enum):
@@ -23,6 +26,36 @@ class ConsumerGroupState(Enum):
     RECONCILING = "Reconciling"
     STABLE = "Stable"
     DEAD = "Dead"
+
+
+_GROWS: Final = "a member comes, leaves, expires or changes, or a topic changes"
+_ASSIGNED: Final = "the target assignment is computed, and a member has not got its part yet"
+_LEFT: Final = "the last member leaves or expires"
+TRANSITIONS: Final[dict[ConsumerGroupState, dict[ConsumerGroupState, str]]] = {
+    ConsumerGroupState.EMPTY: {
+        ConsumerGroupState.ASSIGNING: "a member joins, and its assignment has to wait",
+        ConsumerGroupState.RECONCILING: _ASSIGNED,
+        ConsumerGroupState.STABLE: "a member joins, and gets what it subscribes to",
+        ConsumerGroupState.DEAD: "the group is deleted, has expired, or becomes a classic group",
+    },
+    ConsumerGroupState.ASSIGNING: {
+        ConsumerGroupState.EMPTY: _LEFT,
+        ConsumerGroupState.RECONCILING: _ASSIGNED,
+        ConsumerGroupState.STABLE: "the target assignment is computed, and every member has it",
+    },
+    ConsumerGroupState.RECONCILING: {
+        ConsumerGroupState.EMPTY: _LEFT,
+        ConsumerGroupState.ASSIGNING: _GROWS,
+        ConsumerGroupState.STABLE: "every member has its part of the target assignment",
+    },
+    ConsumerGroupState.STABLE: {
+        ConsumerGroupState.EMPTY: _LEFT,
+        ConsumerGroupState.ASSIGNING: _GROWS,
+        ConsumerGroupState.RECONCILING: "a member changes, and has to give partitions up",
+    },
+    ConsumerGroupState.DEAD: {},
+}
+"""The transitions of each state, with their causes. docs/groups.md is drawn from it."""
 
 
 class MemberState(IntEnum):

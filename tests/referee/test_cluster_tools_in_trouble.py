@@ -146,13 +146,16 @@ def named(program: Program, name: str) -> list[dict[str, Any]]:
     return [each for each in events(program) if each["name"] == name]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_verifiable_consumer_reads_all_acknowledged_records_despite_a_kill(
-    cluster: Cluster, tool: Tool, tmp_path: Path
+    cluster: Cluster, tool: Tool, tmp_path: Path, protocol: str
 ) -> None:
-    tool(kafka.TOPICS, "--create", "--topic", "verified", "--partitions", "6")
-    servers = ("--bootstrap-server", cluster.bootstrap_servers, "--topic", "verified")
+    topic, group = f"verified-{protocol}", f"verifiers-{protocol}"
+    tool(kafka.TOPICS, "--create", "--topic", topic, "--partitions", "6")
+    servers = ("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic)
     writing = [*java(require()), VERIFIABLE_PRODUCER, *servers]
-    reading = [*java(require()), VERIFIABLE_CONSUMER, *servers, "--group-id", "verifiers"]
+    reading = [*java(require()), VERIFIABLE_CONSUMER, *servers, "--group-id", group]
+    reading += ["--group-protocol", protocol]
     reading += ["--reset-policy", "earliest", "--verbose"]
     total = 3000
     writing += ["--max-messages", str(total), "--throughput", "300", "--acks", "-1"]
@@ -161,9 +164,9 @@ def test_verifiable_consumer_reads_all_acknowledged_records_despite_a_kill(
         Program(writing, tmp_path / "producer") as producer,
     ):
         until(lambda: named(consumer, "offsets_committed"))
-        victim = cluster.coordinator_of(group="verifiers")
+        victim = cluster.coordinator_of(group=group)
         cluster.kill(victim)
-        until(lambda: cluster.leader_of("verified") != victim)
+        until(lambda: cluster.leader_of(topic) != victim)
         seen = len(named(consumer, "record_data"))
         until(lambda: len(named(consumer, "record_data")) > seen + 300)
         cluster.start_broker(victim)
@@ -171,12 +174,12 @@ def test_verifiable_consumer_reads_all_acknowledged_records_despite_a_kill(
         acknowledged = {each["value"] for each in named(producer, "producer_send_success")}
         assert len(acknowledged) > total // 2
         until(lambda: {each["value"] for each in named(consumer, "record_data")} >= acknowledged)
-        until(lambda: lag(tool) == {0})
+        until(lambda: lag(tool, protocol) == {0})
         assert all(each["success"] for each in named(consumer, "offsets_committed")[-1:])
     cluster.wait_until_in_sync()
 
 
-def lag(tool: Tool) -> set[int]:
+def lag(tool: Tool, protocol: str) -> set[int]:
     """Return the lags of the partitions that the group has read."""
-    said = tool(kafka.CONSUMER_GROUPS, "--describe", "--group", "verifiers")
-    return {int(each) for each in re.findall(r"verified +\d+ +\d+ +\d+ +(\d+)", said)}
+    said = tool(kafka.CONSUMER_GROUPS, "--describe", "--group", f"verifiers-{protocol}")
+    return {int(each) for each in re.findall(rf"verified-{protocol} +\d+ +\d+ +\d+ +(\d+)", said)}

@@ -20,6 +20,7 @@ from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.transactions.coordination import TransactionCoordination
+from barnabas.coordinator.group.consumer.states import ConsumerGroupState
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.metrics.catalogue import (
@@ -168,7 +169,9 @@ def read_groups(
 
     def states() -> Iterator[tuple[Labels, float]]:
         counted = coordinator.states()
-        return (((state.value,), counted[state.value]) for state in GroupState)
+        # Groups of both protocols: some of their states have one name.
+        names = dict.fromkeys(each.value for each in (*GroupState, *ConsumerGroupState))
+        return (((name,), counted[name]) for name in names)
 
     gauges.groups.read_each_with(states)
     gauges.offsets.read_with(coordinator.count_offsets)

@@ -113,6 +113,8 @@ class Member:
     instance_id: str | None = None
     epoch: int = 0
     owned: Owned = field(default_factory=dict)
+    used: Owned = field(default_factory=dict)
+    """What it uses: what it has to give up it uses until it has told so."""
     fences: list[ErrorCode] = field(default_factory=list)
     expression: str = ""
     lost: bool = False
@@ -120,7 +122,7 @@ class Member:
 
     def join(self, **fields: Any) -> ConsumerGroupHeartbeatResponse | None:
         """Join or rejoin without partitions."""
-        self.owned, self.epoch = {}, 0
+        self.stop()
         told = {
             "subscribed_topic_names": list(self.topics),
             "rebalance_timeout_ms": 30_000,
@@ -144,13 +146,18 @@ class Member:
     def leave(self, epoch: int = -1) -> None:
         """Leave, for good or as a static member that comes back."""
         self.send(epoch, instance_id=self.instance_id)
-        self.owned, self.epoch = {}, 0
+        self.stop()
+
+    def stop(self) -> None:
+        """Use nothing any more."""
+        self.owned, self.used, self.epoch = {}, {}, 0
 
     def tell(self) -> ConsumerGroupHeartbeatResponse | None:
         """Send a heartbeat that tells which partitions are used."""
         return self.beat(topic_partitions=self.told())
 
     def told(self) -> list[TopicPartitions]:
+        self.used = {topic_id: list(indexes) for topic_id, indexes in self.owned.items()}
         return [
             TopicPartitions(topic_id=topic_id, partitions=indexes)
             for topic_id, indexes in self.owned.items()
@@ -171,6 +178,9 @@ class Member:
                 each.topic_id: list(each.partitions)
                 for each in response.assignment.topic_partitions
             }
+            for topic_id, indexes in self.owned.items():
+                known = self.used.setdefault(topic_id, [])
+                known += [each for each in indexes if each not in known]
         return response
 
     @property

@@ -344,6 +344,29 @@ async def test_static_member_that_stays_away_is_removed() -> None:
     assert not host.group.members
 
 
+async def test_static_member_that_came_back_under_its_id_expires_as_others() -> None:
+    host = await consumers()
+    one = Member(host, "a", instance_id="i")
+    one.join()
+    one.leave(-2)
+    one.join()
+    assert one.partitions == 3
+    host.time.pass_ms(46_000)
+    assert not host.group.members
+
+
+async def test_member_whose_removal_was_refused_still_expires() -> None:
+    host = await consumers()
+    (one,) = members(host, 1)
+    host.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(KafkaError):
+        host.beat("m0", -1)
+    host.log.refusal = None
+    assert one.beat() is not None
+    host.time.pass_ms(46_000)
+    assert not host.group.members
+
+
 # -- expressions -----------------------------------------------------------------------------------
 
 
@@ -364,6 +387,32 @@ async def test_expression_is_resolved_behind_the_answer_and_again_for_new_topics
     assert (one.epoch, one.partitions) == (3, 5)
     one.leave()
     assert not host.group.expressions
+
+
+async def test_topic_that_is_created_shortly_after_a_resolution_is_found_later() -> None:
+    host = await consumers()
+    one = Member(host, "m", (), expression="t.*")
+    one.join()
+    host.time.pass_ms(1)
+    one.beat()
+    host.topics.create("tt", 2)
+    for _ in range(12):
+        host.time.pass_ms(1_000)
+        one.beat()
+    assert one.partitions == 5
+
+
+async def test_expression_is_resolved_again_from_time_to_time() -> None:
+    host = await consumers(regex_refresh_interval_ms=30_000)
+    one = Member(host, "m", (), expression="t.*")
+    one.join()
+    host.time.pass_ms(1)
+    first = host.group.expressions["t.*"].timestamp_ms
+    for _ in range(31):
+        host.time.pass_ms(1_000)
+        one.beat()
+    assert host.group.expressions["t.*"].timestamp_ms >= first + 30_000
+    assert one.epoch == 2
 
 
 async def test_wrong_expression_is_refused() -> None:

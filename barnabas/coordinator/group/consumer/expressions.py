@@ -21,7 +21,7 @@ from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.steps import Steps
 
-__all__ = ["Expression", "compiled", "refresh_if_due"]
+__all__ = ["Expression", "compiled", "refresh_if_due", "refresh_is_due"]
 
 _SHOWN: Final = 200
 """The letters of an expression that an error repeats."""
@@ -48,28 +48,36 @@ def compiled(text: str) -> Expression:
     )
 
 
+def refresh_is_due(table: GroupTable, group: ConsumerGroup, now: Instant, new: str = "") -> bool:
+    """Return whether an expression of the group, or a `new` one, has to be resolved: topics have
+    changed, or rights may have. A group's are resolved together, after 10 s at the earliest."""
+    used = {new, *group.expression_users} - {""}
+    if not used:
+        return False
+    known, wall_ms = group.expressions, now.wall_ms
+    again_ms = table.settings_of(group.group_id).regex_refresh_interval_ms
+    if all(
+        text in known
+        and known[text].version == table.topics.version
+        and 0 <= wall_ms - known[text].timestamp_ms < again_ms
+        for text in used
+    ):
+        return False
+    last_ms = max((each.timestamp_ms for each in known.values()), default=-_AT_LEAST_MS)
+    return not 0 <= wall_ms - last_ms < _AT_LEAST_MS
+
+
 def refresh_if_due(
     draft: Draft,
     group: ConsumerGroup,
     member: ConsumerMember,
     may_describe: Callable[[str], bool],
 ) -> None:
-    """Resolve the expressions of a group after this decision, if one is new or topics changed."""
-    if not member.expression and not group.expression_users:
-        return
-    used = {member.expression, *group.expression_users} - {""}
-    known = [group.expressions[each] for each in used if each in group.expressions]
-    if all(each in group.expressions for each in used) and all(
-        each.version == draft.table.topics.version for each in known
-    ):
-        return
-    all_known = group.expressions.values()
-    last_ms = max((each.timestamp_ms for each in all_known), default=-_AT_LEAST_MS)
-    if 0 <= draft.now.wall_ms - last_ms < _AT_LEAST_MS:
-        return
-    decide = partial(_resolve, draft.table, group.group_id, may_describe)
-    key = (_REFRESH, group.group_id)
-    draft.effects.append(StartTimer(key, 0, group.group_id, decide))
+    """Resolve the expressions of a group after this decision, if that is due."""
+    if refresh_is_due(draft.table, group, draft.now, member.expression):
+        decide = partial(_resolve, draft.table, group.group_id, may_describe)
+        key = (_REFRESH, group.group_id)
+        draft.effects.append(StartTimer(key, 0, group.group_id, decide))
 
 
 def _resolve(

@@ -4,7 +4,7 @@ A member that the group knows and that has nothing to say or to hear is answered
 looks at nothing but the member. Everything else is decided on committed state.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -12,7 +12,11 @@ from typing import Final, NamedTuple
 from barnabas.coordinator.decision import NOTHING, Instant
 from barnabas.coordinator.group.consumer import records, sessions
 from barnabas.coordinator.group.consumer.assignment import Assigning
-from barnabas.coordinator.group.consumer.expressions import compiled, refresh_if_due
+from barnabas.coordinator.group.consumer.expressions import (
+    compiled,
+    refresh_if_due,
+    refresh_is_due,
+)
 from barnabas.coordinator.group.consumer.group import (
     JOIN,
     LEAVE,
@@ -82,6 +86,7 @@ def steady(
         or client.client_id != member.client_id
         or client.client_host != member.client_host
         or _tells_something(request)
+        or (group.expression_users and refresh_is_due(table, group, now))
     ):
         return draft.decision(None)
     sessions.extend_session(draft, group, member.member_id)
@@ -400,7 +405,7 @@ def _replace(
 ) -> None:
     """Give the place of a static member that left to a new id."""
     group_id, member_id = group.group_id, member.member_id
-    sessions.end_session(draft, group_id, old.member_id)
+    sessions.end_session(draft, group, old.member_id)
     forget(draft, group_id, old.member_id)
     target = group.targets.get(old.member_id, NO_TARGET)
     draft.records.append(records.subscription(group_id, member))
@@ -418,7 +423,7 @@ def _take_memory(draft: Draft, group: ConsumerGroup, member: ConsumerMember) -> 
 def _keep_alive(draft: Draft, group: ConsumerGroup, member_id: str, memory: MemoryShare) -> None:
     """Extend the member's session; a new one begins once the member's records are committed."""
     table = draft.table
-    if member_id in group.members:
+    if member_id in group.sessions:
         sessions.extend_session(draft, group, member_id)
     else:
         draft.then = partial(_joined, table, group.group_id, member_id, memory)
@@ -458,16 +463,10 @@ def _leave(
     if request.member_epoch == LEAVE_STATIC:
         draft.records.append(records.current(group_id, away(member)))
     else:
-        sessions.end_session(draft, group_id, member.member_id)
+        sessions.end_session(draft, group, member.member_id)
         fence(draft, group, [member])
     return draft.decision(
         ConsumerGroupHeartbeatResponse(
             member_id=member.member_id, member_epoch=request.member_epoch
         )
     )
-
-
-def forget_sessions(members: Sequence[str], draft: Draft, group_id: str) -> None:
-    """Cancel the timers of members that are removed."""
-    for member_id in members:
-        sessions.end_session(draft, group_id, member_id)

@@ -56,10 +56,12 @@ def end_revocation(draft: Draft, group_id: str, member_id: str) -> None:
     draft.cancel((_REBALANCE, group_id, member_id))
 
 
-def end_session(draft: Draft, group_id: str, member_id: str) -> None:
-    """Cancel the timers of a member that is removed."""
-    draft.cancel((_SESSION, group_id, member_id))
-    end_revocation(draft, group_id, member_id)
+def end_session(draft: Draft, group: ConsumerGroup, member_id: str) -> None:
+    """End the session of a member that is removed; if its removal fails, its next heartbeat begins
+    another one."""
+    group.sessions.pop(member_id, None)
+    draft.cancel((_SESSION, group.group_id, member_id))
+    end_revocation(draft, group.group_id, member_id)
 
 
 def resume(draft: Draft, group: ConsumerGroup) -> None:
@@ -120,7 +122,7 @@ def leave_consumers(
         member = _leaving(group, each)
         codes.append(member if isinstance(member, ErrorCode) else ErrorCode.NONE)
         if not isinstance(member, ErrorCode) and member not in gone:
-            end_session(draft, group.group_id, member.member_id)
+            end_session(draft, group, member.member_id)
             gone.append(member)
     if gone:
         fence(draft, group, gone)
@@ -138,5 +140,5 @@ def _leaving(group: ConsumerGroup, leaving: MemberIdentity) -> ConsumerMember | 
 
 
 def _fence(draft: Draft, group: ConsumerGroup, member_id: str) -> None:
-    end_session(draft, group.group_id, member_id)
+    end_session(draft, group, member_id)
     fence(draft, group, [group.members[member_id]])

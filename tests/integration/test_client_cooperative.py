@@ -8,12 +8,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from barnabas.client import group
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.group import GroupMember, RebalanceListener
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.groups import classic
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer
 from barnabas.protocol.topic_partition import TopicPartition
@@ -32,7 +32,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _members_hear_of_a_rebalance_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group, "HEARTBEAT_INTERVAL", 0.1)
+    monkeypatch.setattr(classic, "HEARTBEAT_INTERVAL", 0.1)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ class Ours(RebalanceListener):
 
     @property
     def rejoins(self) -> bool:
-        return self.member._joining is not None
+        return self.member._member._joining is not None
 
     async def leave(self) -> None:
         self._task.cancel()
@@ -253,7 +253,7 @@ async def test_expelled_members_partitions_are_lost_not_revoked(servers: str, to
         # A LeaveGroup with its member id takes it out of the group, as an operator does.
         await other.refresh(())
         twin = GroupMember(other, Consumer(other), topic, [topic])
-        twin._member_id = one.member.metadata.member_id
+        twin._member._member_id = one.member.metadata.member_id
         await twin.leave()
     await eventually(lambda: one.lost == list(range(PARTITIONS)) and owners.shared(one))
     assert one.revoked == []

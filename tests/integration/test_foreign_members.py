@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from barnabas.client import group
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connection
 from barnabas.client.consumer import Consumer
 from barnabas.client.group import GroupMember
+from barnabas.client.groups import classic
 from barnabas.client.groups.assignors import Subscription
 from barnabas.client.groups.protocol import write_assignment, write_subscription
 from barnabas.protocol.errors import ErrorCode
@@ -105,7 +105,7 @@ async def foreign(cluster: Cluster, name: str, subscription: bytes) -> AsyncIter
 async def test_our_leader_goes_on_with_foreign_members(
     cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group, "HEARTBEAT_INTERVAL", 0.05)
+    monkeypatch.setattr(classic, "HEARTBEAT_INTERVAL", 0.05)
     consumer = Consumer(cluster)
     async with (
         GroupMember(cluster, consumer, topic, [topic], assignors=["range"]) as leader,

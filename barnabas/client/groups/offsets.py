@@ -21,11 +21,14 @@ async def fetch_offsets(
     partitions: Iterable[TopicPartition] | None = None,
     *,
     require_stable: bool = False,
+    member_id: str | None = None,
+    member_epoch: int = -1,
 ) -> dict[TopicPartition, int]:
     """Return the committed offsets of a group, for `partitions` or (None) for all.
 
     Partitions without an offset are left out. `require_stable` waits for open transactions that may
-    still change an offset (KIP-447).
+    still change an offset (KIP-447). A member in the consumer protocol names itself: one that the
+    group has removed gets an error.
     """
     topics = None
     if partitions is not None:
@@ -34,7 +37,11 @@ async def fetch_offsets(
             for topic, rows in by_topic(partitions).items()
         ]
     request = offset_fetch.OffsetFetchRequest(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=topics)],
+        groups=[
+            offset_fetch.OffsetFetchRequestGroup(
+                group_id=group, topics=topics, member_id=member_id, member_epoch=member_epoch
+            )
+        ],
         require_stable=require_stable,
     )
 

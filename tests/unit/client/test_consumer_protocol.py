@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas.client.group import _subscription_of
 from barnabas.client.groups.assignors import Subscription
+from barnabas.client.groups.classic import _subscription_of
 from barnabas.client.groups.protocol import (
     read_assignment,
     read_subscription,

@@ -1,0 +1,173 @@
+"""Members of our client in the consumer protocol (KIP-848), with Apache Kafka as coordinator."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.producer import Producer
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import consumer_group_heartbeat
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.topic_partition import TopicPartition
+from tests.support.group_members import PollingMember, shared
+from tests.support.kafka.node import Kafka
+from tests.support.topic_names import topic_name
+from tests.support.waiting import eventually
+
+PARTITIONS = 6
+QUICK = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.regex.refresh.interval.ms": "10000",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with Kafka(tmp_path_factory.mktemp("kafka"), properties=QUICK) as kafka:
+        yield kafka.bootstrap_servers
+
+
+@pytest.fixture
+async def cluster(servers: str) -> AsyncIterator[Cluster]:
+    async with Cluster(servers) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    name = topic_name(request)
+    await Admin(cluster).create_topic(name, partitions=PARTITIONS)
+    return name
+
+
+async def _produce(cluster: Cluster, topic: str, numbers: range) -> None:
+    async with Producer(cluster) as producer:
+        for number in numbers:
+            await producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
+
+
+async def test_members_share_partitions_and_read_each_record_once(
+    servers: str, cluster: Cluster, topic: str
+) -> None:
+    one = PollingMember(servers, topic, [topic])
+    await eventually(lambda: shared(one, count=PARTITIONS))
+    await _produce(cluster, topic, range(60))
+    await eventually(lambda: len(one.seen) == 60)
+    two = PollingMember(servers, topic, [topic])
+    await eventually(lambda: shared(one, two, count=PARTITIONS))
+    assert (len(one.revoked), one.lost) == (3, [])
+    three = PollingMember(servers, topic, [topic])
+    await eventually(lambda: shared(one, two, three, count=PARTITIONS))
+    await _produce(cluster, topic, range(60, 120))
+    await eventually(lambda: len(one.seen | two.seen | three.seen) == 120)
+    await two.leave()
+    await eventually(lambda: shared(one, three, count=PARTITIONS))
+    await three.leave()
+    await eventually(lambda: shared(one, count=PARTITIONS))
+    await _produce(cluster, topic, range(120, 180))
+    await eventually(lambda: len(one.seen | two.seen | three.seen) == 180)
+    await one.leave()
+    assert set((one.seen + two.seen + three.seen).values()) == {1}
+    committed = await GroupAdmin(cluster).offsets(topic)
+    assert committed == {(topic, partition): 30 for partition in range(PARTITIONS)}
+
+
+async def test_member_that_died_is_replaced_after_its_session(servers: str, topic: str) -> None:
+    one, two = (PollingMember(servers, topic, [topic]) for _ in range(2))
+    await eventually(lambda: shared(one, two, count=PARTITIONS))
+    await two.die()
+    await eventually(lambda: shared(one, count=PARTITIONS))
+    assert one.lost == []
+    await one.leave()
+
+
+async def test_member_that_was_removed_loses_its_partitions_and_comes_back(
+    servers: str, cluster: Cluster, topic: str
+) -> None:
+    one, two = (PollingMember(servers, topic, [topic]) for _ in range(2))
+    await eventually(lambda: shared(one, two, count=PARTITIONS))
+    await _produce(cluster, topic, range(60))
+    await eventually(lambda: len(one.seen | two.seen) == 60)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=topic, member_id=two.member.metadata.member_id, member_epoch=-1
+    )
+    answer = await cluster.ask_coordinator(consumer_group_heartbeat.API, request, topic)
+    assert answer.error_code == 0
+    await eventually(lambda: len(two.lost) == 3 and shared(one, two, count=PARTITIONS))
+    await _produce(cluster, topic, range(60, 120))
+    await eventually(lambda: len(one.seen | two.seen) == 120)
+    for member in (one, two):
+        await member.leave()
+
+
+async def test_static_member_keeps_its_partitions_while_it_is_away(
+    servers: str, topic: str
+) -> None:
+    one = PollingMember(servers, topic, [topic], instance_id="one")
+    two = PollingMember(servers, topic, [topic], instance_id="two")
+    await eventually(lambda: shared(one, two, count=PARTITIONS))
+    kept = one.partitions
+    began = time.monotonic()
+    await one.leave()
+    again = PollingMember(servers, topic, [topic], instance_id="one")
+    await eventually(lambda: again.partitions == kept)
+    assert time.monotonic() - began < 2
+    assert two.revoked == []
+    twin = PollingMember(servers, topic, [topic], instance_id="two")
+    error = await twin.error()
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.UNRELEASED_INSTANCE_ID
+    await twin.die()
+    for member in (again, two):
+        await member.leave()
+
+
+async def test_expression_follows_topics_that_are_created(
+    servers: str, cluster: Cluster, topic: str
+) -> None:
+    one = PollingMember(servers, topic, expression=f"{topic}(-more)?")
+    await eventually(lambda: shared(one, count=PARTITIONS))
+    await Admin(cluster).create_topic(f"{topic}-more", partitions=2)
+    await Admin(cluster).create_topic(f"{topic}-other", partitions=2)
+    await eventually(lambda: shared(one, count=PARTITIONS + 2))
+    assert TopicPartition(f"{topic}-more", 1) in one.partitions
+    await one.leave()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        ({"expression": "("}, ErrorCode.INVALID_REGULAR_EXPRESSION, "missing closing )"),
+        ({"assignors": ["unheard-of"]}, ErrorCode.UNSUPPORTED_ASSIGNOR, "unheard-of"),
+    ],
+    ids=["expression", "assignor"],
+)
+async def test_wrong_subscription_ends_with_the_text_of_the_coordinator(
+    servers: str, topic: str, options: dict[str, object], code: ErrorCode, text: str
+) -> None:
+    one = PollingMember(servers, topic, [topic], **options)
+    error = await one.error()
+    assert isinstance(error, KafkaError)
+    assert error.code is code
+    assert error.message is not None
+    assert text in error.message
+    await one.die()
+
+
+async def test_range_gives_each_member_a_range(servers: str, topic: str) -> None:
+    one, two = (PollingMember(servers, topic, [topic], assignors=["range"]) for _ in range(2))
+    await eventually(lambda: shared(one, two, count=PARTITIONS))
+    ranges = sorted(sorted(p for _, p in each.partitions) for each in (one, two))
+    assert ranges == [[0, 1, 2], [3, 4, 5]]
+    for member in (one, two):
+        await member.leave()

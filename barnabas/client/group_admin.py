@@ -4,7 +4,13 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.groups.offsets import commit_offsets, fetch_offsets
-from barnabas.protocol.messages import delete_groups, describe_groups, list_groups, offset_delete
+from barnabas.protocol.messages import (
+    consumer_group_describe,
+    delete_groups,
+    describe_groups,
+    list_groups,
+    offset_delete,
+)
 from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
 
@@ -27,12 +33,34 @@ class GroupAdmin:
         return sorted(groups, key=lambda group: group.group_id)
 
     async def describe(self, group: str) -> describe_groups.DescribedGroup:
-        """Return the state and members of a group; GROUP_ID_NOT_FOUND if it does not exist."""
+        """Return the state and members of a classic group; GROUP_ID_NOT_FOUND for other groups.
+
+        Kafka before 4.0 reports the state Dead in place of the error.
+        """
         request = describe_groups.DescribeGroupsRequest(groups=[group])
 
         async def attempt() -> describe_groups.DescribedGroup:
             response = await self._cluster.ask_coordinator(describe_groups.API, request, group)
             row: describe_groups.DescribedGroup = response.groups[0]
+            check(row.error_code, row.error_message)
+            return row
+
+        return await self._cluster.retrying(attempt)
+
+    async def describe_modern(self, group: str) -> consumer_group_describe.DescribedGroup:
+        """Return the state and members of a group of the consumer protocol (KIP-848).
+
+        GROUP_ID_NOT_FOUND for other groups, UNSUPPORTED_VERSION from brokers without the protocol.
+        """
+        request = consumer_group_describe.ConsumerGroupDescribeRequest(
+            group_ids=[group], include_authorized_operations=False
+        )
+
+        async def attempt() -> consumer_group_describe.DescribedGroup:
+            response = await self._cluster.ask_coordinator(
+                consumer_group_describe.API, request, group
+            )
+            row: consumer_group_describe.DescribedGroup = response.groups[0]
             check(row.error_code, row.error_message)
             return row
 

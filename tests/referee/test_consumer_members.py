@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from barnabas.cli.groups.description import describe_all, describe_group
+from barnabas.cli.groups.resets import plan_reset
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
@@ -171,3 +173,56 @@ async def test_range_gives_each_member_a_range(servers: str, topic: str) -> None
     assert ranges == [[0, 1, 2], [3, 4, 5]]
     for member in (one, two):
         await member.leave()
+
+
+async def test_description_has_epochs_targets_and_expressions(
+    servers: str, cluster: Cluster, topic: str
+) -> None:
+    one = PollingMember(servers, topic, [topic])
+    two = PollingMember(servers, topic, expression=f"{topic}.*", instance_id="two")
+    await eventually(lambda: shared(one, two, count=PARTITIONS))
+    (listed,) = [each for each in await GroupAdmin(cluster).groups() if each.group_id == topic]
+    assert (listed.group_state, listed.group_type) == ("Stable", "consumer")
+    found = await describe_group(cluster, topic)
+    assert (found["state"], found["type"], found["assignor"]) == ("Stable", "consumer", "uniform")
+    assert found["epoch"] == found["assignment_epoch"] > 1
+    members = {each["member"]: each for each in found["members"]}
+    named, expressed = members[one.member.metadata.member_id], members["two"]
+    for row, member in ((named, one), (expressed, two)):
+        assert row["assigned"] == row["target"]
+        assert row["assigned"] == sorted(
+            f"{each.topic}:{each.partition}" for each in member.partitions
+        )
+        assert (row["protocol"], row["epoch"]) == ("consumer", found["epoch"])
+    assert (named["subscribed"], named["expression"]) == ([topic], None)
+    assert (expressed["subscribed"], expressed["expression"]) == ([], f"{topic}.*")
+    everything, others = await describe_all(cluster)
+    assert topic in [each["group"] for each in everything]
+    assert others == []
+    for each in (one, two):
+        await each.leave()
+
+
+async def test_offsets_of_a_group_without_members_are_reset_and_it_is_deleted(
+    servers: str, cluster: Cluster, topic: str
+) -> None:
+    admin = GroupAdmin(cluster)
+    one = PollingMember(servers, topic, [topic])
+    await eventually(lambda: shared(one, count=PARTITIONS))
+    await _produce(cluster, topic, range(60))
+    await eventually(lambda: len(one.seen) == 60)
+    with pytest.raises(KafkaError) as caught:
+        await admin.delete(topic)
+    assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
+    await one.leave()
+    reset = await plan_reset(cluster, topic, "shift_by", -4, [])
+    assert set(reset.after.values()) == {6}
+    await admin.set_offsets(topic, reset.after)
+    assert await admin.offsets(topic) == reset.after
+    again = PollingMember(servers, topic, [topic])
+    await eventually(lambda: again.seen.total() == 24)
+    await again.leave()
+    await admin.delete(topic)
+    with pytest.raises(KafkaError) as caught:
+        await describe_group(cluster, topic)
+    assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND

@@ -37,6 +37,17 @@ class Member(Answer):
     """TOPIC:PARTITION of each partition that it reads; null if its assignment cannot be read."""
     error: str | None
     """The reason why it cannot be read."""
+    protocol: str | None
+    """The protocol of a member of a consumer group: consumer, or classic; null if unknown."""
+    epoch: int | None
+    """Its epoch; this and what follows is null in classic groups."""
+    target: list[str] | None
+    """TOPIC:PARTITION of each partition that it will read."""
+    subscribed: list[str] | None
+    """The topics that it has named."""
+    expression: str | None
+    """The RE2 expression by which it subscribes to topics too."""
+    rack: str | None
 
 
 class GroupPartition(Answer):
@@ -74,8 +85,14 @@ class DescribedGroup(Answer):
     group: str
     state: str
     """Kafka's name of the state, such as Stable."""
+    type: str
+    """The protocol: classic or consumer."""
     coordinator: Coordinator
     assignor: str | None
+    epoch: int | None
+    """The epoch to which the members of a consumer group are moving; null in classic groups."""
+    assignment_epoch: int | None
+    """The epoch of its target assignment."""
     lag: int
     """The sum of the differences of offsets, as Kafka's tools show it."""
     to_read: int | None

@@ -7,10 +7,10 @@ import click
 from barnabas.cli import arguments, names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.groups.description import (
-    MEMBERS,
     card,
     describe_all,
     describe_group,
+    member_columns,
     member_rows,
     partition_columns,
     partition_rows,
@@ -62,6 +62,10 @@ def describe(target: Target, group: str | None, everything: bool, exact: bool) -
     there. A number that ends in + is a lower bound, because only so much is counted without
     --exact. OUT_OF_RANGE names a committed offset that is below the start of the log, behind its
     end, or of a partition that is gone.
+
+    A group in the consumer protocol (type consumer) has the epoch to which its members are moving,
+    and that of its assignment. A member reads what is ASSIGNED, and gives up or gets partitions
+    until that is its TARGET.
     """
     if (group is None) != everything:
         raise click.UsageError("give either a GROUP or --all")
@@ -88,7 +92,7 @@ def _show(target: Target, group: dict[str, Any]) -> None:
     """Print a group for people: its fields, its partitions and its members."""
     target.show_one(card(group))
     partitions = partition_columns(group), partition_rows(group)
-    for columns, rows in (partitions, (MEMBERS, member_rows(group))):
+    for columns, rows in (partitions, (member_columns(group), member_rows(group))):
         if rows:
             click.echo()
             target.show(columns, rows)

@@ -1,6 +1,7 @@
 """The description of a consumer group: its state, its members, and the lag of its partitions."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from barnabas.cli.partition_arguments import existing
@@ -11,6 +12,7 @@ from barnabas.client.groups.protocol import read_assignment
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from barnabas.protocol.messages import consumer_group_describe
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.records.group_lag import OutOfRange, out_of_range
 from barnabas.protocol.topic_partition import TopicPartition
@@ -30,28 +32,64 @@ OUT_OF_RANGE: Final = "out_of_range"
 UNREADABLE: Final = "cannot be read"
 _COUNTS: Final = ("to_read", "held_back")
 
+_EPOCHS: Final = ("epoch", "assignment_epoch")
+_OF_MODERN: Final = ("protocol", "epoch", "target", "subscribed", "expression", "rack")
+"""Fields of members in the consumer protocol (KIP-848); None for the others."""
+_MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
+
 Row = dict[str, Any]
+Members = Mapping[str, tuple[Row, list[TopicPartition]]]
+"""Members by id, each with the partitions assigned to it."""
 
 
 async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -> Row:
-    """Return state, coordinator, assignor, total lag, `members` and `partitions` of a group.
+    """Return state, coordinator, epochs, total lag, `members` and `partitions` of a group.
 
     A partition is there if it has a committed offset or is assigned to a member. With `exact` all
     records are counted, however many there are.
     """
     admin = GroupAdmin(cluster)
-    described = await admin.describe(group)
+    state, members = await _described(admin, group)
     node = cluster.nodes[await cluster.retrying(lambda: cluster.coordinator(group))]
-    members = _members(described)
     rows = await _partitions(cluster, members, await admin.offsets(group), exact=exact)
     return {
         "group": group,
-        "state": described.group_state,
+        **state,
         "coordinator": {"broker": node.id, "address": f"{node.host}:{node.port}"},
-        "assignor": described.protocol_data or None,
         **_total(rows),
         "members": [member for member, _ in members.values()],
         "partitions": rows,
+    }
+
+
+async def _described(admin: GroupAdmin, group: str) -> tuple[Row, Members]:
+    """Return the fields of a group of either protocol, and its members."""
+    try:
+        classic = await admin.describe(group)
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        with suppress(KafkaError):
+            modern = await admin.describe_modern(group)
+            return _of_modern(modern), _modern_members(modern)
+        raise
+    fields = {
+        "state": classic.group_state,
+        "type": "classic",
+        "assignor": classic.protocol_data or None,
+        "epoch": None,
+        "assignment_epoch": None,
+    }
+    return fields, _classic_members(classic)
+
+
+def _of_modern(described: consumer_group_describe.DescribedGroup) -> Row:
+    return {
+        "state": described.group_state,
+        "type": "consumer",
+        "assignor": described.assignor_name or None,
+        "epoch": described.group_epoch,
+        "assignment_epoch": described.assignment_epoch,
     }
 
 
@@ -67,7 +105,7 @@ async def describe_all(cluster: Cluster, *, exact: bool = False) -> tuple[list[R
         except KafkaError as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            if listed.group_type not in ("", "classic"):
+            if listed.group_type not in ("", "classic", "consumer"):
                 others.append(listed.group_id)
     return found, others
 
@@ -76,7 +114,8 @@ def card(group: Row) -> Row:
     """Return the fields of a group for people, without its partitions."""
     idle = sum(member["assigned"] == [] for member in group["members"])
     count = len(group["members"])
-    fields = {name: group[name] for name in group if name not in ("exact", "partitions")}
+    hidden = {"exact", "partitions", *(name for name in _EPOCHS if group[name] is None)}
+    fields = {name: group[name] for name in group if name not in hidden}
     without = f"{count} ({idle} without partitions)" if idle else count
     return {**fields, **_bounds(group), "members": without}
 
@@ -101,6 +140,13 @@ def partition_rows(group: Row) -> list[Row]:
     return rows
 
 
+def member_columns(group: Row) -> list[str]:
+    """Return the columns of the members; the consumer protocol adds some."""
+    modern = [] if group["epoch"] is None else ["epoch", "target"]
+    named = any(member["expression"] for member in group["members"])
+    return [*MEMBERS, *modern, *(["expression"] if named else [])]
+
+
 def member_rows(group: Row) -> list[Row]:
     """Return a row for people of each member."""
     return [
@@ -118,8 +164,7 @@ def _bounds(counts: Row) -> Row:
     }
 
 
-def _members(described: DescribedGroup) -> dict[str, tuple[Row, list[TopicPartition]]]:
-    """Return each member by its id, with the partitions assigned to it."""
+def _classic_members(described: DescribedGroup) -> Members:
     reads = described.protocol_type == "consumer"
     members = {}
     for each in described.members:
@@ -135,16 +180,50 @@ def _members(described: DescribedGroup) -> dict[str, tuple[Row, list[TopicPartit
             "member": each.group_instance_id or each.member_id,
             "client_id": each.client_id,
             "host": each.client_host,
-            "assigned": None if error else [f"{topic}:{index}" for topic, index in assigned],
+            "assigned": None if error else _texts(assigned),
             "error": error,
+            **dict.fromkeys(_OF_MODERN),
         }
         members[each.member_id] = (row, assigned)
     return members
 
 
+def _modern_members(described: consumer_group_describe.DescribedGroup) -> Members:
+    members = {}
+    for each in described.members:
+        assigned = _assigned(each.assignment)
+        row = {
+            "member": each.instance_id or each.member_id,
+            "client_id": each.client_id,
+            "host": each.client_host,
+            "assigned": _texts(assigned),
+            "error": None,
+            "protocol": _MEMBER_TYPES.get(each.member_type),
+            "epoch": each.member_epoch,
+            "target": _texts(_assigned(each.target_assignment)),
+            "subscribed": sorted(each.subscribed_topic_names),
+            "expression": each.subscribed_topic_regex or None,
+            "rack": each.rack_id,
+        }
+        members[each.member_id] = (row, assigned)
+    return members
+
+
+def _assigned(assignment: consumer_group_describe.Assignment) -> list[TopicPartition]:
+    return sorted(
+        TopicPartition(row.topic_name, partition)
+        for row in assignment.topic_partitions
+        for partition in row.partitions
+    )
+
+
+def _texts(partitions: Iterable[TopicPartition]) -> list[str]:
+    return [f"{topic}:{index}" for topic, index in partitions]
+
+
 async def _partitions(
     cluster: Cluster,
-    members: Mapping[str, tuple[Row, list[TopicPartition]]],
+    members: Members,
     committed: Mapping[TopicPartition, int],
     *,
     exact: bool,

@@ -110,3 +110,7 @@ class GroupMember:
     async def leave(self) -> None:
         """Leave the group at once, so that the others need not wait for the session timeout."""
         await self._member.leave()
+
+    async def abandon(self) -> None:
+        """Stop without leaving, as in a crash: the group finds out when the session has ended."""
+        await self._member.abandon()

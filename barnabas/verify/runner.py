@@ -36,7 +36,7 @@ from barnabas.verify.workloads.hijack import Hijack
 from barnabas.verify.workloads.idempotent import IdempotentProducers
 from barnabas.verify.workloads.money import Money
 from barnabas.verify.workloads.observers import read_followers, watch_topics
-from barnabas.verify.workloads.pipeline import Members, Pipeline
+from barnabas.verify.workloads.pipeline import ConsumerMembers, Members, Pipeline
 from barnabas.verify.workloads.queue import Queue
 from barnabas.verify.workloads.workload import Workload
 
@@ -44,6 +44,7 @@ WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {
     "queue": Queue,
     "pipeline": Pipeline,
     "members": Members,
+    "consumer-members": ConsumerMembers,
     "money": Money,
     "idempotent": IdempotentProducers,
     "compacted": CompactedTopic,

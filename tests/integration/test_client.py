@@ -275,7 +275,7 @@ class Member:
     async def die(self) -> None:
         """Close its connections without a LeaveGroup; its heartbeats cannot be sent any more."""
         await self.stop_polling()
-        await self._member._member._stop_heartbeats()
+        await self._member.abandon()
         await self._cluster.close()
 
     async def leave(self) -> None:

@@ -1,7 +1,9 @@
 """Members of our client in the consumer protocol (KIP-848), with Apache Kafka as coordinator."""
 
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import consumer_group_heartbeat
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.topic_partition import TopicPartition
+from tests.support.checker import committed, run_until
 from tests.support.group_members import PollingMember, shared
 from tests.support.kafka.node import Kafka
 from tests.support.topic_names import topic_name
@@ -30,6 +33,9 @@ QUICK = {
     "group.consumer.regex.refresh.interval.ms": "10000",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "1",
 }
 
 
@@ -226,3 +232,19 @@ async def test_offsets_of_a_group_without_members_are_reset_and_it_is_deleted(
     with pytest.raises(KafkaError) as caught:
         await describe_group(cluster, topic)
     assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_checker_finds_nothing_with_members_that_come_and_go(servers: str, tmp_path: Path) -> None:
+    done = run_until(
+        lambda events: committed(events) > 20,
+        servers,
+        tmp_path / "history",
+        "-w",
+        "consumer-members",
+    )
+    verdict = json.loads(done.stdout)
+    assert (done.returncode, verdict["checks"]) == (
+        0,
+        [{**each, "anomalies": []} for each in verdict["checks"]],
+    )
+    assert verdict["figures"]["committed"] > 20

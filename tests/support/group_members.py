@@ -67,10 +67,7 @@ class PollingMember(RebalanceListener):
     async def die(self) -> None:
         """Stop without a word to the coordinator."""
         await self._stop()
-        heartbeats = self.member._member._heartbeats
-        if heartbeats is not None:
-            heartbeats.cancel()
-            await asyncio.wait([heartbeats])
+        await self.member.abandon()
         await self._cluster.close()
 
     async def leave(self) -> None:

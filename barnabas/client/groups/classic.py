@@ -147,10 +147,7 @@ class ClassicMember:
         """Leave the group at once, so that the others need not wait for the session timeout."""
         if self._joining is not None and self._deferred:
             await self._end_join(self._joining)
-        if self._joining is not None:
-            self._joining.cancel()
-            await asyncio.wait([self._joining])
-            self._joining = None
+        await self._stop_joining()
         await self._stop_reading()
         await self._stop_heartbeats()
         if not self._member_id or self._instance_id is not None:
@@ -162,6 +159,16 @@ class ClassicMember:
             request = leave_group.LeaveGroupRequest(group_id=self._group, members=[member])
         await connection.request(leave_group.API, request, timeout=self._cluster.timeout)
         self._member_id = ""
+
+    async def abandon(self) -> None:
+        await self._stop_joining()
+        await self._stop_heartbeats()
+
+    async def _stop_joining(self) -> None:
+        joining, self._joining = self._joining, None
+        if joining is not None:
+            joining.cancel()
+            await asyncio.wait([joining])
 
     async def _stop_heartbeats(self) -> None:
         heartbeats, self._heartbeats = self._heartbeats, None

@@ -324,10 +324,7 @@ class ConsumerMember:
             await self._lose()
         if self._owned:
             await self._revoke(list(self._owned))
-        heartbeats, self._heartbeats = self._heartbeats, None
-        if heartbeats is not None:
-            heartbeats.cancel()
-            await asyncio.wait([heartbeats])
+        await self.abandon()
         if self._epoch == JOIN:
             return
         request = ConsumerGroupHeartbeatRequest(
@@ -341,6 +338,12 @@ class ConsumerMember:
         response = await self._cluster.ask_coordinator(API, request, self._group)
         if ErrorCode.of(response.error_code) not in _FENCED:
             check(response.error_code, response.error_message)
+
+    async def abandon(self) -> None:
+        heartbeats, self._heartbeats = self._heartbeats, None
+        if heartbeats is not None:
+            heartbeats.cancel()
+            await asyncio.wait([heartbeats])
 
 
 def _rows(partitions: Partitions) -> list[TopicPartitions]:

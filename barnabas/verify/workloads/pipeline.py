@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
+from barnabas.client.group import Protocol as GroupProtocol
 from barnabas.protocol.errors import KafkaError
 from barnabas.verify.context import Context
 from barnabas.verify.history import Partition
@@ -39,8 +41,8 @@ class Pipeline:
         Stage(f"stage{number}", f"stage{number + 1}", f"group{number}") for number in range(STAGES)
     )
 
-    joins = False
-    """Whether the workers are members of their groups."""
+    protocol: GroupProtocol | None = None
+    """The protocol in which the workers are members of their groups; None: they are no members."""
 
     def parts(self, context: Context) -> Sequence[Callable[[], Awaitable[None]]]:
         first = context.partitions("stage0")
@@ -54,7 +56,7 @@ class Pipeline:
         return [
             partial(_all, [source.run for source in sources], done[0]),
             *(
-                partial(_run_stage, context, number, done[number], done[number + 1], self.joins)
+                partial(_run_stage, context, number, done[number], done[number + 1], self.protocol)
                 for number in range(STAGES)
             ),
             partial(_watch, context),
@@ -68,12 +70,21 @@ class Pipeline:
 class Members(Pipeline):
     """The pipeline with group members that join, leave and crash."""
 
-    joins = True
+    protocol: GroupProtocol = "classic"
 
     def parts(self, context: Context) -> Sequence[Callable[[], Awaitable[None]]]:
         topic = context.topic(f"stage{STAGES}")
-        subscribers = [partial(subscribe, context, f"subscriber{each}", topic) for each in range(2)]
+        subscribers = [
+            partial(subscribe, context, f"subscriber{each}", topic, self.protocol)
+            for each in range(2)
+        ]
         return [*super().parts(context), *subscribers]
+
+
+class ConsumerMembers(Members):
+    """The same with members in the consumer protocol (KIP-848)."""
+
+    protocol: GroupProtocol = "consumer"
 
 
 async def _all(parts: Sequence[Callable[[], Awaitable[None]]], done: asyncio.Event) -> None:
@@ -82,11 +93,16 @@ async def _all(parts: Sequence[Callable[[], Awaitable[None]]], done: asyncio.Eve
 
 
 async def _run_stage(
-    context: Context, number: int, before: asyncio.Event, done: asyncio.Event, joins: bool
+    context: Context,
+    number: int,
+    before: asyncio.Event,
+    done: asyncio.Event,
+    protocol: GroupProtocol | None,
 ) -> None:
     partitions = context.partitions(f"stage{number}")
+    read: dict[str, frozenset[Partition]] = {}
     workers = [
-        _Worker(context, number, index, partitions[index::WORKERS], before, joins)
+        _Worker(context, number, index, partitions[index::WORKERS], before, protocol, read)
         for index in range(WORKERS)
     ]
     await _all([worker.run for worker in workers], done)
@@ -106,9 +122,12 @@ class _Worker:
         index: int,
         partitions: Sequence[Partition],
         before: asyncio.Event,
-        joins: bool,
+        protocol: GroupProtocol | None,
+        read: dict[str, frozenset[Partition]],
     ) -> None:
-        self._joins = joins
+        """`read` has the partitions that each worker of the stage reads now, by its name."""
+        self._protocol = protocol
+        self._read = read
         self._context = context
         self._stage = stage
         self._name = f"p{stage}{index}"
@@ -152,6 +171,7 @@ class _Worker:
             await producer.init()
             while deadline is None or time.monotonic() < deadline:
                 await owner.ready()
+                self._read[self._name] = frozenset(reader.positions)
                 found = await reader.poll(txn=f"{name}-{self._count + 1}")
                 if found:
                     self._count += 1
@@ -160,13 +180,30 @@ class _Worker:
                 elif await self._is_drained(cluster, reader):
                     break
             await owner.leave()
+        except _Crashed:
+            await owner.crash()
+            raise
+        except (OperationFailed, KafkaError, BrokerUnreachable, TimeoutError):
+            await self._fail(owner)
+            raise
         finally:
+            self._read.pop(self._name, None)
             await cluster.close()
 
+    async def _fail(self, owner: Ownership) -> None:
+        """Leave the group, or crash if that fails too.
+
+        A classic member crashes always: its partitions are stuck no longer than its short session.
+        """
+        if self._protocol == "consumer":
+            with suppress(KafkaError, BrokerUnreachable, TimeoutError):
+                await owner.leave()
+        await owner.crash()
+
     def _owner(self, cluster: Cluster, reader: Reader) -> Ownership:
-        if self._joins:
+        if self._protocol is not None:
             topic = self._context.topic(f"stage{self._stage}")
-            return GroupOwnership(cluster, reader, self._group, topic)
+            return GroupOwnership(cluster, reader, self._group, topic, self._protocol)
         return FixedOwnership(self._context.history, cluster, reader, self._group, self._partitions)
 
     async def _process(
@@ -191,14 +228,19 @@ class _Worker:
             )
 
     def _perhaps_crash(self) -> None:
-        share = _RARE_CRASHES if self._stage == 1 or self._joins else _CRASHES
+        rare = self._stage == 1 or self._protocol is not None
+        share = _RARE_CRASHES if rare else _CRASHES
         if not self._context.stopping.is_set() and self._chance.random() < share:
             raise _Crashed
 
     async def _is_drained(self, cluster: Cluster, reader: Reader) -> bool:
         if not self._before.is_set():
             return False
-        # A group member may have no partitions: then other members have them all.
+        # A group member may have no partitions: then other members have them all. But those of a
+        # crashed member in the consumer protocol have no reader until its session has ended.
+        everything = self._context.partitions(f"stage{self._stage}")
+        if self._protocol is not None and not set(everything) <= set().union(*self._read.values()):
+            return False
         limits = await ends(cluster, list(reader.positions))
         return all(reader.positions[at] >= each.high_watermark for at, each in limits.items())
 

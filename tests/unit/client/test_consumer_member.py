@@ -192,10 +192,7 @@ class Group:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        task = self.member._member._heartbeats  # type: ignore[union-attr]
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self.member.abandon()
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Poll as an application does, until a condition holds."""

@@ -1,9 +1,11 @@
 """The administration of consumer groups: members, state and committed offsets."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.groups.offsets import commit_offsets, fetch_offsets
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     consumer_group_describe,
     delete_groups,
@@ -65,6 +67,18 @@ class GroupAdmin:
             return row
 
         return await self._cluster.retrying(attempt)
+
+    async def describe_either(
+        self, group: str
+    ) -> describe_groups.DescribedGroup | consumer_group_describe.DescribedGroup:
+        """Return the state and members of a group of either protocol; GROUP_ID_NOT_FOUND too."""
+        try:
+            return await self.describe(group)
+        except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                with suppress(KafkaError):
+                    return await self.describe_modern(group)
+            raise
 
     async def delete(self, group: str) -> None:
         """Delete an empty group with its offsets; NON_EMPTY_GROUP while it has members."""

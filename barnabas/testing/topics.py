@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo, check
@@ -231,40 +231,58 @@ async def wait_for_group(
         await asyncio.sleep(_POLL)
 
 
+class _Group(NamedTuple):
+    """A group of either protocol, as it was seen."""
+
+    state: str
+    members: int
+    topics: frozenset[str]
+    """The topics that its members read."""
+
+
 def _settled(
-    described: DescribedGroup | None, members: int | None, most_lag: int | None
+    group: _Group | None, members: int | None, most_lag: int | None
 ) -> tuple[bool, list[str]]:
     """Return whether a group has the members that are waited for, and a text of its state."""
-    if described is None:
+    if group is None:
         return members == 0, ["does not exist"]
-    count, state = len(described.members), described.group_state
+    count, state = group.members, group.state
     text = [f"is {state} with {count} members"]
     if members is None:
         return most_lag is not None or (state == "Stable" and count > 0), text
     return count == members and state == ("Stable" if members else "Empty"), text
 
 
-async def _described(cluster: Cluster, group: str) -> DescribedGroup | None:
+async def _described(cluster: Cluster, group: str) -> _Group | None:
     """Return state and members of a group, None if it does not exist."""
     try:
-        described = await GroupAdmin(cluster).describe(group)
+        found = await GroupAdmin(cluster).describe_either(group)
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return None
         raise
-    return None if described.group_state == "Dead" else described
+    if found.group_state == "Dead":
+        return None
+    if isinstance(found, DescribedGroup):
+        topics = _topics_of_classic_members(found)
+    else:
+        rows = (row for each in found.members for row in each.assignment.topic_partitions)
+        topics = {row.topic_name for row in rows}
+    return _Group(found.group_state, len(found.members), frozenset(topics))
 
 
-def _lag_topics(described: DescribedGroup | None, committed: dict[TopicPartition, int]) -> set[str]:
-    """Return the topics that a group has committed, and those that its members read."""
-    topics = {each.topic for each in committed}
-    if described is None or described.protocol_type != "consumer":
-        return topics
-    for member in described.members:
+def _topics_of_classic_members(described: DescribedGroup) -> set[str]:
+    topics: set[str] = set()
+    for member in described.members if described.protocol_type == "consumer" else ():
         # The assignment of a foreign member may be unreadable.
         with suppress(ProtocolError):
             topics |= {each.topic for each in read_assignment(member.member_assignment)}
     return topics
+
+
+def _lag_topics(group: _Group | None, committed: dict[TopicPartition, int]) -> set[str]:
+    """Return the topics that a group has committed, and those that its members read."""
+    return {each.topic for each in committed} | (group.topics if group else frozenset())
 
 
 async def _topic(cluster: Cluster, name: str) -> TopicInfo:

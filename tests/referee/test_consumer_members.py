@@ -17,6 +17,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import consumer_group_heartbeat
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.testing.topics import lag, wait_for_group
 from tests.support.checker import committed, run_until
 from tests.support.group_members import PollingMember, shared
 from tests.support.kafka.node import Kafka
@@ -248,3 +249,24 @@ def test_checker_finds_nothing_with_members_that_come_and_go(servers: str, tmp_p
         [{**each, "anomalies": []} for each in verdict["checks"]],
     )
     assert verdict["figures"]["committed"] > 20
+
+
+async def test_helpers_of_tests_wait_for_a_group_and_count_its_lag(
+    servers: str, cluster: Cluster, topic: str
+) -> None:
+    seen: list[str] = []
+    one, two = (PollingMember(servers, topic, [topic]) for _ in range(2))
+    await wait_for_group(cluster, topic, 2, None, seen)
+    assert seen == [f"group {topic} is Stable with 2 members"]
+    for member in (one, two):
+        member.running.clear()
+    await _produce(cluster, topic, range(12))
+    # Nothing is committed yet: the lag is that of the topic that the members read.
+    assert await lag(cluster, topic, None) == 12
+    for member in (one, two):
+        member.running.set()
+    await wait_for_group(cluster, topic, 2, 0, seen)
+    for member in (one, two):
+        await member.leave()
+    await wait_for_group(cluster, topic, 0, None, seen)
+    assert seen == [f"group {topic} is Empty with 0 members"]

@@ -1,7 +1,6 @@
 """The description of a consumer group: its state, its members, and the lag of its partitions."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from barnabas.cli.partition_arguments import existing
@@ -64,23 +63,17 @@ async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -
 
 async def _described(admin: GroupAdmin, group: str) -> tuple[Row, Members]:
     """Return the fields of a group of either protocol, and its members."""
-    try:
-        classic = await admin.describe(group)
-    except KafkaError as error:
-        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        with suppress(KafkaError):
-            modern = await admin.describe_modern(group)
-            return _of_modern(modern), _modern_members(modern)
-        raise
+    found = await admin.describe_either(group)
+    if not isinstance(found, DescribedGroup):
+        return _of_modern(found), _modern_members(found)
     fields = {
-        "state": classic.group_state,
+        "state": found.group_state,
         "type": "classic",
-        "assignor": classic.protocol_data or None,
+        "assignor": found.protocol_data or None,
         "epoch": None,
         "assignment_epoch": None,
     }
-    return fields, _classic_members(classic)
+    return fields, _classic_members(found)
 
 
 def _of_modern(described: consumer_group_describe.DescribedGroup) -> Row:

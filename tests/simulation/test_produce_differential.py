@@ -249,7 +249,7 @@ EVENTS: Final[dict[str, tuple[int, Callable[[Story, int], object]]]] = {
     "no limit": (1, lambda s, _: limit(s.pair, None)),
     "wait": (2, lambda s, n: s.pair.wait((0.01, 0.5, 12)[n % 3])),
 }
-"""What else happens, and how often."""
+"""The other events, and how often each happens."""
 events = st.tuples(
     st.sampled_from([each for each, (weight, _) in EVENTS.items() for _ in range(weight)]),
     st.integers(0, 40),

@@ -44,7 +44,8 @@ def verify() -> None:
     type=click.Choice(list(WORKLOADS)),
     default="queue",
     show_default=True,
-    help="Kind of load.",
+    metavar="NAME",
+    help=f"Kind of load: {', '.join(WORKLOADS)}.",
 )
 @click.option(
     "-d",

@@ -114,7 +114,7 @@ class Member:
     epoch: int = 0
     owned: Owned = field(default_factory=dict)
     used: Owned = field(default_factory=dict)
-    """What it uses: what it has to give up it uses until it has told so."""
+    """The partitions in use: those to give up are used until the member has said so."""
     fences: list[ErrorCode] = field(default_factory=list)
     expression: str = ""
     lost: bool = False

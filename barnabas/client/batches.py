@@ -147,14 +147,18 @@ def read_batches(row: fetch.PartitionData, offset: int, *, read_committed: bool)
         if not crc_matches(data, pos, header):
             text = f"the batch at offset {header.base_offset} does not match its CRC"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
-        next_offset = max(next_offset, header.next_offset)
-        while aborted and aborted[0][0] <= header.last_offset:
+        last = header.last_offset
+        if last >= next_offset:
+            next_offset = last + 1
+        while aborted and aborted[0][0] <= last:
             ignored.add(aborted.popleft()[1])
         if header.is_control:
             marker = read_marker(data, pos, header)
             if marker is not None and marker.type is ControlType.ABORT:
                 ignored.discard(header.producer_id)
-        elif not (read_committed and header.is_transactional and header.producer_id in ignored):
+        elif not (
+            ignored and read_committed and header.is_transactional and header.producer_id in ignored
+        ):
             visible.append((pos, header))
     return FetchedBatches(
         data,

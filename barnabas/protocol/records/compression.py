@@ -159,9 +159,11 @@ def inflate(
     whole, and may have `max_block` bytes.
     """
     view = memoryview(data)
-    if codec is Compression.NONE:
+    if not codec:
         if len(view) > max_size:
             raise _too_large(max_size)
+        if len(view) <= PIECE:
+            return iter((bytes(view),))
         return (bytes(view[at : at + PIECE]) for at in range(0, len(view), PIECE))
     if codec is Compression.SNAPPY:
         return _inflate_snappy(view, max_size, max_size if max_block is None else max_block)

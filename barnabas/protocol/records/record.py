@@ -51,6 +51,8 @@ _MIN_RAW_LENGTH = MIN_RECORD - 1 << 1
 _RAW_NULL = 1
 _NULL = VARINTS[-1]
 _NO_HEADERS = VARINTS[0]
+_CODECS = tuple(Compression)
+"""By their numbers: `Compression(number)` costs as much as to read a short record."""
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
 _HEADERS_PER_PAUSE = 128
 
@@ -300,9 +302,10 @@ def records_part(buf: Buffer, pos: int, header: BatchHeader) -> memoryview:
 
 def codec_of(header: BatchHeader) -> Compression:
     """Return the codec of a batch; raise CorruptRecordError if it is unknown."""
-    if header.compression > Compression.ZSTD:
-        raise CorruptRecordError(f"unknown compression codec {header.compression}")
-    return Compression(header.compression)
+    number = header.attributes & COMPRESSION_MASK
+    if number >= len(_CODECS):
+        raise CorruptRecordError(f"unknown compression codec {number}")
+    return _CODECS[number]
 
 
 class RecordReader:
@@ -315,11 +318,12 @@ class RecordReader:
     def __init__(self, header: BatchHeader, max_record: int = MAX_RECORD) -> None:
         if header.record_count < 0:
             raise CorruptRecordError(f"a batch of {header.record_count} records")
+        attributes = header.attributes
         self._left = header.record_count
-        self._max_record = max_record if header.compression else MAX_RECORD
+        self._max_record = max_record if attributes & COMPRESSION_MASK else MAX_RECORD
         self._base_offset = header.base_offset
         self._base_timestamp = header.base_timestamp
-        self._stamp = header.max_timestamp if header.timestamp_type else None
+        self._stamp = header.max_timestamp if attributes & LOG_APPEND_TIME else None
         self._rest = bytearray()
         """The beginning of a record whose end is in a later piece."""
         self._missing = 0

@@ -134,6 +134,8 @@ class Producer:
         if topic not in self._cluster.topics:
             await self._find(topic)
         size = len(batch.data)
+        if self._sender.is_due:
+            await asyncio.sleep(0)
         while self._sender.buffered and self._sender.buffered + size > self._settings.buffer_size:
             await self._sender.wait_for_progress()
         if self._check is not None:

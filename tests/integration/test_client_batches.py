@@ -159,6 +159,27 @@ async def test_unfinished_whole_batches_do_not_exceed_the_buffer(
     assert len(await values(cluster, topic, 41)) == 41
 
 
+@pytest.mark.parametrize("whole", [True, False])
+async def test_full_batch_is_sent_while_others_are_filled(
+    cluster: Cluster, topic: str, whole: bool
+) -> None:
+    """Nothing was sent before the buffer was full, or the program awaited something else."""
+    async with Producer(cluster, ProducerSettings(batch_size=1000)) as producer:
+
+        async def send() -> "asyncio.Future[Delivered]":
+            if whole:
+                return await producer.send_batch(topic, 0, numbered(0))
+            return await producer.send(topic, bytes(100), partition=0)
+
+        first = await send()
+        for _ in range(100_000):
+            if first.done():
+                break
+            await send()
+        assert producer._sender.buffered < 32 * 1024 * 1024
+        assert first.done()
+
+
 async def test_bytes_that_are_not_one_batch_are_refused_before_they_are_sent(
     cluster: Cluster, topic: str
 ) -> None:

@@ -284,6 +284,7 @@ def test_why_names_the_error_that_blocks_a_marker(
     transactional_id, producer = opened(servers, topic, 0, 1)
     with monkeypatch.context() as patch:
         patch.setattr(MarkerWriter, "_write", full)
+        patch.setattr(MarkerWriter, "put", lambda *_: False)
         producer.end(committed=True)
 
         def told() -> bool:

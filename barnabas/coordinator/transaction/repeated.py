@@ -129,15 +129,14 @@ class _Repeated:
 class RepeatedAdd(_Repeated):
     """AddPartitions that adds the same partitions to each transaction."""
 
-    __slots__ = ("_begins", "_request", "_target")
+    __slots__ = ("_request", "_step")
 
     def __init__(self, shards: Shards, clock: Clock, request: AddPartitions) -> None:
         super().__init__(shards, clock, request.transactional_id)
         self._request = request
-        self._target: _Target | None = None
-        """None if the partitions are in the transaction already."""
-        self._begins = False
-        """Whether they are the first ones."""
+        self._step: tuple[_Target, bool] | None = None
+        """The state to which the step leads, and whether the step begins a transaction. None if the
+        partitions are in the transaction already."""
 
     def add(self, producer: Producer) -> bool:
         """Add the partitions to the producer's transaction; return whether they are in it.
@@ -158,17 +157,17 @@ class RepeatedAdd(_Repeated):
         try:
             asked = _shape(txn), table.transaction_version()
             if asked != self._asked:
-                self._target = self._ask(table, entry, txn)
+                self._step = self._ask(table, entry, txn)
                 self._asked = asked
             if request.connection is not None and table.settings.fences_older_connections:
                 entry.admit(producer, request.connection)
-            if self._target is None:
+            if self._step is None:
                 if request.client_version:
                     entry.asked_about(request.partitions)
                 return True
             now_ms, monotonic_ms = now = self._now()
-            begins = self._begins
-            record, encoded = self._target.record(
+            target, begins = self._step
+            record, encoded = target.record(
                 producer_id, epoch, now_ms, now_ms if begins else start_ms, last_epoch
             )
             if not hosted.put(record, encoded, now):
@@ -183,20 +182,20 @@ class RepeatedAdd(_Repeated):
 
     def _ask(
         self, table: TransactionTable, entry: TransactionalId, txn: TransactionMetadata
-    ) -> _Target | None:
-        """Return the state to which the step leads. Raises KafkaError if it is refused, or left to
-        the general way."""
+    ) -> tuple[_Target, bool] | None:
+        """Return what `_step` is for a state. Raises KafkaError if the request is refused, or left
+        to the general way; nothing has changed then."""
         request = self._request
         entry.require_owner(request.principal)
         entry.require_free()
         entry.require(txn.producer)
-        self._begins = txn.state is not _ONGOING
-        if not self._begins and txn.partitions.issuperset(request.partitions):
+        begins = txn.state is not _ONGOING
+        if not begins and txn.partitions.issuperset(request.partitions):
             return None
         target = txn.with_partitions(request.partitions, request.client_version, 0)
         if len(target.partitions) > FEW:
             raise LEFT
-        return _Target(table, target)
+        return _Target(table, target), begins
 
 
 class RepeatedEnd(_Repeated):
@@ -276,5 +275,5 @@ class RepeatedEnd(_Repeated):
         if reply is not Reply.DECIDE or not 0 < len(partitions) <= FEW:
             raise LEFT
         prepared = txn.prepared(committed, request.client_version, 0)
-        self._prepared = _Target(table, prepared)
-        self._completed = _Target(table, prepared.completed(0))
+        states = prepared, prepared.completed(0)
+        self._prepared, self._completed = [_Target(table, each) for each in states]

@@ -40,9 +40,9 @@ class Lever:
     def install(self) -> None:
         lever = self
 
-        def send(sender: MarkerSender, index: int, epoch: int, markers: Markers) -> None:
+        def send(sender: MarkerSender, index: int, epoch: int, markers: Markers) -> bool:
             lever.decided(markers)
-            lever._send(sender, index, epoch, markers)
+            return lever._send(sender, index, epoch, markers)
 
         def write(writer: MarkerWriter, each: MarkerWrite) -> None:
             if lever.holds(each.marker):
@@ -52,6 +52,8 @@ class Lever:
                 lever._write(writer, each._replace(done=lever.in_flight(each.done)))
 
         MarkerSender.send = send  # type: ignore[method-assign]
+        # Each marker passes `_write`.
+        MarkerWriter.put = lambda *_: False  # type: ignore[method-assign]
         MarkerWriter._write = write  # type: ignore[method-assign]
 
     def decided(self, markers: Markers) -> None:

@@ -77,7 +77,7 @@ class Markers:
         self.held = False
         self.awaited = threading.Event()
         """Set when a request waits for markers."""
-        take, enter = MarkerWriter._write, TransactionWaiters._enter
+        take, put, enter = MarkerWriter._write, MarkerWriter.put, TransactionWaiters._enter
 
         def holding(writer: MarkerWriter, write: MarkerWrite) -> None:
             if self.held and write.marker.committed:
@@ -86,12 +86,16 @@ class Markers:
             else:
                 take(writer, write)
 
+        def putting(writer: MarkerWriter, place: Any, marker: Any) -> bool:
+            return not (self.held and marker.committed) and put(writer, place, marker)
+
         def entered(room: TransactionWaiters, transactional_id: str) -> Any:
             place = enter(room, transactional_id)
             self.awaited.set()
             return place
 
         monkeypatch.setattr(MarkerWriter, "_write", holding)
+        monkeypatch.setattr(MarkerWriter, "put", putting)
         monkeypatch.setattr(TransactionWaiters, "_enter", entered)
 
 

@@ -196,6 +196,11 @@ def test_transactions_that_follow_each_other_repeat(leads: bool, version: int) -
     assert same([("led", leads), ("again", 5, version)]) == 8
 
 
+def test_request_that_is_left_to_the_general_way_leaves_no_trace() -> None:
+    """The next one had the partitions added to the transaction before, which was over."""
+    assert same([("again", 2, TV0), ("add", MANY, TV0), ("again", 2, TV0)]) == 4
+
+
 def test_transactions_of_many_partitions_are_left_to_the_general_way() -> None:
     story = [("add", MANY, TV0), ("end", True, TV0), ("mark",)]
     assert same(story * 3) == 0
@@ -390,7 +395,7 @@ FOUND_BY_STORIES: tuple[tuple[Any, str, str, list[Step]], ...] = (
         "",
         [("add", (A,), TV0), ("keep", False), ("former", "end", True, TV0)],
     ),
-    (ASK_ADD, "not self._begins and ", "", [("add", (), TV0)] * 2),
+    (ASK_ADD, "not begins and ", "", [("add", (), TV0)] * 2),
     (
         ADD,
         "now_ms if begins else start_ms",

@@ -313,7 +313,8 @@ async def test_api_versions_lists_the_served_apis(client: Client) -> None:
     assert served[produce.API.key] == (0, 13)
     assert served[api_versions.API.key] == (0, 5)
     features = {row.name: row.max_version_level for row in answer.finalized_features}
-    assert features == {"transaction.version": 2, "barnabas.transaction.registration": 1}
+    levels = {"transaction.version": 2, "group.version": 1, "barnabas.transaction.registration": 1}
+    assert features == levels
     assert answer.finalized_features_epoch >= 0
     answer = await client.connection.request(api_versions.API, request("not a name"))
     assert answer.error_code == ErrorCode.INVALID_REQUEST

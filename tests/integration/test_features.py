@@ -13,7 +13,7 @@ from barnabas.broker.cluster.znodes import FEATURE
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import api_versions, update_features
+from barnabas.protocol.messages import api_versions, consumer_group_heartbeat, update_features
 from barnabas.storage.files.files import OsFiles
 from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.testing import Broker as ThreadedBroker
@@ -53,10 +53,10 @@ async def update(client: Client, feature: str, level: int, upgrade_type: int = 1
 async def test_a_level_outlives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as client:
         assert (await update(client, "transaction.version", 1, SAFE_DOWNGRADE)).error_code == 0
-        assert await finalized(client) == {"transaction.version": 1, OURS: 1}
+        assert await finalized(client) == {"transaction.version": 1, "group.version": 1, OURS: 1}
         epoch = (await told(client)).finalized_features_epoch
     async with running(tmp_path) as broker, connected(broker) as client:
-        assert await finalized(client) == {"transaction.version": 1, OURS: 1}
+        assert await finalized(client) == {"transaction.version": 1, "group.version": 1, OURS: 1}
         assert (await told(client)).finalized_features_epoch == epoch
         assert (await update(client, "transaction.version", 2)).error_code == 0
         assert (await told(client)).finalized_features_epoch > epoch
@@ -69,16 +69,38 @@ async def test_a_cluster_from_before_features_gets_the_highest(tmp_path: Path) -
     await store.session().delete(FEATURE)
     await store.close()
     async with running(tmp_path) as broker, connected(broker) as client:
-        assert await finalized(client) == {"transaction.version": 2, OURS: 1}
+        assert await finalized(client) == {"transaction.version": 2, "group.version": 1, OURS: 1}
 
 
 async def test_old_api_versions_leave_out_features_with_minimum_zero(broker: Broker) -> None:
     async with connected(broker) as client:
         newer, older = await told(client, 4), await told(client, 3)
     supported = {row.name: (row.min_version, row.max_version) for row in newer.supported_features}
-    assert supported == {"transaction.version": (0, 2), OURS: (0, 1)}
+    assert supported == {"transaction.version": (0, 2), "group.version": (0, 1), OURS: (0, 1)}
     assert older.supported_features == []
     assert older.finalized_features == newer.finalized_features
+
+
+async def test_consumer_groups_are_announced_and_served_at_their_level_alone(
+    broker: Broker,
+) -> None:
+    beat = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=-1
+    )
+
+    async def answers(client: Client) -> tuple[set[int], ErrorCode]:
+        announced = {each.api_key for each in (await told(client)).api_keys}
+        answer = await client.connection.request(consumer_group_heartbeat.API, beat)
+        return announced & {68, 69}, ErrorCode(answer.error_code)
+
+    async with connected(broker) as client:
+        served = await answers(client)
+        assert served[0] == {68, 69}
+        assert served[1] is not ErrorCode.UNSUPPORTED_VERSION
+        assert (await update(client, "group.version", 0, SAFE_DOWNGRADE)).error_code == 0
+        assert await answers(client) == (set(), ErrorCode.UNSUPPORTED_VERSION)
+        assert (await update(client, "group.version", 1)).error_code == 0
+        assert await answers(client) == served
 
 
 async def test_longest_unknown_feature_name_is_refused(broker: Broker) -> None:
@@ -94,7 +116,7 @@ async def test_a_lost_store_changes_nothing() -> None:
         files.faults.append(Fault("append", "metadata.journal", from_then_on=True))
         answer = await update(client, "transaction.version", 1, SAFE_DOWNGRADE)
         assert answer.error_code == ErrorCode.FEATURE_UPDATE_FAILED
-        assert await finalized(client) == {"transaction.version": 2, OURS: 1}
+        assert await finalized(client) == {"transaction.version": 2, "group.version": 1, OURS: 1}
 
 
 @pytest.fixture

@@ -104,8 +104,8 @@ def test_features(tools: Tools, tool: Tool, bootstrap: str) -> None:
         found = re.findall(row + r"FinalizedVersionLevel: (\d+)", said)
         return {name: (lowest, highest, level) for name, lowest, highest, level in found}
 
-    registration = {"barnabas.transaction.registration": ("0", "1", "1")}
-    assert levels() == {"transaction.version": ("0", "2", "2")} | registration
+    others = dict.fromkeys(("barnabas.transaction.registration", "group.version"), ("0", "1", "1"))
+    assert levels() == {"transaction.version": ("0", "2", "2")} | others
     said = tool(kafka.FEATURES, "downgrade", "--feature", "transaction.version=1")
     assert "transaction.version was downgraded to 1" in said
     said = tool(kafka.FEATURES, "upgrade", "--feature", "transaction.version=2", "--dry-run")

@@ -1,4 +1,4 @@
-"""Members of our client in the consumer protocol (KIP-848), with Apache Kafka as coordinator."""
+"""Members of our client in the consumer protocol (KIP-848), beside Apache Kafka and beside us."""
 
 import json
 import time
@@ -17,6 +17,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import consumer_group_heartbeat
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.testing import Broker
 from barnabas.testing.topics import lag, wait_for_group
 from tests.support.checker import committed, run_until
 from tests.support.group_members import PollingMember, shared
@@ -40,8 +41,14 @@ QUICK = {
 }
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["kafka", "barnabas"])
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    if request.param == "barnabas":
+        with Broker(QUICK) as broker:
+            yield broker.bootstrap_servers
+        return
     with Kafka(tmp_path_factory.mktemp("kafka"), properties=QUICK) as kafka:
         yield kafka.bootstrap_servers
 
@@ -259,7 +266,7 @@ async def test_helpers_of_tests_wait_for_a_group_and_count_its_lag(
     await wait_for_group(cluster, topic, 2, None, seen)
     assert seen == [f"group {topic} is Stable with 2 members"]
     for member in (one, two):
-        member.running.clear()
+        await member.pause()
     await _produce(cluster, topic, range(12))
     # Nothing is committed yet: the lag is that of the topic that the members read.
     assert await lag(cluster, topic, None) == 12

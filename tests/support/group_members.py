@@ -35,12 +35,15 @@ class PollingMember(RebalanceListener):
         self.lost: list[TopicPartition] = []
         self.running = asyncio.Event()
         self.running.set()
+        self._paused = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         await self._cluster.refresh(())
         while True:
+            self._paused.set()
             await self.running.wait()
+            self._paused.clear()
             await self.member.ensure_joined()
             self.seen.update([message.value for message in await self.consumer.poll()])
             await self.member.commit()
@@ -63,6 +66,12 @@ class PollingMember(RebalanceListener):
         """Return the error with which it ends."""
         await asyncio.wait([self._task], timeout=10)
         return self._task.exception()
+
+    async def pause(self) -> None:
+        """Poll no more until `running` is set."""
+        self.running.clear()
+        self._paused.clear()
+        await self._paused.wait()
 
     async def die(self) -> None:
         """Stop without a word to the coordinator."""

@@ -95,14 +95,19 @@ def again(
     """Serve a member for which nothing changes: its requests are equal, and so are the answers."""
     if response.error_code or response.assignment is not None or response.member_epoch <= 0:
         return None
-    return Repeat(_beat_again, (groups, features, request, _client(context)))
+    known = groups, features, request, _client(context), response.heartbeat_interval_ms
+    return Repeat(_beat_again, known)
 
 
 def _beat_again(
-    known: tuple[GroupCoordinator, Features, ConsumerGroupHeartbeatRequest, ConsumerClient],
+    known: tuple[GroupCoordinator, Features, ConsumerGroupHeartbeatRequest, ConsumerClient, int],
     _now_ms: int,
     _values: tuple[()],
 ) -> tuple[()] | None:
-    groups, features, request, client = known
-    served = features.has_consumer_groups
-    return () if served and groups.consumer_heartbeat_at_once(request, client) else None
+    groups, features, request, client, interval_ms = known
+    if not features.has_consumer_groups:
+        return None
+    answer = groups.consumer_heartbeat_at_once(request, client)
+    # The configuration of the group, or of the broker, may have changed.
+    is_equal = answer is not None and answer.heartbeat_interval_ms == interval_ms
+    return () if is_equal else None

@@ -182,13 +182,12 @@ class GroupCoordinator:
 
     def consumer_heartbeat_at_once(
         self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
-    ) -> bool:
-        """Extend the session of a member for which nothing has changed; False otherwise, and
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """Extend the session of a member for which nothing has changed; None otherwise, and
         nothing has changed then."""
-        answer = self._write_at_once(
+        return self._write_at_once(
             request.group_id, lambda table, now: steady(table, request, client, now)
         )
-        return answer is not None
 
     def describe_consumers(self, group_id: str) -> Steps[DescribedConsumerGroup]:
         """Describe a consumer group as it is now. Raises GROUP_ID_NOT_FOUND too."""

@@ -19,6 +19,11 @@ KEYS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "log.cleaner.backoff.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "2000",
 }
 
 
@@ -26,7 +31,7 @@ def eos(*words: str) -> Result:
     return CliRunner().invoke(cli, ["verify", "eos", *words])
 
 
-@pytest.mark.parametrize("workload", ["queue", "pipeline", "hijack"])
+@pytest.mark.parametrize("workload", ["queue", "pipeline", "consumer-members", "hijack"])
 def test_verify_eos_finds_no_anomaly_on_a_broker_without_faults(
     workload: str, tmp_path: Path
 ) -> None:
@@ -42,6 +47,25 @@ def test_verify_eos_finds_no_anomaly_on_a_broker_without_faults(
     assert verdict["figures"]["committed"] >= 10
     again = eos("check", str(history), "--json")
     assert json.loads(again.stdout)["figures"] == verdict["figures"]
+
+
+def test_members_in_the_consumer_protocol_process_once_through_kills(tmp_path: Path) -> None:
+    with Cluster(KEYS, processes=True) as cluster:
+        left = [1, 2, 3]
+
+        def enough(events: Events) -> bool:
+            done = committed(events)
+            if left and done >= 50 * (4 - len(left)):
+                broker = left.pop()
+                cluster.kill(broker)
+                cluster.start_broker(broker)
+            return not left and done >= 250
+
+        words = ["-w", "consumer-members", "--min-insync-replicas", "2"]
+        done = run_until(enough, cluster.bootstrap_servers, tmp_path / "history", *words)
+    verdict = json.loads(done.stdout)
+    assert (done.returncode, verdict["verdict"]) == (0, "clean"), done
+    assert left == []
 
 
 def told_soon(*words: str) -> str:

@@ -22,9 +22,14 @@ def servers() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def member(cli: Cli, group: str, topic: str) -> Consumer:
+def member(cli: Cli, group: str, topic: str, protocol: str = "classic") -> Consumer:
     consumer = Consumer(
-        {"bootstrap.servers": cli.servers, "group.id": group, "client.id": f"{group}-client"}
+        {
+            "bootstrap.servers": cli.servers,
+            "group.id": group,
+            "client.id": f"{group}-client",
+            "group.protocol": protocol,
+        }
     )
     consumer.subscribe([topic])
     return consumer
@@ -64,6 +69,38 @@ def test_group_with_a_member_that_has_no_partition(cli: Cli) -> None:
     assert sorted((line[0], line[-1]) for line in lines) == sorted(
         [(reads["member"], "narrow:0"), (idle["member"], "-")]
     )
+
+
+def test_group_of_the_consumer_protocol_has_epochs_and_targets(cli: Cli) -> None:
+    cli("topics", "create", "modern", "-p", "3")
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(closing(member(cli, "newer", "modern", "consumer")))
+            for _ in range(2)
+        ]
+        found = stable_with(cli, "newer", members)
+        shown = cli("groups", "describe", "newer").decode()
+        listed = {each["group"]: each for each in cli.json("groups", "list")}
+        code, _, errors = cli.run("groups", "delete", "newer", "--yes")
+        assert (code, b"NON_EMPTY_GROUP" in errors) == (1, True)
+    assert listed["newer"].items() >= {"type": "consumer", "protocol": "consumer"}.items()
+    assert (found["type"], found["assignor"]) == ("consumer", "uniform")
+    assert found["epoch"] == found["assignment_epoch"] >= 2
+    assert sorted(each for row in found["members"] for each in row["target"]) == [
+        f"modern:{partition}" for partition in range(3)
+    ]
+    for row in found["members"]:
+        assert (row["assigned"], row["epoch"]) == (row["target"], found["epoch"])
+        assert (row["protocol"], row["subscribed"]) == ("consumer", ["modern"])
+        assert (row["expression"], row["client_id"]) == (None, "newer-client")
+    assert f"epoch\t{found['epoch']}\n" in shown
+    assert "member\tclient_id\thost\tassigned\tepoch\ttarget\n" in shown
+    # Its members have left.
+    cli("groups", "reset-offsets", "newer", "-t", "modern", "--to-earliest")
+    left = cli.json("groups", "describe", "newer")
+    assert (left["state"], left["members"]) == ("Empty", [])
+    assert [row["offset"] for row in left["partitions"]] == [0, 0, 0]
+    cli("groups", "delete", "newer", "--yes")
 
 
 def test_totals_of_all_groups(cli: Cli) -> None:

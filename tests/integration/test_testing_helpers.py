@@ -194,17 +194,20 @@ def test_lag_is_the_end_less_the_committed_offset(brokers: Broker | Cluster) -> 
         assert brokers.lag(group, other) == 0
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_lag_counts_topics_that_members_read_before_the_first_commit(
-    brokers: Broker | Cluster,
+    brokers: Broker | Cluster, protocol: str
 ) -> None:
     topic, group = brokers.create_topic(), brokers.fresh_name("group")
     brokers.produce(topic, "a", "b")
-    with closing(confluent_kafka.Consumer(group_of(brokers, group))) as consumer:
+    config = group_of(brokers, group) | {"group.protocol": protocol}
+    with closing(confluent_kafka.Consumer(config)) as consumer:
         consumer.subscribe([topic])
         joining = in_thread(lambda: consumer.poll(DEADLINE))
         brokers.wait_for_group(group)
         assert joining.result(DEADLINE).value() == b"a"
         assert brokers.lag(group) == 2
+    brokers.wait_for_group(group, members=0)
 
 
 def test_to_read_counts_no_markers_and_no_aborted_records(brokers: Broker | Cluster) -> None:

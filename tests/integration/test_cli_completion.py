@@ -59,6 +59,10 @@ def completed(servers: str, *words: str) -> list[str]:
         ),
         (["topics", "create", "new", "--config", "min.ins"], ["min.insync.replicas"]),
         (["configs", "alter", "group", "g", "--set", "retention"], NOTHING),
+        (
+            ["configs", "alter", "group", "g", "--set", "consumer.as"],
+            ["consumer.assignment.interval.ms", "consumer.assignor.offload.enable"],
+        ),
         (["topics", "create", "ord"], NOTHING),
     ],
 )

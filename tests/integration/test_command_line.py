@@ -155,6 +155,22 @@ def test_configs_with_their_meaning_and_without_overrides(cli: Cli) -> None:
     assert cli.json("configs", "describe", "group", "plain") == []
 
 
+def test_configuration_of_a_group_that_need_not_exist(cli: Cli) -> None:
+    key = "consumer.session.timeout.ms"
+    cli("configs", "alter", "group", "later", "--set", f"{key}=50000")
+    assert cli("configs", "describe", "group", "later").splitlines()[1:] == [
+        f"{key}\t50000\tgroup\tFalse".encode()
+    ]
+    shown = {
+        row["key"]: row["source"] for row in cli.json("configs", "describe", "group", "later", "-a")
+    }
+    assert (shown[key], shown["consumer.heartbeat.interval.ms"]) == ("group", "default")
+    code, _, errors = cli.run("configs", "alter", "group", "later", "--set", f"{key}=1")
+    assert (code, b"must be in the range 45000 to 60000 inclusive." in errors) == (1, True)
+    cli("configs", "alter", "group", "later", "--delete", key)
+    assert cli.json("configs", "describe", "group", "later") == []
+
+
 def test_lines_with_keys_headers_and_nulls_come_back(cli: Cli, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_bytes("k\u00e9y\t1\n\tempty key\nkeyless\nnull\t\n".encode())

@@ -4,6 +4,7 @@ It runs in an installation, outside the repository. A feature that ends without 
 text of an error is what its user sees.
 """
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -12,6 +13,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from barnabas.client import cluster as clients
+from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.group import GroupMember
+from barnabas.client.offsets import EARLIEST
 from barnabas.testing import Broker, Cluster, allow
 
 HERE = Path(tempfile.mkdtemp(dir="."))
@@ -136,6 +141,23 @@ def pattern_of_transactional_ids() -> None:
         command("transactions", "list", "-b", broker.bootstrap_servers, "--pattern", "orders-.*")
 
 
+def subscription_by_expression() -> None:
+    async def assigned(servers: str) -> None:
+        async with clients.Cluster(servers) as cluster:
+            consumer = Consumer(cluster, FetchSettings(offset_reset=EARLIEST))
+            member = GroupMember(
+                cluster, consumer, "g", protocol="consumer", expression="orders-.*"
+            )
+            async with member, asyncio.timeout(30):
+                while not consumer.positions:
+                    await member.ensure_joined()
+                    await asyncio.sleep(0.1)
+
+    with Broker() as broker:
+        broker.create_topic("orders-1")
+        asyncio.run(assigned(broker.bootstrap_servers))
+
+
 def rule_for_principals() -> None:
     Broker({"ssl.principal.mapping.rules": "RULE:^CN=(.*?),OU=.*$/$1/"}).start().stop()
     from barnabas.security.principal_mapping import parse_rules
@@ -166,6 +188,7 @@ FEATURES: dict[Callable[[], None], str] = {
     logins_with_tokens: "security",
     stored_passwords: "security",
     pattern_of_transactional_ids: "re2",
+    subscription_by_expression: "re2",
     rule_for_principals: "re2",
     state_of_a_job: "spark",
     data_source: "spark",

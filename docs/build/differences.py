@@ -482,7 +482,7 @@ DIFFERENCES = (
         "Not yet: a group with members keeps its protocol, and an empty one gets that of its next "
         "member. JoinGroup to a consumer group with members answers "
         "INCONSISTENT_GROUP_PROTOCOL, ConsumerGroupHeartbeat to a classic one GROUP_ID_NOT_FOUND, "
-        "as with group.consumer.migration.policy=disabled, whatever the key says.",
+        "as with group.consumer.migration.policy=disabled; the key has no effect yet.",
         "By default members of both protocols share a group, which changes its protocol with them.",
         "It comes later. All members of a group are stopped before they change the protocol.",
     ),

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.observability.logging import get_logger
@@ -86,6 +86,18 @@ class _PendingMarker:
         self._sender.due(self)
 
 
+class LedMarkers(Protocol):
+    """The writer of markers into partitions that this broker leads."""
+
+    def put(self, place: TopicPartition, marker: TxnMarker, /) -> bool:
+        """Write a marker where it is committed when this returns; return whether it is."""
+        ...
+
+    def write_led(self, write: MarkerWrite, /) -> bool:
+        """Write a marker if this broker leads its partition; return whether it does."""
+        ...
+
+
 class MarkerSender:
     """The markers of decided transactions. Everything runs on the event loop."""
 
@@ -95,22 +107,19 @@ class MarkerSender:
         routes: MarkerRoutes,
         timers: Timers,
         *,
-        put: Callable[[TopicPartition, TxnMarker], bool],
-        write_led: Callable[[MarkerWrite], bool],
+        writer: LedMarkers,
         partition_exists: Callable[[str, int], Awaitable[bool]],
         finished: Callable[[str, Producer, int], None],
         noted: Callable[..., None],
     ) -> None:
-        """`put` writes a marker where that is certainly done when it returns, and returns whether
-        it is; `write_led` writes one if this broker leads its partition, and returns whether it
-        does; `partition_exists` asks the metadata store, and may raise StoreError; `finished` is
-        called when every partition has its marker, `noted` with an event of a transaction and the
-        partitions that the event names; both with the partition of the transaction topic."""
+        """`writer` writes the markers of partitions that this broker leads; `partition_exists` asks
+        the metadata store, and may raise StoreError; `finished` is called when every partition has
+        its marker, `noted` with an event of a transaction and the partitions that the event names;
+        both with the partition of the transaction topic."""
         self._cache = cache
         self._routes = routes
         self._timers = timers
-        self._put = put
-        self._write_led = write_led
+        self._writer = writer
         self._partition_exists = partition_exists
         self._finished = finished
         self._noted = noted
@@ -135,7 +144,7 @@ class MarkerSender:
         marker = TxnMarker(producer_id, epoch, coordinator_epoch, committed, version)
         if len(partitions) <= AT_ONCE:
             ordered = sorted(partitions) if len(partitions) > 1 else partitions
-            written = [each for each in ordered if self._put(each, marker)]
+            written = [each for each in ordered if self._writer.put(each, marker)]
             if written:
                 self._noted(index, transactional_id, "marker in", *written)
             if len(written) == len(partitions):
@@ -151,7 +160,7 @@ class MarkerSender:
         else:
             for each in sorted(partitions) if len(partitions) > 1 else partitions:
                 pending = _PendingMarker(self, unfinished, each)
-                if not self._write_led(MarkerWrite(each, marker, pending.done)):
+                if not self._writer.write_led(MarkerWrite(each, marker, pending.done)):
                     self._due.append(pending)
                 if not pending.wanted:
                     # It is complete, or has been given up.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,8 +48,7 @@ class Rig:
             self,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             self.time,
-            put=lambda *_: False,
-            write_led=self._write_led,
+            writer=SimpleNamespace(put=lambda *_: False, write_led=self._write_led),
             partition_exists=self._exists,
             finished=lambda key, producer, _: self.finished.append((key, producer)),
             noted=lambda _index, _key, text, *named: self.notes.append(

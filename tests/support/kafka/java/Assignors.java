@@ -22,15 +22,11 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
 
 /** Assigns partitions to members of a consumer group. A topic is a number, its id is 0 and that. */
 final class Assignors {
-    static void register(Map<String, Resident.Command> commands) {
-        commands.put("assign", Assignors::assign);
-    }
-
     private static Uuid id(String topic) {
         return new Uuid(0, Long.parseLong(topic));
     }
 
-    private static Object assign(JsonNode command) {
+    static Object assign(JsonNode command) {
         Map<Uuid, Integer> counts = new HashMap<>();
         command.get("topics").fields().forEachRemaining(
                 topic -> counts.put(id(topic.getKey()), topic.getValue().asInt()));

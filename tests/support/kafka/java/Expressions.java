@@ -7,12 +7,8 @@ import java.util.Map;
 
 /** Matches names as the subscriptions of consumer groups do. */
 final class Expressions {
-    static void register(Map<String, Resident.Command> commands) {
-        commands.put("matching", Expressions::matching);
-    }
-
     /** Answers the names that an expression matches, or what is wrong with it. */
-    private static Object matching(JsonNode command) {
+    static Object matching(JsonNode command) {
         List<String> found = new ArrayList<>();
         try {
             Pattern expression = Pattern.compile(command.get("expression").asText());

@@ -33,8 +33,9 @@ public final class Resident {
         Exchange.register(known);
         ManyPartitions.register(known);
         Codecs.register(known);
-        Assignors.register(known);
-        Expressions.register(known);
+        // Of newer jars than some JVMs have: their classes are loaded when they are called.
+        known.put("assign", command -> Assignors.assign(command));
+        known.put("matching", command -> Expressions.matching(command));
         known.put("stream", command -> Streaming.stream(command));
         known.put("recreate", command -> Streaming.recreate(command));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {

@@ -28,6 +28,7 @@ from barnabas.coordinator.transaction.metadata import (
     TransactionMetadata,
 )
 from barnabas.coordinator.transaction.records import TransactionRecord
+from barnabas.coordinator.transaction.repeated import RepeatedAdd
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.coordinator.transaction.transactional_id import TransactionalId
@@ -179,6 +180,8 @@ def forgetful_coordinator() -> None:
         return Decision(answer)
 
     TransactionTable.transition = unwritten  # type: ignore[method-assign]
+    # A step that repeats would write its record.
+    RepeatedAdd.add = lambda *_: False  # type: ignore[method-assign]
 
 
 def window_of_one() -> None:

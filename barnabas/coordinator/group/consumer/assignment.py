@@ -166,7 +166,7 @@ class Assigning:
 
     def _assignor(self, assignors: tuple[str, ...]) -> str:
         votes = self.group.assignor_votes.copy()
-        if self._member.assignor is not None and self._member.member_id in self.group.members:
+        if self._member.assignor is not None:
             votes[self._member.assignor] -= 1
         if self._updated.assignor is not None:
             votes[self._updated.assignor] += 1

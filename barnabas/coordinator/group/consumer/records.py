@@ -151,12 +151,12 @@ def _with_epochs(partitions: Partitions) -> list[CurrentTopicPartitions]:
 
 def partitions_of(listed: list[CurrentTopicPartitions], member_epoch: int) -> Partitions:
     """Return the partitions of a member's record; those of a record without their epochs, of Kafka
-    before 4.3, are as old as the member's."""
+    before 4.3, are as old as the member's, and 0 for a static member that is away."""
     found: dict[bytes, dict[int, int]] = {}
     for each in listed:
         epochs = each.assignment_epochs
         if not epochs or len(epochs) != len(each.partitions):
-            epochs = [member_epoch] * len(each.partitions)
+            epochs = [max(member_epoch, 0)] * len(each.partitions)
         found[each.topic_id] = dict(zip(each.partitions, epochs, strict=True))
     return found
 

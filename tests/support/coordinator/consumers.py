@@ -61,6 +61,7 @@ class Consumers(Groups):
         self.topics = FakeTopics()
         self.consumer_settings = ConsumerGroupSettings(**settings)
         self.offloaded = 0
+        self.client = ConsumerClient(1, "c", "/h")
         self.runtime._new_shard = lambda *_: self.new_shard()
 
     def new_shard(self) -> GroupShard:
@@ -96,7 +97,7 @@ class Consumers(Groups):
         request = ConsumerGroupHeartbeatRequest(
             group_id=group_id, member_id=member_id, member_epoch=epoch, **fields
         )
-        client = ConsumerClient(version, "c", "/h")
+        client = self.client._replace(version=version)
         steady = self.coordinator.consumer_heartbeat_steadily(request, client)
         if steady is not None:
             return steady
@@ -186,3 +187,23 @@ class Member:
     @property
     def partitions(self) -> int:
         return sum(map(len, self.owned.values()))
+
+
+def check_group(group: ConsumerGroup) -> None:
+    """Check what follows from the members, and that each partition has one owner."""
+    again = ConsumerGroup(group.group_id)
+    for each in group.members.values():
+        again.put(each)
+    assert again.owners == group.owners
+    assert again.subscribers == group.subscribers
+    assert again.static_ids == group.static_ids
+    assert again.expression_users == group.expression_users
+    assert again.assignor_votes == group.assignor_votes
+    owned = [
+        (topic_id, index)
+        for each in group.members.values()
+        for partitions in (each.assigned, each.revoking)
+        for topic_id, indexes in partitions.items()
+        for index in indexes
+    ]
+    assert len(owned) == len(set(owned)), "two members have a partition"

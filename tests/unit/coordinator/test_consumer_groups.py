@@ -10,9 +10,36 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
+from barnabas.coordinator.group.consumer.assignment import Assigning
+from barnabas.coordinator.group.consumer.expressions import _resolved, refresh_is_due
+from barnabas.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
+from barnabas.coordinator.group.consumer.heartbeat import (
+    _dynamic,
+    _fill,
+    _keep_alive,
+    _leave,
+    _replace,
+    _require_room,
+    _static,
+    _take_memory,
+    _take_step,
+    _told,
+    _validate,
+    heartbeat,
+    steady,
+)
+from barnabas.coordinator.group.consumer.leaving import fence
+from barnabas.coordinator.group.consumer.reconciliation import _towards
 from barnabas.coordinator.group.consumer.records import (
     ConsumerGroupRecord,
     encode_consumer_record,
+)
+from barnabas.coordinator.group.consumer.sessions import (
+    _revocation_over,
+    _session_over,
+    await_revocation,
+    end_session,
+    resume,
 )
 from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.coordinator.group.consumer.topics import Topic, TopicHashes
@@ -27,6 +54,7 @@ from barnabas.protocol.messages.leave_group import MemberIdentity
 from barnabas.protocol.xxh3 import xxh3_64
 from tests.support.coordinator.consumers import Consumers, FakeTopics, Member
 from tests.support.coordinator.harness import GROUP
+from tests.support.mutants import finds, hunt
 from tests.support.steps import all_taken
 
 
@@ -53,6 +81,16 @@ def settle(found: list[Member]) -> None:
 # -- epochs and assignments ------------------------------------------------------------------------
 
 
+@finds(Assigning._members, "if not found:", "if False:")
+@finds(Assigning.target, "if self._is_due():", "if False:")
+@finds(Assigning._assign, "if member_id == self._updated.member_id: self._target = new", "pass")
+@finds(Assigning._assign, "self.assignment_epoch = self.epoch", "pass")
+@finds(
+    Assigning._assign,
+    "draft.records.append(records.target_epoch(group.group_id, self.epoch, draft.now.wall_ms))",
+    "pass",
+)
+@finds(ConsumerMember.is_at, "and self.epoch == assignment_epoch")
 async def test_first_member_of_a_new_group_gets_everything_in_epoch_2() -> None:
     host = await consumers()
     (one,) = members(host, 1)
@@ -60,6 +98,20 @@ async def test_first_member_of_a_new_group_gets_everything_in_epoch_2() -> None:
     assert host.group.state.value == "Stable"
 
 
+@finds(steady, "or not member.is_at(group.assignment_epoch)")
+@finds(_fill, "or before.assigned != member.assigned")
+@finds(
+    Assigning.advance,
+    "if bumps or metadata_hash != group.metadata_hash:",
+    "if metadata_hash != group.metadata_hash:",
+)
+@finds(
+    _towards,
+    "MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE",
+    "MemberState.STABLE",
+)
+@finds(ConsumerMember.is_at, "self.state is MemberState.STABLE and")
+@finds(ConsumerGroup.changed, "self._state = None", "pass")
 async def test_second_member_gets_a_partition_once_the_first_has_given_it_up() -> None:
     host = await consumers()
     one, two = members(host, 2)
@@ -87,6 +139,10 @@ async def test_equal_heartbeat_changes_and_writes_nothing() -> None:
     assert len(host.log.records) == before
 
 
+@finds(
+    ConsumerGroup._derived_state,
+    "if self.epoch > self.assignment_epoch: return ConsumerGroupState.ASSIGNING",
+)
 async def test_assignments_of_one_group_keep_their_interval() -> None:
     host = await consumers(assignment_interval_ms=1000)
     one, two = members(host, 2)
@@ -98,6 +154,11 @@ async def test_assignments_of_one_group_keep_their_interval() -> None:
     assert (one.partitions, two.partitions) == (2, 1)
 
 
+@finds(
+    _take_step,
+    "if member != updated: sessions.await_revocation(draft, group.group_id, member)",
+    "pass",
+)
 async def test_assignment_of_a_large_group_is_computed_outside_of_the_event_loop() -> None:
     host = await consumers(partitions=300, assignment_interval_ms=1_000)
     many = [Member(host, f"m{number}") for number in range(150)]
@@ -122,6 +183,11 @@ async def test_assignment_of_a_large_group_is_computed_outside_of_the_event_loop
     assert host.group.state.value == "Stable"
 
 
+@finds(steady, "or group.checked_version != table.topics.version")
+@finds(Assigning.advance, "and group.checked_version == version")
+@finds(Assigning.advance, "not bumps and group.checked_version == version", "not bumps")
+@finds(Assigning.advance, "if bumps or metadata_hash != group.metadata_hash:", "if bumps:")
+@finds(Assigning._subscribed, "names.union(self._topics_of(self._updated))", "names")
 async def test_new_partitions_are_assigned_at_the_next_heartbeat() -> None:
     host = await consumers()
     (one,) = members(host, 1)
@@ -130,6 +196,7 @@ async def test_new_partitions_are_assigned_at_the_next_heartbeat() -> None:
     assert (one.epoch, one.partitions) == (3, 5)
 
 
+@finds(Assigning.advance, "group.checked_version = version", "pass")
 async def test_change_of_another_topic_is_no_new_epoch() -> None:
     host = await consumers()
     (one,) = members(host, 1)
@@ -148,6 +215,7 @@ async def test_topic_that_is_created_later_is_assigned() -> None:
     assert (one.epoch, one.partitions) == (3, 2)
 
 
+@finds(heartbeat, "loses=subscription_changed and member.epoch != 0", "loses=False")
 async def test_partitions_of_a_topic_that_is_no_longer_subscribed_are_lost_at_once() -> None:
     host = await consumers(assignment_interval_ms=1000)
     topic = host.topics.create("u", 1)
@@ -161,6 +229,12 @@ async def test_partitions_of_a_topic_that_is_no_longer_subscribed_are_lost_at_on
 # -- fencing ---------------------------------------------------------------------------------------
 
 
+@finds(
+    _dynamic,
+    "request.member_epoch == JOIN and member_id not in group.members",
+    "member_id not in group.members",
+)
+@finds(ConsumerGroup.require, "if member is None:", "if False:")
 async def test_unknown_member_is_refused() -> None:
     host = await consumers()
     members(host, 1)
@@ -169,6 +243,7 @@ async def test_unknown_member_is_refused() -> None:
     assert stranger.fences == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
+@finds(_dynamic, "_require_epoch(member, request)", "pass")
 async def test_epoch_from_the_future_is_fenced() -> None:
     host = await consumers()
     (one,) = members(host, 1)
@@ -189,6 +264,9 @@ async def test_previous_epoch_is_taken_from_a_member_that_tells_a_part_of_what_i
     assert one.fences == [ErrorCode.FENCED_MEMBER_EPOCH]
 
 
+@finds(heartbeat, "_require_room(table, group, request.member_id)", "pass")
+@finds(_require_room, "and member_id not in group.members")
+@finds(_require_room, ">= most", "> most")
 async def test_group_is_full() -> None:
     host = await consumers(max_size=1)
     one = members(host, 1)[0]
@@ -198,6 +276,9 @@ async def test_group_is_full() -> None:
     assert one.beat() is not None
 
 
+@finds(heartbeat, "_keep_alive(draft, group, member_id, memory)", "pass")
+@finds(_take_memory, "share.take(member.size)", "share.keep(member.size)")
+@finds(resume, "extend_session(draft, group, member.member_id)", "pass")
 async def test_members_of_all_groups_have_a_bound_of_memory() -> None:
     host = await consumers()
     host.memory.limit = 20_000
@@ -241,6 +322,8 @@ async def test_request_that_contradicts_itself_is_invalid(
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
 
 
+@finds(heartbeat, "_validate(request, client.version, table.settings_of(request.group_id))", "pass")
+@finds(_validate, "if assignor is not None and assignor not in settings.assignors:", "if False:")
 async def test_unknown_assignor_is_refused() -> None:
     host = await consumers()
     one = Member(host, "m")
@@ -251,6 +334,9 @@ async def test_unknown_assignor_is_refused() -> None:
 # -- time ------------------------------------------------------------------------------------------
 
 
+@finds(steady, "or group.epoch != group.assignment_epoch")
+@finds(steady, "sessions.extend_session(draft, group, member.member_id)", "pass")
+@finds(_session_over, "_fence(draft, group, member_id)", "pass")
 async def test_member_without_heartbeats_is_removed() -> None:
     host = await consumers()
     one, two = members(host, 2)
@@ -263,6 +349,13 @@ async def test_member_without_heartbeats_is_removed() -> None:
     assert one.partitions == 3
 
 
+@finds(
+    _take_step,
+    "if member != updated: sessions.await_revocation",
+    "if True: sessions.await_revocation",
+)
+@finds(await_revocation, "member.rebalance_timeout_ms", "10 ** 9")
+@finds(_revocation_over, "_fence(draft, group, member_id)", "pass")
 async def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_timeout() -> None:
     host = await consumers()
     one, two = members(host, 2)
@@ -277,6 +370,7 @@ async def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_timeo
     assert two.partitions == 3
 
 
+@finds(_keep_alive, "sessions.extend_session(draft, group, member_id)", "pass")
 async def test_loaded_coordinator_gives_every_member_a_whole_session() -> None:
     host = await consumers()
     one, two = members(host, 2)
@@ -294,6 +388,8 @@ async def test_loaded_coordinator_gives_every_member_a_whole_session() -> None:
 # -- leaving ---------------------------------------------------------------------------------------
 
 
+@finds(_leave, "fence(draft, group, [member])", "pass")
+@finds(fence, "if each.member_id not in gone", "if True")
 async def test_last_member_leaves_an_empty_group_that_can_be_deleted() -> None:
     host = await consumers()
     (one,) = members(host, 1)
@@ -319,6 +415,12 @@ async def test_member_is_removed_by_leave_group() -> None:
     assert set(host.group.members) == {"m1"}
 
 
+@finds(heartbeat, "if replaced is not None: _replace(draft, group, replaced, member)", "pass")
+@finds(_static, "group.require_static(instance_id, member_id)", "group.require(member_id)")
+@finds(_told, "known if new is None else new", "known")
+@finds(_replace, "draft.records.append(records.subscription(group_id, member))", "pass")
+@finds(_leave, "away(member)", "member")
+@finds(Assigning.target, "self._replaced or self._updated", "self._updated")
 async def test_static_member_comes_back_to_its_partitions() -> None:
     host = await consumers()
     one = Member(host, "a", instance_id="i")
@@ -344,6 +446,8 @@ async def test_static_member_that_stays_away_is_removed() -> None:
     assert not host.group.members
 
 
+@finds(_replace, "sessions.end_session(draft, group, old.member_id)", "pass")
+@finds(end_session, "group.sessions.pop(member_id, None)", "pass")
 async def test_static_member_that_came_back_under_its_id_expires_as_others() -> None:
     host = await consumers()
     one = Member(host, "a", instance_id="i")
@@ -370,6 +474,15 @@ async def test_member_whose_removal_was_refused_still_expires() -> None:
 # -- expressions -----------------------------------------------------------------------------------
 
 
+@finds(heartbeat, "refresh_if_due(draft, group, updated, client.may_describe)", "pass")
+@finds(_told, "known if new is None else new", "new")
+@finds(refresh_is_due, "and known[text].version == table.topics.version")
+@finds(refresh_is_due, "{new, *group.expression_users}", "{*group.expression_users}")
+@finds(
+    _resolved,
+    "if any(before.get(text, frozenset()) != each.topics for text, each in found.items()):",
+    "if False:",
+)
 async def test_expression_is_resolved_behind_the_answer_and_again_for_new_topics() -> None:
     host = await consumers()
     one = Member(host, "m", ())
@@ -389,6 +502,7 @@ async def test_expression_is_resolved_behind_the_answer_and_again_for_new_topics
     assert not host.group.expressions
 
 
+@finds(steady, "or (group.expression_users and refresh_is_due(table, group, now))")
 async def test_topic_that_is_created_shortly_after_a_resolution_is_found_later() -> None:
     host = await consumers()
     one = Member(host, "m", (), expression="t.*")
@@ -402,6 +516,12 @@ async def test_topic_that_is_created_shortly_after_a_resolution_is_found_later()
     assert one.partitions == 5
 
 
+@finds(refresh_is_due, "and 0 <= wall_ms - known[text].timestamp_ms < again_ms")
+@finds(
+    _resolved,
+    "if any(before.get(text, frozenset()) != each.topics for text, each in found.items()):",
+    "if True:",
+)
 async def test_expression_is_resolved_again_from_time_to_time() -> None:
     host = await consumers(regex_refresh_interval_ms=30_000)
     one = Member(host, "m", (), expression="t.*")
@@ -415,6 +535,9 @@ async def test_expression_is_resolved_again_from_time_to_time() -> None:
     assert one.epoch == 2
 
 
+@finds(
+    heartbeat, "if expression_changed and updated.expression: compiled(updated.expression)", "pass"
+)
 async def test_wrong_expression_is_refused() -> None:
     host = await consumers()
     one = Member(host, "m")
@@ -436,6 +559,7 @@ def commit(host: Consumers, member_id: str, epoch: int, index: int = 0, **fields
         return error.code
 
 
+@finds(_towards, "dict.fromkeys(indexes, target_epoch)", "dict.fromkeys(indexes, 0)")
 async def test_commit_needs_an_epoch_in_which_the_member_had_the_partition() -> None:
     host = await consumers()
     one, two = members(host, 2)
@@ -601,3 +725,6 @@ def test_group_has_the_hash_that_kafka_computes() -> None:
 )
 def test_xxh3(length: int, expected: int) -> None:
     assert xxh3_64(bytes(number % 251 for number in range(length))) == expected
+
+
+test_missing_check_is_found = hunt(globals())

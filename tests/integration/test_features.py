@@ -9,15 +9,25 @@ from kafka.admin import KafkaAdminClient, UpdateFeatureType
 from kafka.errors import KafkaError
 
 from barnabas.broker.app import Broker
-from barnabas.broker.cluster.znodes import FEATURE
+from barnabas.broker.cluster.znodes import FEATURE, decode_features, encode_features
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import api_versions, consumer_group_heartbeat, update_features
+from barnabas.protocol.messages import (
+    api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    find_coordinator,
+    offset_commit,
+    update_features,
+)
+from barnabas.protocol.records.batch import iter_headers
+from barnabas.protocol.records.record import iter_records
 from barnabas.storage.files.files import OsFiles
 from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.testing import Broker as ThreadedBroker
 from tests.support.data_path import Client, connected, running, running_in_memory
+from tests.support.waiting import eventually
 
 SAFE_DOWNGRADE = 2
 OURS = "barnabas.transaction.registration"
@@ -101,6 +111,99 @@ async def test_consumer_groups_are_announced_and_served_at_their_level_alone(
         assert await answers(client) == (set(), ErrorCode.UNSUPPORTED_VERSION)
         assert (await update(client, "group.version", 1)).error_code == 0
         assert await answers(client) == served
+
+
+async def forget_level(directory: Path, feature: str) -> None:
+    """Take a feature from the levels of a cluster: it has not known it."""
+    store = await open_store(OsFiles(), str(directory / "metadata"), InlineOffload())
+    session = store.session()
+    data, stat = await session.get(FEATURE)
+    levels = decode_features(data)
+    del levels[feature]
+    await session.set(FEATURE, encode_features(levels), stat.version)
+    await store.close()
+
+
+class ConsumerGroups(Client):
+    """A client that sends the requests of consumer groups, announced or not."""
+
+    async def announced(self) -> bool:
+        return {each.api_key for each in (await told(self)).api_keys} >= {68, 69}
+
+    async def beat(self, epoch: int, **fields: Any) -> tuple[int, int]:
+        """Return error code and epoch."""
+        request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=epoch, **fields
+        )
+        answer = await self.connection.request(consumer_group_heartbeat.API, request, version=1)
+        return answer.error_code, answer.member_epoch
+
+    async def join(self) -> tuple[int, int]:
+        return await self.beat(
+            0, subscribed_topic_names=["t"], topic_partitions=[], rebalance_timeout_ms=60_000
+        )
+
+    async def describe(self) -> tuple[int, str]:
+        """Return error code and state."""
+        request = consumer_group_describe.ConsumerGroupDescribeRequest(
+            group_ids=["g"], include_authorized_operations=False
+        )
+        answer = await self.connection.request(consumer_group_describe.API, request, version=1)
+        return answer.groups[0].error_code, answer.groups[0].group_state
+
+    async def commit(self) -> bool:
+        """Commit an offset for another group, unless the coordinator loads."""
+        find = find_coordinator.FindCoordinatorRequest(coordinator_keys=["other"])
+        await self.connection.request(find_coordinator.API, find)
+        partition = offset_commit.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=1, committed_metadata=None
+        )
+        topic = offset_commit.OffsetCommitRequestTopic(name="t", partitions=[partition])
+        request = offset_commit.OffsetCommitRequest(group_id="other", member_id="", topics=[topic])
+        answer = await self.connection.request(offset_commit.API, request, version=8)
+        return answer.topics[0].partitions[0].error_code == 0
+
+    async def kinds(self) -> set[int]:
+        """Return the kinds of the records in the log of the coordinator."""
+        read = await self.fetch_one(0, topic="__consumer_offsets")
+        return {
+            int.from_bytes(record.key[:2])
+            for position, header in iter_headers(read.records)
+            for record in iter_records(read.records, position, header)
+            if record.key is not None
+        }
+
+
+async def test_older_cluster_has_no_consumer_groups_until_their_level_is_raised(
+    tmp_path: Path,
+) -> None:
+    """A release that does not know their records would forget the groups (docs/upgrade.md)."""
+    keys = {"offsets.topic.num.partitions": "1"}
+    async with running(tmp_path, keys) as broker, connected(broker) as client:
+        await client.create()
+    await forget_level(tmp_path, "group.version")
+
+    async with running(tmp_path, keys) as broker, connected(broker) as client:
+        groups = ConsumerGroups(client.connection)
+        assert "group.version" not in await finalized(client)
+        assert not await groups.announced()
+        for beat in (groups.join(), groups.beat(1), groups.beat(-1)):
+            assert (await beat)[0] == ErrorCode.UNSUPPORTED_VERSION
+        assert await groups.describe() == (ErrorCode.UNSUPPORTED_VERSION, "")
+        await eventually(groups.commit)
+        assert await groups.kinds() == {1}
+
+        assert (await update(client, "group.version", 1)).error_code == 0
+        assert await groups.announced()
+        assert await groups.join() == (0, 2)
+        assert await groups.describe() == (0, "Stable")
+        assert await groups.kinds() == {1, 3, 5, 6, 7, 8}
+    async with running(tmp_path, keys) as broker, connected(broker) as client:
+        groups = ConsumerGroups(client.connection)
+        assert (await finalized(client))["group.version"] == 1
+        await eventually(groups.commit)
+        assert await groups.beat(2) == (0, 2)
+        assert await groups.describe() == (0, "Stable")
 
 
 async def test_longest_unknown_feature_name_is_refused(broker: Broker) -> None:

@@ -398,7 +398,10 @@ class GroupShard:
             if group is not None:
                 group.transition(GroupState.DEAD, group.state_timestamp_ms)
                 del groups[group_id]
-        elif group is not None and self._live:
+            return
+        # A load during a compaction may miss the deletions of the consumer group (KAFKA-21117).
+        self.state.consumers.pop(group_id, None)
+        if group is not None and self._live:
             assignments = {each.member_id: each.assignment for each in value.members}
             group.adopt(value.generation, assignments, value.current_state_timestamp)
         else:

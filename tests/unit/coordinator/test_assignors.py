@@ -168,6 +168,11 @@ def test_range_leaves_members_empty_that_are_more_than_partitions() -> None:
     assert range_(members, {A: TopicSpec(2)}) == {"a": {A: (0,)}, "b": {A: (1,)}, "c": {}}
 
 
+def test_kafka_18688_uniform_lets_any_member_keep_the_partition_that_is_left_over() -> None:
+    members = {"a": _member(A, assigned={A: {2}}), "b": _member(A, assigned={A: {0, 1}})}
+    assert uniform(members, {A: TopicSpec(3)}) == {"a": {A: (2,)}, "b": {A: (0, 1)}}
+
+
 def test_uniform_gives_a_partition_with_two_owners_to_one() -> None:
     twice = {A: {0, 1}}
     members = {"a": _member(A, assigned=twice), "b": _member(A, assigned=twice)}

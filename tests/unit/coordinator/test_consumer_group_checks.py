@@ -55,6 +55,7 @@ from barnabas.coordinator.group.consumer.records import (
     TOPICS,
     ConsumerGroupRecord,
     deletion,
+    group_epoch,
     partitions_of,
     tombstone,
 )
@@ -62,12 +63,15 @@ from barnabas.coordinator.group.consumer.records import (
     GROUP as GROUP_EPOCH,
 )
 from barnabas.coordinator.group.consumer.states import MemberState
+from barnabas.coordinator.group.coordinator import GroupShard
+from barnabas.coordinator.group.records import GroupRecord
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.internal.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
 )
+from barnabas.protocol.internal.group_metadata import GroupMetadataValue
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.leave_group import MemberIdentity
 from tests.support.coordinator.consumers import Consumers, Member, check_group
@@ -629,6 +633,18 @@ async def test_expression_matches_no_topics_that_the_member_may_not_know() -> No
     assert one.partitions == 3
 
 
+async def test_kafka_18916_topic_that_an_expression_matched_is_deleted() -> None:
+    host = await consumers()
+    host.topics.create("tt", 1)
+    (one,) = await resolved(host, "a", expression="t.*")
+    epoch = host.group.epoch
+    assert one.partitions == 4
+    host.topics.delete("tt")
+    one.beat()
+    assert (host.group.epoch, one.partitions) == (epoch + 1, 3)
+    assert host.group.metadata_hash == host.table.hashes.of_group(["t"])
+
+
 @finds(Assigning._is_due, "0 <= waited_ms < interval_ms", "waited_ms < interval_ms")
 async def test_clock_that_was_set_back_does_not_delay_an_assignment() -> None:
     host = await consumers(assignment_interval_ms=1_000)
@@ -806,6 +822,22 @@ async def test_time_to_give_up_ends_when_the_member_has_given_up() -> None:
     assert revocations(host) == ["a"]
     one.tell()
     assert revocations(host) == []
+
+
+@finds(
+    _take_step,
+    "sessions.await_revocation(draft, group.group_id, member)",
+    "sessions.await_revocation(draft, group.group_id, before)",
+)
+async def test_kafka_14462_time_to_give_up_is_the_one_that_the_same_request_tells() -> None:
+    host = await consumers()
+    (one,) = joined(host, "a")
+    Member(host, "b").join()
+    one.beat(rebalance_timeout_ms=5_000)
+    host.time.pass_ms(4_000)
+    assert "a" in host.group.members
+    host.time.pass_ms(2_000)
+    assert "a" not in host.group.members
 
 
 @finds(sessions.end_session, "end_revocation(draft, group.group_id, member_id)", "pass", "leave")
@@ -1154,6 +1186,31 @@ def test_kafka_20066_partitions_have_the_epochs_of_their_record(
 ) -> None:
     found = partitions_of([current(epochs, [0, 1])], member_epoch)
     assert found == {A: dict(zip([0, 1], expected, strict=True))}
+
+
+EMPTY = GroupMetadataValue(
+    protocol_type="",
+    generation=1,
+    protocol=None,
+    leader=None,
+    current_state_timestamp=1,
+    members=[],
+)
+
+
+@finds(GroupShard._replay_group, "self.state.consumers.pop(group_id, None)", "pass")
+def test_kafka_21117_classic_group_takes_the_place_of_a_consumer_group_in_a_load() -> None:
+    """While the log is compacted, a load may miss the deletions between the two."""
+    shard = Consumers().new_shard()
+    shard.replay(group_epoch(GROUP, 3, 0), -1)
+    shard.replay(GroupRecord(GROUP, EMPTY), -1)
+    assert set(shard.state.groups) == {GROUP}
+    assert not shard.state.consumers
+    shard.replay(tombstone(GROUP_EPOCH, GROUP), -1)
+    assert set(shard.state.groups) == {GROUP}
+    shard.replay(group_epoch(GROUP, 4, 0), -1)
+    assert not shard.state.groups
+    assert set(shard.state.consumers) == {GROUP}
 
 
 @finds(deletion, "for text in group.expressions:", "for text in ():")

@@ -434,6 +434,68 @@ def a_static_member_while_others_live(s: Peer) -> None:
     s.ask(describe(group))
 
 
+@scenario
+def a_static_member_with_another_assignor(s: Peer) -> None:
+    to, group = topic(s, partitions=2), s.name("g")
+    stable(s, group, "a", to, instance_id="i", server_assignor="uniform")
+    s.do(beat(group, "a", -2, instance_id="i"))
+    s.ask(join(group, "b", to, instance_id="i", server_assignor="range"))
+    s.ask(describe(group))
+    s.ask(beat(group, "b", 2, instance_id="i", topic_partitions=[]))
+    s.ask(describe(group))
+
+
+@scenario
+def a_static_member_that_is_away_joins_without_its_instance(s: Peer) -> None:
+    to, group = topic(s, partitions=2), s.name("g")
+    stable(s, group, "a", to, instance_id="i")
+    s.do(beat(group, "a", -2, instance_id="i"))
+    s.ask(beat(group, "a", 1))
+    s.ask(beat(group, "a", -2))
+    s.ask(join(group, "a", to))
+    s.ask(describe(group))
+    s.ask(beat(group, "a", 2))
+
+
+@scenario
+def a_static_member_leaves_while_it_gives_up(s: Peer) -> None:
+    to, group = topic(s, partitions=2), s.name("g")
+    stable(s, group, "a", to, instance_id="i")
+    stable(s, group, "b", to)
+    s.do(beat(group, "a", 2, instance_id="i"))
+    s.ask(beat(group, "a", -2, instance_id="i"))
+    s.ask(describe(group))
+    s.ask(beat(group, "b", 3))
+    s.ask(join(group, "c", to, instance_id="i"))
+    s.ask(describe(group))
+
+
+@scenario
+def a_member_joins_again_while_it_gives_up_or_waits(s: Peer) -> None:
+    """KAFKA-19233."""
+    to, group = topic(s, partitions=2), s.name("g")
+    stable(s, group, "a", to)
+    stable(s, group, "b", to)
+    s.do(beat(group, "a", 2))
+    s.ask(join(group, "a", to))
+    s.ask(join(group, "b", to))
+    s.ask(describe(group))
+    s.ask(beat(group, "b", 3))
+    s.ask(beat(group, "a", 3))
+    s.ask(describe(group))
+
+
+@scenario
+def members_that_vote_for_assignors(s: Peer) -> None:
+    to, group = topic(s, partitions=2), s.name("g")
+    stable(s, group, "a", to)
+    for assignor in ("uniform", "range", "uniform"):
+        s.ask(beat(group, "a", 2, server_assignor=assignor))
+        s.ask(describe(group))
+    stable(s, group, "b", to, server_assignor="range")
+    s.ask(describe(group))
+
+
 # -- expressions -----------------------------------------------------------------------------------
 
 

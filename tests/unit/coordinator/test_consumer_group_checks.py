@@ -1,5 +1,5 @@
 """The checks of consumer groups, each with a test that misses it: what members tell, epochs, static
-members, revocation before assignment, time, removal, and what follows from members.
+members, revocation before assignment, time, removal, what follows from members, and offsets.
 
 The tests take no fixtures, because they run again without each check.
 """
@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.coordinator.group import admin
+from barnabas.coordinator.group.consumer import describe as describing
 from barnabas.coordinator.group.consumer import leaving, replay, sessions
 from barnabas.coordinator.group.consumer.assignment import Assigning
 from barnabas.coordinator.group.consumer.expressions import _resolved, refresh_is_due
@@ -75,8 +77,9 @@ from barnabas.protocol.internal.group_metadata import GroupMetadataValue
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.leave_group import MemberIdentity
 from tests.support.coordinator.consumers import Consumers, Member, check_group
-from tests.support.coordinator.harness import GROUP
+from tests.support.coordinator.harness import GROUP, delete
 from tests.support.mutants import cases, finds, hunt
+from tests.support.steps import all_taken
 
 A, B = bytes(15) + b"\1", bytes(15) + b"\2"
 FENCED = [ErrorCode.FENCED_MEMBER_EPOCH]
@@ -1290,6 +1293,81 @@ def test_commit_of_a_former_member_to_an_empty_group_is_refused() -> None:
 )
 def test_fetch_of_a_member(member_id: str | None, epoch: int, expected: str) -> None:
     assert outcome(check_fetch, owner(), member_id, epoch) == expected
+
+
+# -- administrators --------------------------------------------------------------------------------
+
+
+@finds(admin._is_empty, "return not group.members", "return True")
+@finds(admin.expire, "_is_empty(group) and", "")
+async def test_group_with_members_does_not_expire() -> None:
+    host = await consumers()
+    joined(host, "a")
+    await host.coordinator.expire()
+    assert set(host.group.members) == {"a"}
+
+
+@finds(admin._is_empty, "return not group.members", "return False")
+@finds(admin.expire, "and not kept", "")
+async def test_empty_group_expires_with_its_last_offset() -> None:
+    host = await consumers()
+    (one,) = joined(host, "a")
+    one.leave()
+    assert host.commit(5) == [ErrorCode.NONE]
+    await host.coordinator.expire()
+    assert GROUP in host.table.consumers
+    host.time.pass_ms(8 * 24 * 3_600_000)
+    await host.coordinator.expire()
+    assert not host.table.consumers
+
+
+@cases(
+    "expression, expected",
+    ("", "GROUP_SUBSCRIBED_TO_TOPIC",
+     (admin.delete_offsets, "frozenset(filter(group.is_subscribed, topics))", "frozenset()"),
+     (admin.delete_offsets, "table.consumers.get(group_id) or", ""),
+     (ConsumerGroup.is_subscribed, "topic in self.subscribers or", "")),
+    ("t", "GROUP_SUBSCRIBED_TO_TOPIC",
+     (ConsumerGroup.is_subscribed, "topic in self.expressions[each].topics", "False")),
+    ("u", "NONE"),
+)  # fmt: skip
+async def test_offsets_of_a_subscribed_topic_are_not_deleted(
+    expression: str, expected: str
+) -> None:
+    host = await consumers()
+    assert host.commit(5) == [ErrorCode.NONE]
+    host.topics.create("u", 1)
+    if expression:
+        await resolved(host, "a", expression=expression)
+    else:
+        joined(host, "a")
+    assert delete(host).name == expected
+
+
+@finds(describing.describe, "if not group_id:", "if False:", "", "INVALID_GROUP_ID")
+@finds(describing.describe, "if group is None:", "if False:", "none", "GROUP_ID_NOT_FOUND")
+@pytest.mark.parametrize(
+    ("group_id", "expected"), [("", "INVALID_GROUP_ID"), ("none", "GROUP_ID_NOT_FOUND")]
+)
+async def test_group_that_is_not_there_is_not_described(group_id: str, expected: str) -> None:
+    host = await consumers()
+    found = outcome(lambda: all_taken(host.coordinator.describe_consumers(group_id)))
+    assert found == expected
+
+
+@finds(describing._used, "used.setdefault(topic_id, {}).update(indexes)", "pass")
+@finds(describing._assignment, "if name is not None:", "if True:")
+async def test_description_has_what_is_still_in_use_of_topics_that_exist() -> None:
+    host = await consumers()
+    host.topics.create("u", 1)
+    (one,) = joined(host, "a", topics=("t", "u"))
+    Member(host, "b", ("t",)).join()
+    one.beat()
+    assert host.group.members["a"].revoking
+    host.topics.delete("u")
+    described = all_taken(host.coordinator.describe_consumers(GROUP)).members[0]
+    (used,) = described.assignment.topic_partitions
+    assert (used.topic_name, used.partitions) == ("t", [0, 1, 2])
 
 
 test_missing_check_is_found = hunt(globals())

@@ -4,6 +4,7 @@ members, revocation before assignment, time, removal, what follows from members,
 The tests take no fixtures, because they run again without each check.
 """
 
+import asyncio
 import gc
 from collections import Counter
 from collections.abc import Callable
@@ -670,6 +671,31 @@ async def test_target_that_stays_is_not_written_again() -> None:
     before = end(host)
     Member(host, "b", ("u",)).join()
     assert [each.name for each in written(host, before) if each.kind == TARGET] == ["b"]
+
+
+async def test_kafka_20292_members_that_go_while_an_assignment_is_computed_elsewhere() -> None:
+    """They wait: an assignment is never of other members than those of its epoch."""
+    host = Consumers(assignment_interval_ms=1_000)
+    host.topics.create("t", 300)
+    computed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    works: list[Callable[[], Any]] = []
+    host.offload = lambda work: (works.append(work), computed)[1]  # type: ignore[method-assign]
+    await host.load()
+    many = [Member(host, f"m{number}") for number in range(100)]
+    one = static(host, "s")
+    for each in (*many, one):
+        each.join()
+    host.time.pass_ms(1_000)
+    beating = host.beat("m0", 2)
+    gone = host.beat("m5", -1), host.beat("s", -2, instance_id="i")
+    back = host.beat("s2", 0, **JOINS | {"instance_id": "i"})
+    assert not any(each.done() for each in (beating, *gone, back))
+    computed.set_result(works[0]())
+    for each in (beating, *gone, back):
+        await each
+    names = {f"m{number}" for number in range(100)} - {"m5"} | {"s2"}
+    assert set(host.group.members) == set(host.group.targets) == names
+    check_group(host.group)
 
 
 # -- revocation before assignment ------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """A coordinator of consumer groups over one partition, with members that behave as clients do."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.coordinator.group.consumer.group import ConsumerGroup
 from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient
+from barnabas.coordinator.group.consumer.records import ConsumerGroupRecord
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
 from barnabas.coordinator.group.consumer.topics import Topic
 from barnabas.coordinator.group.coordinator import GroupShard
@@ -207,3 +209,83 @@ def check_group(group: ConsumerGroup) -> None:
         for index in indexes
     ]
     assert len(owned) == len(set(owned)), "two members have a partition"
+
+
+async def consumers(partitions: int = 3, **settings: Any) -> Consumers:
+    """Return a coordinator with the topic t; it computes assignments at once."""
+    host = Consumers(**{"assignment_interval_ms": 0} | settings)
+    host.topics.create("t", partitions)
+    await host.load()
+    return host
+
+
+def joined(host: Consumers, *names: str, **fields: Any) -> list[Member]:
+    """Let members join that have their parts in the end."""
+    found = [Member(host, name, **fields) for name in names]
+    for each in found:
+        assert each.join() is not None
+    for _ in range(4):
+        for each in found:
+            each.tell()
+    assert host.group.state.value == "Stable"
+    return found
+
+
+def static(host: Consumers, name: str, instance: str = "i", **fields: Any) -> Member:
+    """Return a static member."""
+    return Member(host, name, instance_id=instance, **fields)
+
+
+def written(host: Consumers, since: int = 0) -> list[ConsumerGroupRecord]:
+    """Return the records of consumer groups in the log."""
+    found = []
+    for key, value in host.log.records[since:]:
+        assert key is not None
+        record = host.shard.decode(key, value)
+        if isinstance(record, ConsumerGroupRecord):
+            found.append(record)
+    return found
+
+
+def kinds(host: Consumers, since: int = 0) -> Counter[int]:
+    """Return how many records of each kind there are."""
+    return Counter(each.kind for each in written(host, since))
+
+
+def end(host: Consumers) -> int:
+    return len(host.log.records)
+
+
+def listed(owned: dict[bytes, list[int]]) -> list[TopicPartitions]:
+    return [TopicPartitions(topic_id=each, partitions=owned[each]) for each in owned]
+
+
+def outcome(call: Callable[..., Any], *args: Any, **fields: Any) -> str:
+    """Return the name of the error of a call."""
+    try:
+        call(*args, **fields)
+    except KafkaError as error:
+        return error.code.name
+    return "NONE"
+
+
+async def resolved(host: Consumers, *names: str, expression: str = "t") -> list[Member]:
+    """Let members join whose expression is resolved."""
+    found = [Member(host, name, (), expression=expression) for name in names]
+    for each in found:
+        each.join()
+    host.time.pass_ms(1)
+    assert set(host.group.expressions) == {expression}
+    for _ in range(3):
+        for each in found:
+            each.tell()
+    return found
+
+
+JOINS: dict[str, Any] = {
+    "rebalance_timeout_ms": 1,
+    "topic_partitions": [],
+    "subscribed_topic_names": ["t"],
+    "instance_id": None,
+}
+"""The fields of a member that joins."""

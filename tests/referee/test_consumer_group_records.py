@@ -92,7 +92,36 @@ def was_classic(s: Peer, group: str) -> None:
     s.do(given.join(group, given.member_id(s, group)))
 
 
-@pytest.mark.parametrize("play", [shared, static, deleted, expressions, was_classic])
+def away(s: Peer, group: str) -> None:
+    """A static member leaves while it gives up, and comes back with another assignor and topic."""
+    to, other = topic(s, partitions=2), topic(s, "u")
+    s.do(join(group, "a", to, instance_id="i", server_assignor="uniform"))
+    s.do(join(group, "b", to))
+    s.do(beat(group, "a", 2, instance_id="i"))
+    s.do(beat(group, "a", -2, instance_id="i"))
+    s.do(beat(group, "b", 3))
+    s.do(beat(group, "b", -1))
+    s.do(join(group, "c", other, instance_id="i", server_assignor="range"))
+    s.do(beat(group, "c", -2, instance_id="i"))
+    s.do(join(group, "c", other, instance_id="i"))
+
+
+def again(s: Peer, group: str) -> None:
+    """Members join again while they give up or wait, and one is removed twice."""
+    to = topic(s, partitions=2)
+    s.do(join(group, "a", to))
+    s.do(join(group, "b", to))
+    s.do(beat(group, "a", 2))
+    s.do(beat(group, "a", 2))
+    s.do(join(group, "a", to))
+    s.do(join(group, "b", to))
+    s.do(beat(group, "b", 3, subscribed_topic_names=[]))
+    twice = [MemberIdentity(member_id="a")] * 2
+    s.do(LeaveGroupRequest(group_id=group, members=twice))
+    s.do(beat(group, "b", -1))
+
+
+@pytest.mark.parametrize("play", [shared, static, deleted, expressions, was_classic, away, again])
 def test_records_equal_those_of_kafka(play: Play, kafka: Address, barnabas: Address) -> None:
     theirs, ours = written(play, kafka), written(play, barnabas)
     assert theirs

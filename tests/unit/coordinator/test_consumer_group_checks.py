@@ -258,9 +258,9 @@ async def test_member_that_lost_the_answer_with_its_epoch_is_not_fenced() -> Non
     assert (one.fences, one.epoch) == ([], 3)
 
 
-@finds(_require_epoch, "epoch == JOIN or", "", MemberState.STABLE)
-@finds(_require_epoch, "epoch == JOIN or", "", MemberState.UNREVOKED_PARTITIONS)
-@finds(_require_epoch, "epoch == JOIN or", "", MemberState.UNRELEASED_PARTITIONS)
+@finds(_require_epoch, "(JOIN, member.epoch)", "(member.epoch,)", MemberState.STABLE)
+@finds(_require_epoch, "(JOIN, member.epoch)", "(member.epoch,)", MemberState.UNREVOKED_PARTITIONS)
+@finds(_require_epoch, "(JOIN, member.epoch)", "(member.epoch,)", MemberState.UNRELEASED_PARTITIONS)
 @pytest.mark.parametrize(
     "state",
     [MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS],
@@ -350,6 +350,24 @@ async def test_member_does_not_leave_for_another_one_with_its_instance_id() -> N
     for epoch in (-1, -2):
         assert outcome(host.beat, "b", epoch, instance_id="i") == "FENCED_INSTANCE_ID"
     assert set(host.group.members) == {"a", "b"}
+
+
+@finds(_require_epoch, "epoch == member.previous_epoch and epoch < member.epoch", "True")
+@finds(_require_epoch, "and epoch < member.epoch", "")
+async def test_static_member_that_is_away_has_to_join() -> None:
+    """By its instance id, or, as in Kafka, by its member id alone."""
+    host = await consumers()
+    one = static(host, "a")
+    one.join()
+    host.topics.create("t", 4)
+    one.beat()
+    one.leave(-2)
+    assert host.group.members["a"].previous_epoch == 2
+    for epoch in (2, 3):
+        found = outcome(host.beat, "a", epoch, topic_partitions=[])
+        assert found == "FENCED_MEMBER_EPOCH"
+    assert host.beat("a", 0, **JOINS).member_epoch == 3
+    check_group(host.group)
 
 
 @finds(_static, "if known.epoch != LEAVE_STATIC:", "if False:")

@@ -357,15 +357,13 @@ def _static(
 
 
 def _require_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raise FENCED_MEMBER_EPOCH, unless the member has its epoch, or has not got the answer with it
-    and uses only what it has."""
+    """Raise FENCED_MEMBER_EPOCH, unless the member joins again, has its epoch, or has not got the
+    answer with it and uses only what it has."""
     epoch = request.member_epoch
-    if epoch == member.epoch:
+    if epoch in (JOIN, member.epoch):
         return
-    if epoch < member.epoch and (
-        epoch == JOIN
-        or (epoch == member.previous_epoch and is_subset(request.topic_partitions, member.assigned))
-    ):
+    is_previous = epoch == member.previous_epoch and epoch < member.epoch
+    if is_previous and is_subset(request.topic_partitions, member.assigned):
         return
     size = "greater" if epoch > member.epoch else "smaller"
     raise KafkaError(

@@ -51,6 +51,28 @@ QUIRKS = (
         "transactions, which abort.",
     ),
     Quirk(
+        "librdkafka 2.16",
+        "With `group.protocol=consumer` a static member (`group.instance.id`) that was killed and "
+        "starts again gets a fatal error until the session of the dead one is over (45 s), and "
+        "never joins after it; on Kafka as here. The classic protocol lets it in at once. Kafka's "
+        "Java client 4.4 ends in UnreleasedInstanceIdException.",
+        "A supervisor that starts the process again for as long as a session takes.",
+    ),
+    Quirk(
+        "librdkafka 2.16",
+        "With `group.protocol=consumer` in a group that classic members hold, it ends in a fatal "
+        "error, `The group id does not exist`, and never joins after them; on Kafka with "
+        "`group.consumer.migration.policy=disabled` as here.",
+        "A start when all classic members have left.",
+    ),
+    Quirk(
+        "Kafka's Java client 4.4",
+        "`subscribe(new SubscriptionPattern(...))` includes internal topics that match, whatever "
+        "`exclude.internal.topics` says: the broker resolves it, on Kafka as here. Its member then "
+        "reads its own commits. `subscribe(Pattern)` leaves them out.",
+        "An expression that does not match them, as `[^_].*`.",
+    ),
+    Quirk(
         "librdkafka before 2.6.1",
         "With SCRAM it puts its own nonce before the full one, and cannot log in: Apache Kafka "
         "refuses it too since CVE-2024-56128 (3.7.2).",

@@ -29,7 +29,7 @@ def _assigned_by_kafka(java: Resident, name: str, group: Group) -> dict[str, dic
     answer = java.call(
         "assign",
         assignor=name,
-        topics={_number(topic): spec.partitions for topic, spec in group.topics.items()},
+        topics={_number(topic): count for topic, count in group.topics.items()},
         members=[
             {
                 "id": member,

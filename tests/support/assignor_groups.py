@@ -6,7 +6,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from barnabas.coordinator.group.consumer.assignors import MemberSpec, TopicSpec
+from barnabas.coordinator.group.consumer.assignors import MemberSpec
 
 MEMBERS = 12
 TOPICS = range(2, 8)
@@ -23,7 +23,7 @@ class Group:
     """The input of an assignor."""
 
     members: Mapping[str, MemberSpec]
-    topics: Mapping[bytes, TopicSpec]
+    topics: Mapping[bytes, int]
 
     def subscribers(self, topic: bytes) -> list[str]:
         """Return the members that subscribe to a topic."""
@@ -47,13 +47,12 @@ def groups(draw: st.DrawFn, *, equal: bool | None = None) -> Group:
     members = {
         name: MemberSpec(
             topics=common if alike else draw(subscriptions),
-            rack=None,
             instance_id=draw(st.none() | st.just(f"i{name[::-1]}")),
             assigned={topic: frozenset(found) for topic, found in owned[name].items()},
         )
         for name in names
     }
-    return Group(members, {topic: TopicSpec(count) for topic, count in counts.items()})
+    return Group(members, counts)
 
 
 def large_group(seed: int, *, equal: bool) -> Group:
@@ -72,10 +71,9 @@ def large_group(seed: int, *, equal: bool) -> Group:
     members = {
         name: MemberSpec(
             topics=common if equal else random.choice(kinds),
-            rack=None,
             instance_id=None,
             assigned={topic: frozenset(found) for topic, found in owned[name].items()},
         )
         for name in names
     }
-    return Group(members, {topic: TopicSpec(count) for topic, count in counts.items()})
+    return Group(members, counts)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from barnabas.coordinator.group.consumer import records
-from barnabas.coordinator.group.consumer.assignors import ASSIGNORS, MemberSpec, TopicSpec
+from barnabas.coordinator.group.consumer.assignors import ASSIGNORS, MemberSpec
 from barnabas.coordinator.group.consumer.group import (
     NO_TARGET,
     ConsumerGroup,
@@ -13,7 +13,6 @@ from barnabas.coordinator.group.consumer.group import (
     Target,
     elected,
 )
-from barnabas.coordinator.group.consumer.topics import Topic
 from barnabas.coordinator.group.draft import Draft
 from barnabas.protocol.steps import Steps
 
@@ -126,14 +125,14 @@ class Assigning:
         group, draft = self.group, self._draft
         offloads = self.takes_long and self._table.offload is not None
         members = {each.member_id: each for each in self._members()}
-        topics: dict[bytes, TopicSpec] = {}
+        topics: dict[bytes, int] = {}
         ids: dict[str, bytes | None] = {}
         specs: dict[str, MemberSpec] = {}
         for each in members.values():
             yield None
             subscribed = frozenset(self._ids(self._topics_of(each), ids, topics))
             specs[each.member_id] = MemberSpec(
-                subscribed, each.rack_id, each.instance_id, self._known_target(each)
+                subscribed, each.instance_id, self._known_target(each)
             )
         settings = self._table.settings_of(group.group_id)
         assignor = ASSIGNORS[self._assignor(settings.assignors)]
@@ -173,18 +172,14 @@ class Assigning:
         return elected(votes, assignors)
 
     def _ids(
-        self, names: Iterable[str], ids: dict[str, bytes | None], topics: dict[bytes, TopicSpec]
+        self, names: Iterable[str], ids: dict[str, bytes | None], topics: dict[bytes, int]
     ) -> Iterator[bytes]:
         for name in names:
             if name not in ids:
                 topic = self._table.topics.find(name)
                 ids[name] = None if topic is None else topic.topic_id
                 if topic is not None:
-                    topics[topic.topic_id] = _spec(topic)
+                    topics[topic.topic_id] = topic.partitions
             topic_id = ids[name]
             if topic_id is not None:
                 yield topic_id
-
-
-def _spec(topic: Topic) -> TopicSpec:
-    return TopicSpec(topic.partitions, topic.racks)

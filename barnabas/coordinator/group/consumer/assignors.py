@@ -32,21 +32,13 @@ class MemberSpec:
     """
 
     topics: frozenset[bytes]
-    rack: str | None
     instance_id: str | None
     assigned: Mapping[bytes, frozenset[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSpec:
-    """A topic: how many partitions it has, and the racks of their replicas where they are known."""
-
-    partitions: int
-    racks: tuple[frozenset[str], ...] = ()
-
-
 Members = Mapping[str, MemberSpec]
-Topics = Mapping[bytes, TopicSpec]
+Topics = Mapping[bytes, int]
+"""The number of partitions of each topic, by its id."""
 Assignment = dict[str, dict[bytes, tuple[int, ...]]]
 """The target assignment: by member id, the sorted partitions of each topic that it has some of."""
 Assignor = Callable[[Members, Topics], Assignment]
@@ -71,7 +63,7 @@ def range_(members: Members, topics: Topics) -> Assignment:
     order = sorted(members, key=lambda each: _static_first(each, members[each]))
     subscribers = _subscribers([members[each].topics for each in order])
     for topic in _in_order(subscribers):
-        quota, extra = divmod(topics[topic].partitions, len(subscribers[topic]))
+        quota, extra = divmod(topics[topic], len(subscribers[topic]))
         start = 0
         for at, place in enumerate(subscribers[topic]):
             end = start + quota + (at < extra)
@@ -113,8 +105,8 @@ def _in_order(topics: Collection[bytes]) -> list[bytes]:
 def _uniform_for_equals(members: Members, topics: Topics) -> Assignment:
     """Assign partitions to members with the same subscription."""
     subscribed = _in_order(next(iter(members.values())).topics)
-    quota, extra = divmod(sum(topics[topic].partitions for topic in subscribed), len(members))
-    owned = {topic: bytearray(topics[topic].partitions) for topic in subscribed}
+    quota, extra = divmod(sum(topics[topic] for topic in subscribed), len(members))
+    owned = {topic: bytearray(topics[topic]) for topic in subscribed}
     released: list[tuple[bytes, int]] = []
     unfilled: list[tuple[str, int]] = []
     shares: dict[str, dict[bytes, list[int]]] = {}
@@ -179,7 +171,7 @@ class _UnequalGroup:
         self._subscribers = _subscribers([spec.topics for spec in members.values()])
         self._balanced: set[int] = set()
         """Lists of subscribers, by identity, whose members are balanced."""
-        self._owners = {topic: [-1] * topics[topic].partitions for topic in self._subscribers}
+        self._owners = {topic: [-1] * topics[topic] for topic in self._subscribers}
         """The member that owns each partition, by its place in `_ids`; -1 for none."""
         self._sizes = [0] * len(members)
         claimed = {topic: bytearray(len(owners)) for topic, owners in self._owners.items()}

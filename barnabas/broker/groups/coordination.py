@@ -125,24 +125,42 @@ class GroupCoordination:
 
 class KnownTopics:
     """The topics that this broker knows; `version` grows when one of them changes for a group:
-    its id, its partitions, or the racks of its replicas."""
+    its id, its partitions, or the racks of its replicas.
+
+    They are looked at when a group asks: each change of an ISR is an update of the metadata.
+    """
 
     def __init__(self, cache: MetadataCache) -> None:
         self._cache = cache
         self._topics: dict[str, Topic] = {}
-        self.version = 0
+        self._version = 0
+        self._updated = True
+        """Whether the metadata has changed since they were looked at."""
         cache.on_change(self._changed)
 
+    @property
+    def version(self) -> int:
+        self._look()
+        return self._version
+
     def names(self) -> Iterable[str]:
+        self._look()
         return self._topics
 
     def find(self, name: str) -> Topic | None:
+        self._look()
         return self._topics.get(name)
 
     def name_of(self, topic_id: bytes) -> str | None:
         return self._cache.topic_name(topic_id)
 
     def _changed(self) -> None:
+        self._updated = True
+
+    def _look(self) -> None:
+        if not self._updated:
+            return
+        self._updated = False
         racks = {each.id: each.rack for each in self._cache.brokers.values() if each.rack}
         known = self._topics
         topics = {
@@ -151,7 +169,7 @@ class KnownTopics:
         }
         if topics != known:
             self._topics = topics
-            self.version += 1
+            self._version += 1
 
 
 def _same_or_new(known: Topic | None, topic: TopicMetadata, racks: dict[int, str]) -> Topic:

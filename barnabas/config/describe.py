@@ -136,17 +136,7 @@ def describe_topic(overrides: Mapping[str, str], config: DynamicConfig) -> list[
     entries = []
     for name, key in TopicConfig.KEYS.items():
         synonyms = tuple(_topic_synonyms(name, topic, overrides, config))
-        entries.append(
-            Entry(
-                name=name,
-                value=topic.text(name),
-                source=_source(synonyms),
-                read_only=False,
-                synonyms=synonyms,
-                type=key.type,
-                documentation=key.doc,
-            )
-        )
+        entries.append(_overridable(key, topic.text(name), synonyms))
     return entries
 
 
@@ -162,18 +152,21 @@ def describe_group(overrides: Mapping[str, str], config: DynamicConfig) -> list[
         synonyms = tuple(_broker_synonyms(BrokerConfig.KEYS[broker_name], (broker_name,), config))
         if name in overrides:
             synonyms = (Synonym(name, group.text(name), Source.GROUP_CONFIG), *synonyms)
-        entries.append(
-            Entry(
-                name=name,
-                value=group.text(name),
-                source=_source(synonyms),
-                read_only=False,
-                synonyms=synonyms,
-                type=key.type,
-                documentation=key.doc,
-            )
-        )
+        entries.append(_overridable(key, group.text(name), synonyms))
     return entries
+
+
+def _overridable(key: Key[Any], value: str | None, synonyms: tuple[Synonym, ...]) -> Entry:
+    """Return the entry of a key that the resource itself may override."""
+    return Entry(
+        name=key.name,
+        value=value,
+        source=_source(synonyms),
+        read_only=False,
+        synonyms=synonyms,
+        type=key.type,
+        documentation=key.doc,
+    )
 
 
 def _topic_synonyms(

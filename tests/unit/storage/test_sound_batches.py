@@ -13,7 +13,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_TIMESTAMP, pack_mutable_batch, read_header
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker, read_marker
-from barnabas.protocol.records.record import BatchBuilder, Record, build_batch
+from barnabas.protocol.records.record import BatchBuilder, Record, batch_of, build_batch
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.validator import Origin
@@ -198,9 +198,10 @@ def test_builder_makes_the_same_batch_as_from_records(
     batch = BatchBuilder(now_ms)
     for key, value in records:
         batch.add(key, value)
-    assert batch.build() == build_batch(
-        [Record(at, now_ms, *each) for at, each in enumerate(records)]
-    )
+    expected = build_batch([Record(at, now_ms, *each) for at, each in enumerate(records)])
+    assert batch.build() == expected
+    made, header = batch_of(records, now_ms)
+    assert (made, header) == (expected, read_header(expected))
 
 
 @given(
@@ -217,7 +218,8 @@ def test_builder_makes_the_same_batch_as_from_records(
 def test_marker_is_a_control_record_and_is_read_as_one(marker: TxnMarker, now_ms: int) -> None:
     key = b"\0\0" + marker.type.to_bytes(2, "big")
     value = b"\0\0" + marker.coordinator_epoch.to_bytes(4, "big")
-    batch = marker.batch(now_ms)
+    batch, header = marker.packed(now_ms)
+    assert header == read_header(batch)
     ids = {"producer_id": marker.producer_id, "producer_epoch": marker.producer_epoch}
     # A header makes the record longer than the one that is read at once.
     for headers in ((), (("h", b""),)):

@@ -50,3 +50,24 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, Any, Any]:  #
 
     signal.signal(signal.SIGALRM, end)
     return done
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give a test that is run again fixtures of its own, as a test that is run alone has them.
+
+    A broker that its module shares still holds the topics and groups of the run that failed.
+    """
+    if getattr(item, "execution_count", 1) == 1 or not isinstance(item, pytest.Function):
+        return
+    for definitions in item._fixtureinfo.name2fixturedefs.values():
+        for each in definitions:
+            if each.scope != "session":
+                each.finish(item._request)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why a test failed that was run again: the second run often says something else."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first run of {report.nodeid}", "_")
+        terminalreporter.line(report.longreprtext)

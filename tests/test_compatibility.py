@@ -12,6 +12,7 @@ from barnabas.broker.routes import API_TABLE
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.inert_keys import InertTopicDefaults
 from barnabas.config.properties import parse_properties
+from barnabas.protocol.apis import FIRST_OWN_KEY
 from docs.build.commands import COMMANDS, commands
 from docs.build.differences import MISSING
 from docs.build.example_properties import EXAMPLE, example
@@ -81,9 +82,12 @@ def test_what_is_between_brokers_is_marked_so_and_what_kafka_no_longer_has_too()
         if len(cells := [cell.strip() for cell in line.split("|")]) == 7 and cells[1].isdigit()
     }
     assert {row.api.key for row in API_TABLE if not row.clients} == BETWEEN_BROKERS
-    assert {4, 5, 6, 7, 56, 58, 67} == BETWEEN_BROKERS
+    assert {4, 5, 6, 7, 56, 58, 67, FIRST_OWN_KEY} == BETWEEN_BROKERS
     assert {key for key, (_, _, who) in rows.items() if who == "brokers"} == BETWEEN_BROKERS
-    assert {key for key, (_, of_kafka, _) in rows.items() if "none" in of_kafka} == set(GONE)
+    assert {key for key, (_, of_kafka, _) in rows.items() if "none" in of_kafka} == {
+        *GONE,
+        FIRST_OWN_KEY,
+    }
     assert rows[4][:2] == ["5-7", "none (3.9: 0-7)"]
     assert rows[24][2].startswith("clients: 0-3")
 

@@ -55,6 +55,7 @@ from barnabas.broker.handlers import (
     elect_leaders,
     end_txn,
     envelope,
+    expect_producers,
     expire_delegation_token,
     fetch,
     find_coordinator,
@@ -446,6 +447,7 @@ API_TABLE: Final = (
         lambda p: (p.groups, p.cache, p.transactions.verifier, p.transactions.coordinator),
     ),
     _row(end_txn, lambda p: (p.transactions.coordinator,)),
+    _row(expect_producers, lambda p: (p.replicas, p.transactions.origins)),
     _row(
         write_txn_markers,
         lambda p: (

@@ -205,13 +205,14 @@ class Connection(asyncio.BufferedProtocol):
         api: Api,
         request: object,
         version: int,
-        reply: Reply,
+        reply: Reply | None,
         decode: Decode | None = None,
     ) -> None:
         """Send a request while the connection `takes_requests`; the reply has no time limit.
 
-        A request may be encoded already: `bytes` are its body. `decode` replaces the decoder of the
-        response. Raises BrokerUnreachable, ProtocolError.
+        It is None for a request without a response. A request may be encoded already: `bytes` are
+        its body. `decode` replaces the decoder of the response. Raises BrokerUnreachable,
+        ProtocolError.
         """
         self._write(api, request, version, reply, decode)
 

@@ -32,6 +32,8 @@ def _listed(
 
 
 NO_CLIENTS: Final = range(0)
+FIRST_OWN_KEY: Final = 10_000
+"""The keys from here on are ours; those of Kafka are below 100."""
 APIS: Final = {
     0: _listed("produce", range(3, 14)),
     1: _listed("fetch", range(4, 19)),
@@ -97,6 +99,7 @@ APIS: Final = {
     69: _listed("consumer_group_describe", range(2)),
     74: _listed("list_config_resources", range(2)),
     75: _listed("describe_topic_partitions", range(1)),
+    FIRST_OWN_KEY: _listed("expect_producers", range(1), clients=NO_CLIENTS),
 }
 """Every API by key.
 

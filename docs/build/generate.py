@@ -24,6 +24,7 @@ from barnabas.coordinator.transaction import states as transaction
 from barnabas.coordinator.transaction.ending import NEWER_CLIENTS, OLDER_CLIENTS, Reply
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
+from barnabas.protocol.apis import FIRST_OWN_KEY
 from barnabas.protocol.schema import Api
 from barnabas.security.acl.rules import ResourceType
 from docs.build.commands import COMMANDS, commands
@@ -264,6 +265,8 @@ def _apis() -> Iterator[str]:
 
 def _of_kafka(api: Api) -> str:
     versions = _versions(api.versions)
+    if api.key >= FIRST_OWN_KEY:
+        return "none (ours)"
     return f"none (3.9: {versions})" if api.key in GONE else versions
 
 

@@ -16,6 +16,7 @@ from barnabas.protocol.messages import (
     alter_partition,
     controlled_shutdown,
     envelope,
+    expect_producers,
     fetch,
     leader_and_isr,
     stop_replica,
@@ -34,6 +35,7 @@ ONLY_BROKERS = (
     alter_partition.API,
     allocate_producer_ids.API,
     envelope.API,
+    expect_producers.API,
 )
 STATES_SINCE = 15
 """The first Fetch version in which the broker epoch too identifies a follower (KIP-903)."""

@@ -202,6 +202,7 @@ ASKED: Final = (
             "ControlledShutdown",
             "AlterPartition",
             "AllocateProducerIds",
+            "ExpectProducers",
             "Envelope",
         )
     ),

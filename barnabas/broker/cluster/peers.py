@@ -94,6 +94,21 @@ class Peer:
             _log.warning("request not sent", api=api.name, version=version, reason=str(error))
             asyncio.get_running_loop().call_soon(reply.set_exception, error)
 
+    def tells(self, api: Api) -> bool:
+        """Return whether `tell` can send the broker a request now: the connection is open, and the
+        broker serves the API, which another release may not know."""
+        connection = self._connection
+        return (
+            connection is not None
+            and connection.takes_requests
+            and api.key in connection.broker_versions
+        )
+
+    def tell(self, api: Api, request: object, *, version: int) -> None:
+        """Send a request that gets no response, if the broker `tells`. It may get lost."""
+        if self._connection is not None and self.tells(api):
+            self._connection.submit(api, request, version, None)
+
     async def _request(
         self,
         api: Api,

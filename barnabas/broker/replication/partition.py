@@ -310,6 +310,10 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.log.producers.begin_verification(claim)
 
+    def expect(self, claim: Claim, coordinator_epoch: int) -> VerificationGuard | None:
+        """Call `ProducerStateManager.expect`; None as well if this broker is not the leader."""
+        return self.log.producers.expect(claim, coordinator_epoch) if self.is_leader else None
+
     def _log_grew(self) -> None:
         log = self.log
         # The default of flush.messages is never reached: flushed_offset is not read then.

@@ -33,12 +33,13 @@ from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.coordinator.transaction.producer_ids import ProducerIds
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.table import TransactionTable
+from barnabas.coordinator.transaction.transactional_id import ELSEWHERE, Expectation
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.metrics.catalogue import TransactionMetrics
+from barnabas.protocol.messages.expect_producers import ExpectedProducer
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.producers.verification import VerificationGuard
 
 _WRITE_TIMEOUT_MS = 60_000
 """The longest wait of an answer for its record to be committed; the decision has no limit."""
@@ -77,6 +78,8 @@ class TransactionCoordination:
         self._offload = offload
         self._replicas = replicas
         self._settings = transaction_settings(config())
+        self._fast = config().fast_paths_enable
+        self._keeps = config().transaction_two_phase_commit_enable
         self._take_producer_id = producer_ids.take
         self._transaction_version = transaction_version
         timers = LoopTimers()
@@ -92,7 +95,7 @@ class TransactionCoordination:
             timers=timers,
             partitions=self.partitions,
         )
-        fast = config().fast_paths_enable
+        fast = self._fast
         self.others = RemoteCoordinators(broker_id, cache, connect, fast=fast)
         self.verifier = TransactionVerifier(self.coordinator, self.others, config, clock, metrics)
         self.produce_verification = ProduceVerification(replicas, self.verifier)
@@ -120,27 +123,47 @@ class TransactionCoordination:
                 send_markers=partial(self.markers.send, index, leader_epoch),
                 marked=partial(self.coordinator.markers_written, index=index),
                 free=self.waiters.wake,
-                expect=self._expect if self._config().fast_paths_enable else None,
+                expect=(
+                    partial(self._expect, leader_epoch)
+                    if self._config().fast_paths_enable
+                    else None
+                ),
             )
         )
 
     def _expect(
         self,
+        coordinator_epoch: int,
         transactional_id: str,
         producer: Producer,
         partitions: Collection[TopicPartition],
         principal: str | None,
-    ) -> dict[TopicPartition, VerificationGuard]:
-        """Tell partitions that this broker leads whom to expect. Other leaders ask, as do those of
-        internal topics, where no producer writes."""
-        told = {}
+    ) -> dict[TopicPartition, Expectation]:
+        """Tell the leaders of partitions whom to expect. Those of internal topics ask: no producer
+        writes there. Other brokers ask if a transaction may be kept for another client, because
+        only its marker would take back what they are told."""
+        told: dict[TopicPartition, Expectation] = {}
         for each in partitions:
-            partition = None if each[0] in INTERNAL_TOPICS else self._replicas.find(each)
+            if each[0] in INTERNAL_TOPICS:
+                continue
+            partition = self._replicas.find(each)
             if partition is not None and partition.is_leader:
                 claim = Claim(transactional_id, *producer, NO_SEQUENCE, False, principal)
-                expectation = partition.log.producers.expect(claim)
-                if expectation is not None:
-                    told[each] = expectation
+                guard = partition.expect(claim, coordinator_epoch)
+                if guard is not None:
+                    told[each] = guard
+            elif not self._keeps and self.routes.expect(
+                ExpectedProducer(
+                    transactional_id=transactional_id,
+                    principal=principal,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    coordinator_epoch=coordinator_epoch,
+                    topic=each.topic,
+                    partition_index=each.partition,
+                )
+            ):
+                told[each] = ELSEWHERE
         return told
 
     def _make_runtime(

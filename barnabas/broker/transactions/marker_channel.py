@@ -1,5 +1,10 @@
-"""Markers for the partitions that another broker leads (WriteTxnMarkers v2, KIP-98, KIP-1228)."""
+"""Markers for the partitions that another broker leads (WriteTxnMarkers v2, KIP-98, KIP-1228).
 
+The same connection tells the broker in advance which producers are about to write there: their
+transactions' markers come behind that.
+"""
+
+import asyncio
 from collections import deque
 from typing import Any, Final, Protocol
 
@@ -14,6 +19,8 @@ from barnabas.broker.transactions.request_batcher import (
     Requester,
 )
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import expect_producers
+from barnabas.protocol.messages.expect_producers import ExpectedProducer, ExpectProducersRequest
 from barnabas.protocol.messages.write_txn_markers import (
     API,
     WritableTxnMarker,
@@ -78,10 +85,28 @@ class MarkerChannel:
         self._framing = framing() if fast else None
         self._waiting: deque[PendingMarker] = deque()
         self._batcher = RequestBatcher(self._take, self._send, self._answered)
+        self._expected: list[ExpectedProducer] = []
+        """The producers that the broker is told of in the next iteration of the event loop."""
 
     def send(self, pending: PendingMarker) -> None:
         self._waiting.append(pending)
         self._batcher.notify()
+
+    def expect(self, producer: ExpectedProducer) -> bool:
+        """Tell the broker whom to expect in a partition; return whether it can be told."""
+        if not self._peer.tells(expect_producers.API):
+            return False
+        if not self._expected:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._expected.append(producer)
+        return True
+
+    def _tell(self) -> None:
+        producers, self._expected = self._expected, []
+        while producers:
+            request = ExpectProducersRequest(producers=producers[: expect_producers.MOST])
+            self._peer.tell(expect_producers.API, request, version=0)
+            del producers[: expect_producers.MOST]
 
     def abort(self) -> None:
         """Break the connection: the broker is gone, and the next leader gets its markers."""
@@ -99,6 +124,8 @@ class MarkerChannel:
         return batch or None
 
     def _send(self, batch: dict[_Slot, PendingMarker], then: Then) -> None:
+        # The marker of its transaction must void what a partition is told.
+        self._tell()
         markers = [(each.partition, each.marker) for each in batch.values()]
         if self._framing is None:
             request = WriteTxnMarkersRequest(markers=[_asked(*each) for each in markers])

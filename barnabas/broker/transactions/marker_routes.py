@@ -7,6 +7,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.transactions.marker_channel import MarkerChannel, PendingMarker
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
 from barnabas.broker.transactions.request_batcher import Requester
+from barnabas.protocol.messages.expect_producers import ExpectedProducer
 from barnabas.protocol.steps import at_once
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -56,6 +57,13 @@ class MarkerRoutes:
                 self._leaderless.setdefault(partition, []).append(pending)
         # The sender routes few markers at a time: they need no slices.
         at_once(self._writer.write(own))
+
+    def expect(self, producer: ExpectedProducer) -> bool:
+        """Tell the leader of a partition, another broker, whom to expect there; return whether it
+        can be told."""
+        known = self._cache.partition(producer.topic, producer.partition_index)
+        channel = None if known is None else self._channels.get(known.leader)
+        return channel is not None and channel.expect(producer)
 
     def forget_unwanted(self) -> None:
         """Drop the markers of transactions that another broker coordinates."""

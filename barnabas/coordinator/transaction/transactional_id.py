@@ -7,7 +7,7 @@ The part that is not logged lives and ends with this object, and starts anew aft
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from barnabas.coordinator.transaction.events import Events
 from barnabas.coordinator.transaction.metadata import NO_EPOCH, Producer, TransactionMetadata
@@ -17,7 +17,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 
 class Expectation(Protocol):
-    """A partition of this broker that expects a producer."""
+    """A partition that expects a producer."""
 
     @property
     def written(self) -> bool:
@@ -27,6 +27,21 @@ class Expectation(Protocol):
     def void(self) -> None:
         """Let the partition ask again before the producer may write."""
         ...
+
+
+class _Elsewhere:
+    """A partition that another broker leads.
+
+    It may have been written, so it always gets a marker, and that voids what it was told.
+    """
+
+    written = True
+
+    def void(self) -> None:
+        pass
+
+
+ELSEWHERE: Final = _Elsewhere()
 
 
 class Witness:

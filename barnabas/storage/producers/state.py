@@ -246,11 +246,12 @@ class ProducerStateManager:
         pending.joined_by(claim)
         return pending
 
-    def expect(self, claim: Claim) -> VerificationGuard | None:
+    def expect(self, claim: Claim, coordinator_epoch: int) -> VerificationGuard | None:
         """Expect the first batch of a producer, whose coordinator vouches for it in advance.
 
         None if the partition has to ask all the same: a transaction of the producer is open here,
-        a newer epoch has written, or a verification is in progress.
+        a newer epoch has written, a newer coordinator has ended a transaction, or a verification is
+        in progress.
         """
         producer_id = claim.producer_id
         entry = self.entries.get(producer_id) or self._known(producer_id)
@@ -258,6 +259,7 @@ class ProducerStateManager:
         if (
             entry.current_txn_first_offset is not None
             or claim.producer_epoch < entry.producer_epoch
+            or coordinator_epoch < entry.coordinator_epoch
             # A question to the coordinator is never void.
             or (pending is not None and pending.leadership is None)
         ):

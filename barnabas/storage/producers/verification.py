@@ -6,8 +6,8 @@ r"""Transaction verification: the check before a transaction's first batch in a 
 Each verification has a new guard, so that none can stand for a later transaction. Nothing is
 persisted: after a restart the coordinator is asked again.
 
-A coordinator on the same broker tells the partition in advance whom to expect. The verification is
-answered then, and the coordinator is not asked:
+A coordinator tells the partition in advance whom to expect, on another broker by ExpectProducers.
+The verification is answered then, and the coordinator is not asked:
 
     AddPartitionsToTxn is committed -> expect -> append with the guard
                                           \__ a marker in between, or another leader epoch, voids it

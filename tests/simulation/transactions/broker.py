@@ -230,7 +230,7 @@ class Brokers:
         told = {}
         for each in partitions:
             claim = Claim(transactional_id, *producer, NO_SEQUENCE, False, principal)
-            expectation = self.partitions[each].producers.expect(claim)
+            expectation = self.partitions[each].producers.expect(claim, self.log.leader_epoch)
             if expectation is not None:
                 told[each] = expectation
         return told

@@ -10,7 +10,7 @@ from barnabas.broker.handlers import create_topics, heartbeat
 from barnabas.broker.routes import API_TABLE, BrokerParts, client_routes, inter_broker_routes
 from barnabas.protocol.messages import add_partitions_to_txn, api_versions
 
-BETWEEN_BROKERS = {4, 5, 6, 7, 56, 58, 67}
+BETWEEN_BROKERS = {4, 5, 6, 7, 56, 58, 67, 10_000}
 
 
 def parts(*, in_cluster: bool) -> BrokerParts:

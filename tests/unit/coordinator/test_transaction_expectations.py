@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.coordinator.transaction.metadata import TV0, Producer
 from barnabas.coordinator.transaction.table import EXPECTED
+from barnabas.coordinator.transaction.transactional_id import ELSEWHERE
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.unit.coordinator.transactions import ID, TIMEOUT_MS, A, B, Transactions
 
@@ -108,6 +109,17 @@ async def test_partition_that_was_written_as_told_is_marked_whatever_the_client_
     transactions.end(producer, version=TV0, written=[])
     assert transactions.sent[-1].partitions == {B}
     assert (local.told[A].voided, local.told[B].voided) == (True, False)
+
+
+async def test_partition_that_another_broker_was_told_of_is_marked(
+    transactions: Transactions,
+) -> None:
+    """It may have been written, and only a marker takes back what its leader was told."""
+    transactions.expect = lambda *_: {B: ELSEWHERE}
+    await transactions.load()
+    producer = transactions.ongoing(A, B, version=TV0)
+    transactions.end(producer, version=TV0, written=[])
+    assert transactions.sent[-1].partitions == {B}
 
 
 async def test_end_without_report_marks_all_and_voids_nothing(

@@ -1,4 +1,4 @@
-"""Producers that a partition expects: their coordinator, on the same broker, has told it."""
+"""Producers that a partition expects: their coordinator has told it."""
 
 import pytest
 
@@ -18,8 +18,10 @@ def leader() -> Leader:
     return Leader()
 
 
-def expect(leader: Leader, epoch: int = 0, key: str = "x") -> VerificationGuard | None:
-    return leader.state.expect(Claim(key, PID, epoch, NO_SEQUENCE, False))
+def expect(
+    leader: Leader, epoch: int = 0, key: str = "x", *, coordinator_epoch: int = 0
+) -> VerificationGuard | None:
+    return leader.state.expect(Claim(key, PID, epoch, NO_SEQUENCE, False), coordinator_epoch)
 
 
 def expected(leader: Leader, epoch: int = 0) -> VerificationGuard:
@@ -78,6 +80,13 @@ def test_voided_expectation_does_not_void_a_later_one(leader: Leader) -> None:
     expected(leader)
     earlier.void()
     assert not asks(leader)
+
+
+def test_coordinator_before_the_one_that_sent_a_marker_vouches_for_nobody(leader: Leader) -> None:
+    """Its message about a transaction that has ended may have been on its way for long."""
+    leader.mark(coordinator_epoch=2)
+    assert expect(leader, coordinator_epoch=1) is None
+    assert expect(leader, coordinator_epoch=2) is not None
 
 
 def test_new_leader_epoch_voids_expectations_but_not_guards(leader: Leader) -> None:

@@ -89,7 +89,7 @@ class Model:
 
     def expect(self, producer: int, key: str, epoch: int) -> None:
         entry, waiting = self.entry(producer), self.waiting.get(producer)
-        guard = self.leader.state.expect(Claim(key, producer, epoch, NO_SEQUENCE, False))
+        guard = self.leader.state.expect(Claim(key, producer, epoch, NO_SEQUENCE, False), 0)
         if (
             entry.current_txn_first_offset is not None
             or epoch < entry.producer_epoch

@@ -9,6 +9,7 @@ from barnabas.broker.cluster.cache import BrokerNode, PartitionMetadata
 from barnabas.broker.cluster.peers import Then
 from barnabas.client.connection import Decode
 from barnabas.protocol import codec
+from barnabas.protocol.messages import expect_producers
 from barnabas.protocol.schema import Api
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -21,6 +22,7 @@ class FakePeer:
         self.sent: list[tuple[Api, int | None]] = []
         self.closed = False
         self.aborted = 0
+        self.announced = {expect_producers.API.key}
         self._waiting: list[Then] = []
 
     def submit(
@@ -43,6 +45,13 @@ class FakePeer:
             return
         assert timeout <= 10, "a request to a stopped broker must end"
         self.requests.append(request)
+        self.sent.append((api, version))
+
+    def tells(self, api: Api) -> bool:
+        return not self.closed and api.key in self.announced
+
+    def tell(self, api: Api, request: object, *, version: int) -> None:
+        self.requests.append(codec.decode(api.request, version, codec.encode(request, version)))
         self.sent.append((api, version))
 
     def abort(self) -> None:

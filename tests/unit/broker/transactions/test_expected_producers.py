@@ -147,7 +147,7 @@ async def test_switched_off_ways_are_not_taken(
     monkeypatch.setattr(
         ProducerStateManager,
         "expect",
-        lambda state, claim: told.append(claim) or expect(state, claim),
+        lambda state, *told_of: told.append(told_of) or expect(state, *told_of),
     )
     config: dict[str, Any] = {**ONE_PARTITION, switch: "false"}
     async with running(tmp_path, **config) as broker, connected(broker) as client:

@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.transactions.marker_channel import MARKERS_PER_REQUEST
+from barnabas.broker.cluster.peers import Peer
+from barnabas.broker.transactions.marker_channel import MARKERS_PER_REQUEST, MarkerChannel
 from barnabas.broker.transactions.marker_routes import MarkerRoutes
 from barnabas.broker.transactions.marker_writer import MarkerWrite
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import expect_producers
 from barnabas.protocol.messages import write_txn_markers as words
+from barnabas.protocol.messages.expect_producers import ExpectedProducer, ExpectProducersRequest
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
+from tests.support.mutants import finds, hunt
 from tests.unit.broker.transactions.fake_peer import FakeCluster, FakePeer, turns
 
 US, OTHER, THIRD = 1, 2, 3
@@ -289,3 +293,75 @@ async def test_superseded_connection_is_opened_again(rig: Rig) -> None:
     await turns()
     assert pending.told == ["NETWORK_EXCEPTION"]
     assert rig.peer().aborted == 1
+
+
+# -- producers that a leader is told of ----------------------------------------------------------
+
+
+def expected(producer_id: int = 7, topic: str = "a") -> ExpectedProducer:
+    return ExpectedProducer(
+        transactional_id="x",
+        principal=None,
+        producer_id=producer_id,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        topic=topic,
+        partition_index=0,
+    )
+
+
+async def told_rig() -> Rig:
+    """Return routes with the connection that the first marker opens."""
+    rig = Rig()
+    await rig.carry(PendingMarker(A))
+    rig.peer().requests.clear()
+    return rig
+
+
+async def test_producers_of_one_iteration_go_in_one_message() -> None:
+    rig = await told_rig()
+    producers = [expected(number) for number in range(expect_producers.MOST + 1)]
+    assert all(rig.routes.expect(each) for each in producers)
+    assert rig.peer().requests == []
+    await turns()
+    first, second = rig.peer().requests
+    assert first.producers + second.producers == producers
+    assert len(second.producers) == 1
+
+
+@finds(MarkerChannel._send, "self._tell()", "pass")
+async def test_marker_comes_behind_what_its_partition_is_told() -> None:
+    rig = await told_rig()
+    rig.routes.route([PendingMarker(A)])
+    await turns()
+    rig.routes.expect(expected())
+    # The answer to the marker before sends the next one at once.
+    rig.peer().answer(None)
+    kinds = [type(each).__name__ for each in rig.peer().requests]
+    assert kinds == ["ExpectProducersRequest", "WriteTxnMarkersRequest"]
+
+
+@finds(MarkerChannel.expect, "not self._peer.tells(expect_producers.API)", "False")
+async def test_broker_that_does_not_announce_the_message_is_not_sent_it() -> None:
+    """One of an earlier release would close the connection, and its markers with it."""
+    rig = await told_rig()
+    rig.peer().announced = set()
+    assert not rig.routes.expect(expected())
+    await turns()
+    assert rig.peer().requests == []
+
+
+async def test_partition_without_a_leader_or_a_connection_asks() -> None:
+    rig = await told_rig()
+    for topic in ("gone", "b"):
+        assert not rig.routes.expect(expected(topic=topic))
+    assert list(rig.cluster.peers) == [OTHER]
+
+
+async def test_message_without_a_connection_is_dropped() -> None:
+    peer = Peer(lambda: None, None, client_id="broker-1")  # type: ignore[arg-type]
+    assert not peer.tells(expect_producers.API)
+    peer.tell(expect_producers.API, ExpectProducersRequest(producers=[]), version=0)
+
+
+test_missing_check_is_found = hunt(globals())

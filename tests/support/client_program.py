@@ -33,9 +33,13 @@ class Program:
         self._process.kill()
         self._process.wait()
 
+    def send(self, signal: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(signal)
+
     def told(self) -> list[str]:
-        """Return the lines of its output so far."""
-        return self._output.read_text().splitlines()
+        """Return the whole lines of its output so far."""
+        return self._output.read_text().rpartition("\n")[0].splitlines()
 
     def counts(self) -> Counter[str]:
         """Return the number of lines by their first word."""

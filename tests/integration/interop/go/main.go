@@ -3,9 +3,10 @@
 //	franz transform SERVERS RECORDS ROUTE
 //	franz read SERVERS PARTITIONS ROUTE
 //	franz exchange
+//	franz member SERVERS TOPIC GROUP
 //
 // The first two are the counterpart of ../../transactions/program.py, which documents the commands
-// and output; the last is described in exchange.go.
+// and output; the others are described in exchange.go and member.go.
 package main
 
 import (
@@ -27,6 +28,10 @@ func main() {
 		return
 	}
 	servers, name := strings.Split(os.Args[2], ","), os.Args[4]
+	if os.Args[1] == "member" {
+		fmt.Fprintln(os.Stderr, member(servers, os.Args[3], name))
+		os.Exit(1)
+	}
 	number, err := strconv.Atoi(os.Args[3])
 	if err == nil && os.Args[1] == "transform" {
 		err = transform(route{servers, name}, int64(number))

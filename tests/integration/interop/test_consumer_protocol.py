@@ -1,0 +1,137 @@
+"""Members of the four libraries that speak the consumer protocol (KIP-848), through kill -9 of
+members and brokers."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import Cluster
+from tests.integration.interop import franz_go
+from tests.integration.interop.flowing import Feeder
+from tests.integration.interop.running_members import COMMANDS, RunningMember
+from tests.support import node_programs
+from tests.support.client_program import Program
+from tests.support.command_line import run
+from tests.support.waiting import until
+
+KEYS = {
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "8000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+}
+PARTITIONS = 12
+RECORDS = 10_000
+PACE = 300
+"""Records per second at first."""
+WITHOUT = {"franz": franz_go.why_not(), "platformatic": node_programs.why_not()}
+KINDS = [each for each in COMMANDS if WITHOUT.get(each) is None]
+
+Join = Callable[..., RunningMember]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(KEYS, processes=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def join(cluster: Cluster, tmp_path: Path) -> Iterator[Join]:
+    """Return a function that starts a member."""
+    with ExitStack() as programs:
+        count = 0
+
+        def start(kind: str, topic: str, group: str) -> RunningMember:
+            nonlocal count
+            count += 1
+            command = COMMANDS[kind](cluster.bootstrap_servers, topic, group)
+            program = programs.enter_context(Program(command, tmp_path / f"{count}-{kind}"))
+            return RunningMember(kind, program)
+
+        yield start
+
+
+@pytest.mark.parametrize("kind", WITHOUT)
+def test_library_takes_part(kind: str) -> None:
+    if (reason := WITHOUT[kind]) is not None:
+        pytest.skip(reason)
+
+
+@pytest.mark.timeout(300)  # for the first build in Go
+def test_members_read_everything_through_kills_and_wait_for_no_slow_one(
+    cluster: Cluster, join: Join
+) -> None:
+    topic, group = cluster.create_topic(partitions=PARTITIONS, replication_factor=3), "of-all"
+    members = [join(kind, topic, group) for kind in KINDS]
+    until(lambda: shared(members), lambda: described(members))
+    feeder = Feeder(cluster.bootstrap_servers, [topic], PARTITIONS, RECORDS, PACE)
+    feeder.start()
+    *others, slow = members
+    slow.program.send(signal.SIGSTOP)
+    late = join("confluent", topic, group)
+    go_on([*others, late])
+    # The slow one is still a member.
+    assert protocols(cluster, group) == ["consumer"] * (len(members) + 1)
+    slow.program.send(signal.SIGCONT)
+    members.append(late)
+    until(lambda: shared(members), lambda: described(members))
+    restart(cluster, cluster.coordinator_of(group=group), members)
+    killed = members[-3:]
+    for each in killed:
+        each.program.send(signal.SIGKILL)
+    restart(cluster, cluster.leader_of(topic), members[:-3])
+    members[-3:] = [join(each.kind, topic, group) for each in killed]
+    until(lambda: shared(members), lambda: described(members))
+    feeder.hurry()
+    everything = set(range(RECORDS))
+    until(
+        lambda: set().union(*(each.read for each in members + killed)) == everything,
+        lambda: described(members),
+    )
+
+
+def go_on(members: list[RunningMember]) -> None:
+    """Wait until each member has read what is written from now on."""
+    last = max(max(each.read, default=0) for each in members)
+    until(
+        lambda: all(max(each.read, default=0) > last + PACE // 2 for each in members),
+        lambda: described(members),
+    )
+
+
+def restart(cluster: Cluster, broker: int, members: list[RunningMember]) -> None:
+    """Kill a broker, and start it when each member reads without it."""
+    cluster.kill(broker)
+    go_on(members)
+    cluster.start_broker(broker)
+    cluster.wait_until_in_sync()
+
+
+def protocols(cluster: Cluster, group: str) -> list[str]:
+    """Return the protocol of each member of a group."""
+    told = run("groups", "describe", group, "--json", servers=cluster.bootstrap_servers).stdout
+    return [each["protocol"] for each in json.loads(told)["members"]]
+
+
+def shared(members: list[RunningMember]) -> bool:
+    """Return whether each partition is owned once, as evenly as possible."""
+    owned = [each.owned for each in members]
+    sizes = sorted(map(len, owned))
+    whole = sorted(partition for each in owned for partition in each)
+    return whole == list(range(PARTITIONS)) and sizes[-1] - sizes[0] <= 1
+
+
+def described(members: list[RunningMember]) -> str:
+    return "\n".join(
+        f"{each.kind} owns {sorted(each.owned)}, has read {len(each.read)}: "
+        f"{each.program.complaints()[-1500:]}"
+        for each in members
+    )

@@ -3,6 +3,7 @@ members and brokers."""
 
 import json
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,26 +14,33 @@ from barnabas.testing import Cluster
 from tests.integration.interop import franz_go
 from tests.integration.interop.flowing import Feeder
 from tests.integration.interop.running_members import COMMANDS, RunningMember
+from tests.integration.transactions.running import transform
+from tests.integration.transactions.transformer import Route, transformed
 from tests.support import node_programs
 from tests.support.client_program import Program
 from tests.support.command_line import run
+from tests.support.read_committed import committed
 from tests.support.waiting import until
 
 KEYS = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "8000",
+    "group.consumer.session.timeout.ms": "3000",
     "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "3",
+    # All groups have one coordinator.
+    "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "3",
 }
 PARTITIONS = 12
 RECORDS = 10_000
+COPIED = 6_000
 PACE = 300
 """Records per second at first."""
 WITHOUT = {"franz": franz_go.why_not(), "platformatic": node_programs.why_not()}
 KINDS = [each for each in COMMANDS if WITHOUT.get(each) is None]
+
+SESSION = "consumer.session.timeout.ms"
 
 Join = Callable[..., RunningMember]
 
@@ -70,6 +78,7 @@ def test_members_read_everything_through_kills_and_wait_for_no_slow_one(
     cluster: Cluster, join: Join
 ) -> None:
     topic, group = cluster.create_topic(partitions=PARTITIONS, replication_factor=3), "of-all"
+    alter(cluster, group, "--set", f"{SESSION}=30000")
     members = [join(kind, topic, group) for kind in KINDS]
     until(lambda: shared(members), lambda: described(members))
     feeder = Feeder(cluster.bootstrap_servers, [topic], PARTITIONS, RECORDS, PACE)
@@ -81,6 +90,7 @@ def test_members_read_everything_through_kills_and_wait_for_no_slow_one(
     # The slow one is still a member.
     assert protocols(cluster, group) == ["consumer"] * (len(members) + 1)
     slow.program.send(signal.SIGCONT)
+    alter(cluster, group, "--delete", SESSION)
     members.append(late)
     until(lambda: shared(members), lambda: described(members))
     restart(cluster, cluster.coordinator_of(group=group), members)
@@ -96,6 +106,65 @@ def test_members_read_everything_through_kills_and_wait_for_no_slow_one(
         lambda: set().union(*(each.read for each in members + killed)) == everything,
         lambda: described(members),
     )
+
+
+@pytest.mark.timeout(300)
+def test_records_are_copied_once_through_kills(cluster: Cluster, tmp_path: Path) -> None:
+    kinds = [each for each in ("confluent", "java", "franz") if each in KINDS]
+    routes = {kind: Route.named(f"{kind}-", "consumer") for kind in kinds}
+    for route in routes.values():
+        cluster.create_topic(route.input, partitions=3, replication_factor=3)
+        cluster.create_topic(route.output, partitions=3, replication_factor=3)
+    servers = cluster.bootstrap_servers
+    feeder = Feeder(servers, [route.input for route in routes.values()], 3, COPIED, PACE)
+    feeder.start()
+    with ExitStack() as programs:
+
+        def start(life: str) -> dict[str, Program]:
+            (directory := tmp_path / life).mkdir()
+            return {
+                kind: programs.enter_context(
+                    transform(kind, servers, COPIED, directory, f"{kind}-", "consumer")
+                )
+                for kind in kinds
+            }
+
+        first = start("first")
+        commit_on(first)
+        for route in routes.values():
+            assert protocols(cluster, route.group) == ["consumer"]
+        coordinator = cluster.coordinator_of(group=routes["confluent"].group)
+        cluster.kill(coordinator)
+        commit_on(first)
+        cluster.start_broker(coordinator)
+        cluster.wait_until_in_sync()
+        for each in first.values():
+            each.send(signal.SIGKILL)
+        leader = cluster.leader_of(routes["java"].output)
+        cluster.kill(leader)
+        second = start("second")
+        commit_on(second)
+        cluster.start_broker(leader)
+        feeder.hurry()
+        for each in second.values():
+            each.finish()
+    copies = Counter(transformed(b"%d" % number) for number in range(COPIED))
+    for kind, route in routes.items():
+        assert Counter(committed(cluster, route.output, range(3))) == copies, kind
+
+
+def commit_on(programs: dict[str, Program]) -> None:
+    """Wait until each program has committed two more transactions, the second begun later."""
+    before = {kind: each.counts()["committed"] for kind, each in programs.items()}
+    for kind, each in programs.items():
+        each.wait_for_more("committed", before[kind] + 1)
+
+
+def alter(cluster: Cluster, group: str, *change: str) -> None:
+    """Change the configuration of a group."""
+    words = ("configs", "alter", "group", group, *change)
+    done = run(*words, servers=cluster.bootstrap_servers)
+    assert done.returncode == 0, done
 
 
 def go_on(members: list[RunningMember]) -> None:

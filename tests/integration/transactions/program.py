@@ -1,9 +1,10 @@
 """A client library as a program that prints what it has done to standard output.
 
-    python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS ROUTE
+    python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS ROUTE HOW
     python -m tests.integration.transactions.program read LIBRARY SERVERS PARTITIONS ROUTE
 
-A reader prints each record as "partition value", and ends after the last of each partition.
+HOW is the protocol of the group: classic or consumer. A reader prints each record as "partition
+value", and ends after the last of each partition.
 """
 
 import importlib
@@ -16,8 +17,8 @@ LAST = b"the last"
 
 
 def main() -> None:
-    what, library, servers, number, name = sys.argv[1:]
-    route = Route.named(name)
+    what, library, servers, number, *route_words = sys.argv[1:]
+    route = Route.named(*route_words)
     module = importlib.import_module(f"tests.integration.transactions.with_{library}")
     if what == "transform":
         worker = insist(lambda: module.Worker(servers, route))

@@ -8,9 +8,17 @@ from tests.support.client_program import Program
 from tests.support.kafka import jvm
 
 
-def transform(kind: str, servers: str, records: int, directory: Path, route: str = "") -> Program:
+def transform(
+    kind: str,
+    servers: str,
+    records: int,
+    directory: Path,
+    route: str = "",
+    protocol: str = "classic",
+) -> Program:
     """Start a client library that copies the input of a route to its output."""
-    return _start("transform", kind, servers, records, directory / f"transform-{kind}", route)
+    output = directory / f"transform-{kind}"
+    return _start("transform", kind, servers, records, output, route, protocol)
 
 
 def read(
@@ -20,11 +28,11 @@ def read(
     return _start("read", kind, servers, partitions, directory / f"read-{name}-{kind}", route)
 
 
-def _start(what: str, kind: str, servers: str, number: int, output: Path, route: str) -> Program:
+def _start(what: str, kind: str, servers: str, number: int, output: Path, *route: str) -> Program:
     if kind == "java":
         command = jvm.program("Transformer")
     elif kind == "franz":
         command = [str(franz_go.program()), what]
     else:
         command = [sys.executable, "-m", "tests.integration.transactions.program", what, kind]
-    return Program([*command, servers, str(number), route], output)
+    return Program([*command, servers, str(number), *route], output)

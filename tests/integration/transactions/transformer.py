@@ -16,17 +16,20 @@ IN_TIME_S = 60.0
 
 
 class Route(NamedTuple):
-    """The topics that records are copied from and to, and the group and transactional id."""
+    """The topics that records are copied from and to, the group with its protocol, and the
+    transactional id."""
 
     input: str
     output: str
     group: str
     transactional_id: str
+    protocol: str = "classic"
 
     @classmethod
-    def named(cls, name: str) -> Self:
+    def named(cls, name: str, protocol: str = "classic") -> Self:
         """Return one of several routes that are used at once."""
-        return cls(f"{name}input", f"{name}output", f"{name}transformers", f"{name}transformer")
+        names = f"{name}input", f"{name}output", f"{name}transformers", f"{name}transformer"
+        return cls(*names, protocol)
 
 
 class Taken(NamedTuple):

@@ -41,6 +41,7 @@ class Worker:
             {
                 **self._config,
                 "group.id": self._route.group,
+                "group.protocol": self._route.protocol,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",

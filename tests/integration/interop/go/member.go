@@ -11,6 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// inConsumerProtocol are the options of a member in the consumer protocol (KIP-848). With any other
+// balancer, the default among them, it would be one in the classic protocol.
+var inConsumerProtocol = []kgo.Opt{kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()}
+
 // owner prints the partitions that a member owns whenever they change.
 type owner struct {
 	topic string
@@ -37,24 +41,21 @@ func (o *owner) removed(_ context.Context, _ *kgo.Client, fewer map[string][]int
 	})
 }
 
-// member reads a topic in the consumer protocol (KIP-848) until it is killed, and prints what
+// member reads a topic in the consumer protocol until it is killed, and prints what
 // ../member_program.py documents.
 func member(servers []string, topic, group string) error {
 	o := &owner{topic: topic}
-	client, err := kgo.NewClient(
+	client, err := kgo.NewClient(append(inConsumerProtocol,
 		kgo.SeedBrokers(servers...),
 		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// With any other balancer, the default among them, it is a member of the classic protocol.
-		kgo.Balancers(kgo.StickyBalancer()),
-		kgo.ServerSideBalancer(),
 		kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(o.assigned),
 		kgo.OnPartitionsRevoked(o.removed),
 		kgo.OnPartitionsLost(o.removed),
-	)
+	)...)
 	if err != nil {
 		return err
 	}

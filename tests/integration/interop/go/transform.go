@@ -14,13 +14,14 @@ const batch = 200
 // transformer copies the input to the output, each record once.
 type transformer struct {
 	route
+	protocol string
 	session  *kgo.GroupTransactSession
 	attempts int
 }
 
 // transform ends when the group has committed that many records of the input.
-func transform(r route, total int64) error {
-	t := &transformer{route: r}
+func transform(r route, total int64, protocol string) error {
+	t := &transformer{route: r, protocol: protocol}
 	for {
 		done, err := t.done()
 		if err == nil && done >= total {
@@ -44,14 +45,18 @@ func (t *transformer) done() (int64, error) {
 		opts := append(
 			t.common(),
 			kgo.ConsumerGroup(t.group()),
-			// The library loses its member id if it cannot reach a coordinator that moves: the
-			// group would wait for that member until its session ends.
-			kgo.InstanceID("transformer"),
 			kgo.ConsumeTopics(t.input()),
 			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 			kgo.TransactionalID(t.name+"transformer"),
 			kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		)
+		if t.protocol == "classic" {
+			// The library loses its member id if it cannot reach a coordinator that moves: the
+			// group would wait for that member until its session ends.
+			opts = append(opts, kgo.InstanceID("transformer"))
+		} else {
+			opts = append(opts, inConsumerProtocol...)
+		}
 		session, err := kgo.NewGroupTransactSession(opts...)
 		if err != nil {
 			return 0, err

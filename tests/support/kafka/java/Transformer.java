@@ -33,7 +33,7 @@ public final class Transformer {
     private Map<Integer, Long> at = new HashMap<>();
     private int attempts;
 
-    private Transformer(String servers, int total, String name) {
+    private Transformer(String servers, int total, String name, String protocol) {
         this.total = total;
         this.name = name;
         common.put("bootstrap.servers", servers);
@@ -43,6 +43,7 @@ public final class Transformer {
         Properties config = new Properties();
         config.putAll(common);
         config.put("group.id", name + "transformers");
+        config.put("group.protocol", protocol);
         config.put("enable.auto.commit", false);
         config.put("auto.offset.reset", "earliest");
         config.put("isolation.level", "read_committed");
@@ -51,9 +52,10 @@ public final class Transformer {
         consumer.subscribe(List.of(name + "input"));
     }
 
-    /** Arguments: servers, the number of records of the input, and the route's name. */
+    /** Arguments: servers, number of records of the input, the route's name, and the protocol. */
     public static void main(String[] arguments) throws Exception {
-        new Transformer(arguments[0], Integer.parseInt(arguments[1]), arguments[2]).run();
+        int total = Integer.parseInt(arguments[1]);
+        new Transformer(arguments[0], total, arguments[2], arguments[3]).run();
     }
 
     private void run() throws Exception {

@@ -1,4 +1,8 @@
-"""Members of one group in the consumer protocol (KIP-848), each a process of a client library."""
+"""Members of one group in the consumer protocol (KIP-848), each a process of a client library.
+
+`COMMANDS` has each library's command line, which takes a directory for its files, the servers, the
+topic and the group.
+"""
 
 import json
 import sys
@@ -11,29 +15,56 @@ from tests.support.client_program import Program
 from tests.support.kafka import jvm
 
 _VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
+_CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 _NODE = Path(__file__).parent / "node"
 
 
-def confluent(*place: str) -> list[str]:
+def confluent(_: Path, *place: str) -> list[str]:
     return [sys.executable, "-m", "tests.integration.interop.member_program", *place]
 
 
-def franz(*place: str) -> list[str]:
+def franz(_: Path, *place: str) -> list[str]:
     return [str(franz_go.program()), "member", *place]
 
 
-def platformatic(*place: str) -> list[str]:
+def platformatic(_: Path, *place: str) -> list[str]:
     return ["node", str(node_programs.installed(_NODE) / "member.js"), *place]
 
 
-def java(servers: str, topic: str, group: str) -> list[str]:
+def java(_: Path, servers: str, topic: str, group: str) -> list[str]:
     place = ("--bootstrap-server", servers, "--topic", topic, "--group-id", group)
     how = ("--group-protocol", "consumer", "--reset-policy", "earliest", "--verbose")
     return [*jvm.program(_VERIFIABLE_CONSUMER), *place, *how]
 
 
+def connect(directory: Path, servers: str, topic: str, group: str) -> list[str]:
+    """Return the command of Kafka Connect with a sink (`PrintingSink.java`)."""
+    converter = "org.apache.kafka.connect.storage.StringConverter"
+    worker = {
+        "bootstrap.servers": servers,
+        "key.converter": converter,
+        "value.converter": converter,
+        "offset.storage.file.filename": str(directory / "offsets"),
+        "offset.flush.interval.ms": "200",
+        "listeners": "HTTP://127.0.0.1:0",
+        # Its own classes are in no jar that lists its plugins.
+        "plugin.discovery": "only_scan",
+    }
+    connector = {
+        "name": "sink",
+        "connector.class": "PrintingSink",
+        "topics": topic,
+        "consumer.override.group.id": group,
+        "consumer.override.group.protocol": "consumer",
+    }
+    files = [directory / "worker.properties", directory / "connector.properties"]
+    for file, properties in zip(files, (worker, connector), strict=True):
+        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return [*jvm.program(_CONNECT), *map(str, files)]
+
+
 COMMANDS: dict[str, Callable[..., list[str]]] = {
-    each.__name__: each for each in (confluent, java, franz, platformatic)
+    each.__name__: each for each in (confluent, java, connect, franz, platformatic)
 }
 
 

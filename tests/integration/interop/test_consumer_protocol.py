@@ -1,5 +1,5 @@
-"""Members of the four libraries that speak the consumer protocol (KIP-848), through kill -9 of
-members and brokers."""
+"""Members of the four libraries that speak the consumer protocol (KIP-848), and of Kafka Connect on
+one of them, through kill -9 of members and brokers."""
 
 import json
 import signal
@@ -60,7 +60,7 @@ def join(cluster: Cluster, tmp_path: Path) -> Iterator[Join]:
         def start(kind: str, topic: str, group: str) -> RunningMember:
             nonlocal count
             count += 1
-            command = COMMANDS[kind](cluster.bootstrap_servers, topic, group)
+            command = COMMANDS[kind](tmp_path, cluster.bootstrap_servers, topic, group)
             program = programs.enter_context(Program(command, tmp_path / f"{count}-{kind}"))
             return RunningMember(kind, program)
 

@@ -31,7 +31,8 @@ final class Streaming {
 
     /**
      * Arguments: servers, input, output, count, and the directory of the state. Copies a topic
-     * with exactly_once_v2, and returns what a read_committed consumer reads of the copy.
+     * with exactly_once_v2, and returns what a read_committed consumer reads of the copy. It is in a
+     * group of the consumer protocol; Streams itself takes its own one or the classic one alone.
      */
     static List<String> stream(JsonNode command) {
         Properties config = new Properties();
@@ -55,6 +56,8 @@ final class Streaming {
 
     private static List<String> values(JsonNode command, String topic, int count) {
         Map<String, Object> reading = DataPath.config(command);
+        reading.put("group.id", topic + "-readers");
+        reading.put("group.protocol", "consumer");
         reading.put("auto.offset.reset", "earliest");
         reading.put("isolation.level", "read_committed");
         List<String> read = new ArrayList<>();
@@ -62,7 +65,7 @@ final class Streaming {
         try (var consumer =
                 new KafkaConsumer<>(
                         reading, new StringDeserializer(), new StringDeserializer())) {
-            consumer.assign(List.of(new TopicPartition(topic, 0)));
+            consumer.subscribe(List.of(topic));
             while (read.size() < count && System.nanoTime() < late) {
                 consumer.poll(Duration.ofMillis(100)).forEach(it -> read.add(it.value()));
             }

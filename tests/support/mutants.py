@@ -51,11 +51,12 @@ def cases(
 
     def declare(test: T) -> T:
         for row in rows:
-            values, behind = row[:width], row[width:]
+            arguments, behind = row[:width], row[width:]
             for each in behind if of is None else [(of, *behind)] * bool(behind):
                 function, old, new = (*each, "")[:3]
-                finds(function, old, new, *values)(test)
-        return pytest.mark.parametrize(names, [row[:width] for row in rows])(test)
+                finds(function, old, new, *arguments)(test)
+        values = [row[:width] if width > 1 else row[0] for row in rows]
+        return pytest.mark.parametrize(names, values)(test)
 
     return declare
 

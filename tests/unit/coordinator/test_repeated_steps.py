@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,19 +18,22 @@ from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.topic_partition import TopicPartition
-from tests.support.mutants import Mutant, require_found
-from tests.unit.coordinator.story import CRASHES, EXPIRIES, REFUSALS, STEPS, Commits, Step, Story
-from tests.unit.coordinator.transactions import (
-    FIRST_ID,
-    ID,
-    A,
-    B,
-    Transactions,
-    transaction,
+from tests.support.mutants import cases, finds, hunt
+from tests.unit.coordinator.story import (
+    CRASHES,
+    EXPIRIES,
+    REFUSALS,
+    STEPS,
+    VERSIONS,
+    Commits,
+    Step,
+    Story,
 )
+from tests.unit.coordinator.transactions import FIRST_ID, ID, A, B, Transactions, transaction
 
+AB = (A, B)
 MANY = tuple(TopicPartition("many", index) for index in range(9))
-OWNERS = (None, "User:a", "User:b")
+ADD, ASK_ADD, END, ASK_END = RepeatedAdd.add, RepeatedAdd._ask, RepeatedEnd.end, RepeatedEnd._ask
 
 
 class Repeating(Story):
@@ -92,17 +94,26 @@ class Repeating(Story):
         self.former = self.producer
         expected = self.producer if resumes and self.producer.epoch >= 0 else None
         asked = InitProducerId(ID, 60_000, expected, "host", principal=self.owner)
-        self._heard(
-            lambda: map_answer(
-                self.transactions.coordinator.init_producer_id(asked), lambda given: given.producer
-            )
-        )
+        coordinator = self.transactions.coordinator
+        self._heard(lambda: map_answer(coordinator.init_producer_id(asked), lambda it: it.producer))
+
+    def _keep(self, two_phase: bool) -> None:
+        self.former = self.producer
+        self._heard(lambda: self.transactions.keep(two_phase=two_phase))
 
     def _former(self, *step: Any) -> None:
         """Let the client before ask."""
         now, self.producer = self.producer, self.former
         getattr(self, "_" + step[0])(*step[1:])
         self.producer = now
+
+    def _client(self, name: str, value: Any) -> None:
+        """Change the client's connection or owner."""
+        setattr(self, name, value)
+
+    def _broker(self, name: str, value: Any) -> None:
+        """Change what the coordinator meets; see `Transactions`."""
+        setattr(self.transactions, name, value)
 
     async def _crash(self, survives: bool) -> None:
         await super()._crash(survives)
@@ -117,28 +128,6 @@ class Repeating(Story):
         """Let the order of records be that of the steps; see `test_postponed_records`."""
         self.transactions.hosted.postponed.refused = True
 
-    def _refuse_ends(self, refuses: bool) -> None:
-        self.transactions.refuses_ends = refuses
-
-    def _led(self, leads: bool) -> None:
-        self.transactions.leads = leads
-
-    def _feature(self, version: int) -> None:
-        self.transactions.version = version
-
-    def _connect(self, number: int) -> None:
-        self.connection = number
-
-    def _log_in(self, owner: str | None) -> None:
-        self.owner = owner
-
-    def _keep(self, two_phase: bool) -> None:
-        self.former = self.producer
-        self._heard(lambda: self.transactions.keep(two_phase=two_phase))
-
-    def _ask_leaders(self, asked: bool) -> None:
-        self.transactions.verification = object() if asked else None
-
     @property
     def outcome(self) -> object:
         entry = self.transactions.table.ids.get(ID)
@@ -150,21 +139,6 @@ class Repeating(Story):
             entry.witness and (entry.witness.asked, set(entry.witness.told)),
         )
         return super().outcome, state, self.transactions.log.records
-
-
-EXTRA = st.one_of(
-    st.tuples(st.just("again"), st.integers(1, 3), st.sampled_from((TV0, TV2))),
-    st.tuples(st.just("led"), st.booleans()),
-    st.tuples(st.just("feature"), st.sampled_from((TV0, TV2))),
-    st.tuples(st.just("connect"), st.integers(1, 3)),
-    st.tuples(st.just("log_in"), st.sampled_from(OWNERS)),
-    st.tuples(st.just("keep"), st.booleans()),
-    st.tuples(st.just("ask_leaders"), st.booleans()),
-    st.tuples(st.just("add"), st.just(MANY), st.sampled_from((TV0, TV2))),
-    st.tuples(st.just("refuse_ends"), st.booleans()),
-    st.tuples(st.just("former"), st.just("add"), st.just((A,)), st.sampled_from((TV0, TV2))),
-    st.tuples(st.just("former"), st.just("end"), st.booleans(), st.sampled_from((TV0, TV2))),
-)
 
 
 async def told(steps: list[Step], *, remembers: bool) -> Repeating:
@@ -184,31 +158,119 @@ def same(steps: list[Step]) -> int:
     return one.served
 
 
+def step(kind: str, *arguments: Any) -> st.SearchStrategy[Step]:
+    return st.tuples(st.just(kind), *arguments)
+
+
+EXTRA = st.one_of(
+    step("again", st.integers(1, 3), VERSIONS),
+    step("broker", st.sampled_from(("leads", "refuses_ends")), st.booleans()),
+    step("broker", st.just("version"), VERSIONS),
+    step("broker", st.just("verification"), st.sampled_from((None, "leaders ask"))),
+    step("client", st.just("connection"), st.integers(1, 3)),
+    step("client", st.just("owner"), st.sampled_from((None, "User:a", "User:b"))),
+    step("keep", st.booleans()),
+    step("add", st.just(MANY), VERSIONS),
+    step("former", st.just("add"), st.just((A,)), VERSIONS),
+    step("former", st.just("end"), st.booleans(), VERSIONS),
+)
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS | EXTRA | REFUSALS | CRASHES | EXPIRIES, max_size=30))
 def test_repeated_steps_change_nothing(steps: list[Step]) -> None:
     same(steps)
 
 
-@pytest.mark.parametrize("version", [TV0, TV2])
-@pytest.mark.parametrize("leads", [True, False])
-def test_transactions_that_follow_each_other_repeat(leads: bool, version: int) -> None:
-    assert same([("led", leads), ("again", 5, version)]) == 8
+LEADS: Step = ("broker", "leads", True)
+KNOWN: list[Step] = [
+    LEADS, ("add", (), TV0), ("add", AB, TV0), ("end", True, TV0), ("again", 2, TV0),
+    ("again", 2, TV2),
+]  # fmt: skip
+ADDS, ADDS_B, ENDS = ("add", (A,), TV0), ("add", (B,), TV0), ("end", True, TV0)
+FORMER_ADDS, FORMER_ENDS = ("former", *ADDS), ("former", *ENDS)
+LATER = [ADDS, ("pass", 7), ("add", AB, TV0)]
+FEATURE = [("again", 3, TV0), ("broker", "version", 0), ("again", 1, TV0)]
+CONNECTIONS = [("client", "connection", 2), ADDS, ("client", "connection", 1)]
+FIRST_OWNER, SECOND_OWNER = ("client", "owner", "User:a"), ("client", "owner", "User:b")
+REQUIRE_OWNER = "entry.require_owner(request.principal)"
+IS_PRODUCER = "producer != (producer_id, epoch) or "
+SENDS = "if table.send_markers(_new(Markers, markers))"
 
 
-def test_request_that_is_left_to_the_general_way_leaves_no_trace() -> None:
-    """The next one had the partitions added to the transaction before, which was over."""
-    assert same([("again", 2, TV0), ("add", MANY, TV0), ("again", 2, TV0)]) == 4
+@cases(
+    "story",
+    ([("expire",), ADDS], (ADD, "entry is None or ")),
+    ([("expire",), ENDS], (END, "entry is None or ")),
+    ([("init", False), FORMER_ADDS], (ADD, IS_PRODUCER)),
+    ([("init", False), ADDS, FORMER_ENDS], (END, IS_PRODUCER)),
+    ([*CONNECTIONS, ADDS], (ADD, "entry.admit(producer, request.connection)", "pass")),
+    ([*CONNECTIONS, ENDS], (END, "entry.admit(producer, self._request.connection)", "pass")),
+    (
+        [("again", 1, TV2)],
+        (ADD, "request.connection is not None and "), (END, "not self._bumps and "),
+    ),
+    (
+        FEATURE,
+        (ADD, ", table.transaction_version()", ", 0"),
+        (END, ", table.transaction_version()", ", 0"),
+    ),
+    ([("again", 3, TV0), ADDS, ("end", False, TV0)], (END, "committed, table", "True, table")),
+    ([ADDS_B, ADDS], (ADD, "_shape(txn), ")),
+    ([ADDS_B, ENDS], (END, "_shape(txn), ")),
+    ([ADDS, ("add", (A,), TV2)], (ADD, "if request.client_version:", "if False:")),
+    ([("broker", "leads", False), ADDS, ENDS], (END, SENDS + ":", SENDS + " or True:")),
+    (
+        [("broker", "refuses_ends", True), ADDS, ENDS, ("pass", 200)],
+        (END, "table.marked(self._id, following)", "pass"),
+    ),
+    ([FIRST_OWNER, ("init", False), SECOND_OWNER, ADDS] * 2, (ASK_ADD, REQUIRE_OWNER, "pass")),
+    (
+        [SECOND_OWNER, ADDS, ENDS, FIRST_OWNER, ("init", False), ADDS, SECOND_OWNER, ENDS],
+        (ASK_END, REQUIRE_OWNER, "pass"),
+    ),
+    ([("broker", "leads", False), ADDS, ENDS, ADDS], (ASK_ADD, "entry.require_free()", "pass")),
+    ([ADDS, ("keep", False), FORMER_ADDS], (ASK_ADD, "entry.require(txn.producer)", "pass")),
+    (
+        [("add", AB, TV0), ENDS, ADDS, ("add", AB, TV0)],
+        (ASK_ADD, "txn.partitions.issuperset(request.partitions)", "True"),
+    ),
+    ([ADDS, ("keep", False), FORMER_ENDS], (ASK_END, "reply is not Reply.DECIDE or ")),
+    ([("add", (), TV0)] * 2, (ASK_ADD, "not begins and ")),
+    (LATER, (ADD, "now_ms if begins else start_ms", "now_ms"), (ADD, "if begins:", "if True:")),
+    ([("end", False, TV2)], (ASK_END, "0 < len(partitions)", "len(partitions)")),
+)  # fmt: skip
+def test_known_requests_change_nothing_either(story: list[Step]) -> None:
+    assert same(KNOWN + story)
 
 
-def test_transactions_of_many_partitions_are_left_to_the_general_way() -> None:
-    story = [("add", MANY, TV0), ("end", True, TV0), ("mark",)]
-    assert same(story * 3) == 0
+@cases(
+    "story, served",
+    ([("again", 5, TV0)], 8),
+    ([("again", 5, TV2)], 8),
+    ([LEADS, ("again", 5, TV0)], 8),
+    ([LEADS, ("again", 5, TV2)], 8),
+    # The partitions were added to the transaction before, which was over.
+    ([("again", 2, TV0), ("add", MANY, TV0), ("again", 2, TV0)], 4),
+    (
+        [("add", MANY, TV0), ENDS, ("mark",)] * 3, 0,
+        (ASK_ADD, "if len(target.partitions) > FEW:", "if False:"), (ASK_END, "<= FEW", "<= 99"),
+    ),
+)  # fmt: skip
+def test_transactions_of_few_partitions_that_follow_each_other_repeat(
+    story: list[Step], served: int
+) -> None:
+    assert same(story) == served
 
 
+PUT = "if not hosted.put(record, encoded, now)"
+
+
+@finds(ADD, PUT + ":", PUT + " and False:")
+@finds(END, PUT + ":", PUT + " and False:")
 async def test_replay_that_fails_ends_the_service() -> None:
     for fails_after in (0, 1):
-        story = await told([("led", True), ("again", 2, TV0)], remembers=True)
+        story = await told([LEADS, ("again", 2, TV0)], remembers=True)
         here = story.transactions
         if fails_after:
             story._add((A,), TV0)
@@ -223,6 +285,7 @@ def _fail(*_: object) -> None:
     raise ValueError("a bug")
 
 
+@finds(END, " or epoch >= LAST_CLIENT_EPOCH")
 async def test_last_epoch_is_left_to_the_general_way() -> None:
     """The next step needs another producer id, and no client has the epoch above."""
     for epoch in (LAST_CLIENT_EPOCH, LAST_CLIENT_EPOCH + 1):
@@ -236,6 +299,7 @@ async def test_last_epoch_is_left_to_the_general_way() -> None:
         assert here.state == "Ongoing"
 
 
+@finds(ADD, " or epoch > LAST_CLIENT_EPOCH")
 async def test_epoch_that_no_client_has_is_refused() -> None:
     """The state has the same shape as before."""
     empty = transaction(TransactionState.EMPTY, LAST_CLIENT_EPOCH)
@@ -251,6 +315,8 @@ async def test_epoch_that_no_client_has_is_refused() -> None:
     assert not adds.add(above)
 
 
+@finds(ADD, " and table.settings.fences_older_connections")
+@finds(END, " and table.settings.fences_older_connections")
 async def test_guard_of_older_connections_may_be_off() -> None:
     here = await Transactions(fences_older_connections=False).load()
     producer = here.init()
@@ -263,6 +329,8 @@ async def test_guard_of_older_connections_may_be_off() -> None:
     assert here.table.ids[ID].latest_use is None
 
 
+@finds(RepeatedAdd._quiet, " or total != self._total")
+@finds(RepeatedAdd._quiet, " or not hosted.serving")
 async def test_shard_is_looked_for_where_it_is() -> None:
     """After another election, and when the transaction topic has got more partitions."""
     here = await Transactions().load()
@@ -280,168 +348,4 @@ async def test_shard_is_looked_for_where_it_is() -> None:
     assert adds.add(producer)
 
 
-# -- each check, removed once ----------------------------------------------------------------------
-
-ADD, ASK_ADD, END, ASK_END = RepeatedAdd.add, RepeatedAdd._ask, RepeatedEnd.end, RepeatedEnd._ask
-KNOWN: list[Step] = [
-    ("led", True),
-    ("add", (), TV0),
-    ("add", (A, B), TV0),
-    ("end", True, TV0),
-    ("again", 2, TV0),
-    ("again", 2, TV2),
-]
-LATER: list[Step] = [("add", (A,), TV0), ("pass", 7), ("add", (A, B), TV0)]
-OLDER: list[Step] = [("again", 3, TV0)]
-QUIET, FOUND = RepeatedAdd._quiet, "test_shard_is_looked_for_where_it_is"
-LOST = "test_replay_that_fails_ends_the_service"
-LAST = "test_last_epoch_is_left_to_the_general_way"
-OFF = "test_guard_of_older_connections_may_be_off"
-AB = (A, B)
-FOUND_BY_STORIES: tuple[tuple[Any, str, str, list[Step]], ...] = (
-    (ADD, "entry is None or ", "", [("expire",), ("add", (A,), TV0)]),
-    (END, "entry is None or ", "", [("expire",), ("end", True, TV0)]),
-    (
-        ADD,
-        "producer != (producer_id, epoch) or ",
-        "",
-        [("init", False), ("former", "add", (A,), TV0)],
-    ),
-    (
-        END,
-        "producer != (producer_id, epoch) or ",
-        "",
-        [("init", False), ("add", (A,), TV0), ("former", "end", True, TV0)],
-    ),
-    (
-        ADD,
-        "entry.admit(producer, request.connection)",
-        "pass",
-        [("connect", 2), ("add", (A,), TV0), ("connect", 1), ("add", (A,), TV0)],
-    ),
-    (
-        END,
-        "entry.admit(producer, self._request.connection)",
-        "pass",
-        [("connect", 2), ("add", (A,), TV0), ("connect", 1), ("end", True, TV0)],
-    ),
-    (ADD, "request.connection is not None and ", "", [("again", 1, TV2)]),
-    (END, "not self._bumps and ", "", [("again", 1, TV2)]),
-    (ADD, ", table.transaction_version()", ", 0", [*OLDER, ("feature", 0), ("again", 1, TV0)]),
-    (END, ", table.transaction_version()", ", 0", [*OLDER, ("feature", 0), ("again", 1, TV0)]),
-    (END, "committed, table", "True, table", [*OLDER, ("add", (A,), TV0), ("end", False, TV0)]),
-    (ADD, "_shape(txn), ", "", [("add", (B,), TV0), ("add", (A,), TV0)]),
-    (END, "_shape(txn), ", "", [("add", (B,), TV0), ("end", True, TV0)]),
-    (ADD, "if request.client_version:", "if False:", [("add", (A,), TV0), ("add", (A,), TV2)]),
-    (
-        END,
-        "if table.send_markers(_new(Markers, markers)):",
-        "if table.send_markers(_new(Markers, markers)) or True:",
-        [("led", False), ("add", (A,), TV0), ("end", True, TV0)],
-    ),
-    (
-        END,
-        "table.marked(self._id, following)",
-        "pass",
-        [("refuse_ends", True), ("add", (A,), TV0), ("end", True, TV0), ("pass", 200)],
-    ),
-    (
-        ASK_ADD,
-        "entry.require_owner(request.principal)",
-        "pass",
-        [("log_in", "User:a"), ("init", False), ("log_in", "User:b"), ("add", (A,), TV0)] * 2,
-    ),
-    (
-        ASK_END,
-        "entry.require_owner(request.principal)",
-        "pass",
-        [
-            ("log_in", "User:b"),
-            ("add", (A,), TV0),
-            ("end", True, TV0),
-            ("log_in", "User:a"),
-            ("init", False),
-            ("add", (A,), TV0),
-            ("log_in", "User:b"),
-            ("end", True, TV0),
-        ],
-    ),
-    (
-        ASK_ADD,
-        "entry.require_free()",
-        "pass",
-        [("led", False), ("add", (A,), TV0), ("end", True, TV0), ("add", (A,), TV0)],
-    ),
-    (
-        ASK_ADD,
-        "entry.require(txn.producer)",
-        "pass",
-        [("add", (A,), TV0), ("keep", False), ("former", "add", (A,), TV0)],
-    ),
-    (
-        ASK_ADD,
-        "txn.partitions.issuperset(request.partitions)",
-        "True",
-        [
-            ("add", AB, TV0),
-            ("end", True, TV0),
-            ("add", (A,), TV0),
-            ("add", AB, TV0),
-        ],
-    ),
-    (
-        ASK_END,
-        "reply is not Reply.DECIDE or ",
-        "",
-        [("add", (A,), TV0), ("keep", False), ("former", "end", True, TV0)],
-    ),
-    (ASK_ADD, "not begins and ", "", [("add", (), TV0)] * 2),
-    (
-        ADD,
-        "now_ms if begins else start_ms",
-        "now_ms",
-        [("add", (A,), TV0), ("pass", 7), ("add", AB, TV0)],
-    ),
-    (ADD, "if begins:", "if True:", [("add", (A,), TV0), ("pass", 7), ("add", AB, TV0)]),
-    (ASK_END, "0 < len(partitions)", "len(partitions)", [("end", False, TV2)]),
-)
-MUTANTS = (
-    *(Mutant(of, old, new, "same", (KNOWN + story,)) for of, old, new, story in FOUND_BY_STORIES),
-    Mutant(QUIET, " or total != self._total", "", FOUND),
-    Mutant(QUIET, " or not hosted.serving", "", FOUND),
-    Mutant(ADD, " and table.settings.fences_older_connections", "", OFF),
-    Mutant(END, " and table.settings.fences_older_connections", "", OFF),
-    Mutant(ADD, " or epoch > LAST_CLIENT_EPOCH", "", "test_epoch_that_no_client_has_is_refused"),
-    Mutant(END, " or epoch >= LAST_CLIENT_EPOCH", "", LAST),
-    Mutant(
-        ADD,
-        "if not hosted.put(record, encoded, now):",
-        "if not hosted.put(record, encoded, now) and False:",
-        LOST,
-    ),
-    Mutant(
-        END,
-        "if not hosted.put(record, encoded, now):",
-        "if not hosted.put(record, encoded, now) and False:",
-        LOST,
-    ),
-    Mutant(
-        ASK_ADD,
-        "if len(target.partitions) > FEW:",
-        "if False:",
-        "test_transactions_of_many_partitions_are_left_to_the_general_way",
-    ),
-    Mutant(
-        ASK_END,
-        "<= FEW",
-        "<= 99",
-        "test_transactions_of_many_partitions_are_left_to_the_general_way",
-    ),
-)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_missing_check_is_found(mutant: Mutant) -> None:
-    if mutant.found_by == "same":
-        same(*mutant.arguments)
-    require_found(mutant, globals())
+test_missing_check_is_found = hunt(globals())

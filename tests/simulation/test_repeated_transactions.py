@@ -1,283 +1,217 @@
-"""AddPartitionsToTxn and EndTxn that repeat: a broker that remembers them and one that does not
-have the same answers, logs and transactions."""
+"""Requests about transactions that repeat (AddPartitionsToTxn of clients and leaders, EndTxn and
+WriteTxnMarkers): histories of a broker that remembers them and of one that does not."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, patch
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.handlers import add_partitions_to_txn as handler
+from barnabas.broker.handlers import add_partitions_to_txn as adding
 from barnabas.broker.handlers import end_txn as ending
-from barnabas.broker.transactions import marker_sender
+from barnabas.broker.handlers import write_txn_markers as marking
+from barnabas.broker.server.repeats import FEW
+from barnabas.broker.transactions import marker_channel, marker_sender, verification_request
 from barnabas.broker.transactions.marker_sender import MarkerSender
+from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
 from barnabas.broker.transactions.request_batcher import ACCEPTED
-from barnabas.broker.transactions.verification_request import (
-    VERSION,
-    VerificationRequest,
-    framing,
-)
+from barnabas.broker.transactions.verification_request import VerificationRequest
 from barnabas.coordinator.transaction import partitions as rules
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer as Identity
-from barnabas.protocol.codec import decode, encode
-from barnabas.protocol.header import encode_request_header
-from barnabas.protocol.messages import add_partitions_to_txn as asking
-from barnabas.protocol.messages import describe_transactions, end_txn
+from barnabas.protocol.codec import encode
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import add_partitions_to_txn, end_txn, write_txn_markers
+from barnabas.protocol.steps import at_once
 from barnabas.protocol.topic_partition import TopicPartition
-from tests.simulation.repeats.produce import Producer
-from tests.simulation.repeats.twins import Twins, twins
-from tests.support.mutants import finds, hunt
+from barnabas.storage.producers.verification import UNVERIFIED
+from tests.simulation.repeats.batches import TIME_MS, batch
+from tests.simulation.repeats.twins import Side, frame, message
+from tests.simulation.repeats.world import (
+    T0,
+    T1,
+    U0,
+    Marker,
+    Step,
+    World,
+    asks,
+    do,
+    happens,
+    marker,
+    markers_of,
+    world,
+)
+from tests.support.mutants import cases, finds, hunt
 
-API = asking.API
-BEFORE = encode_request_header(API.key, VERSION, 7, "broker-1")
-T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
-
-
-class Rig:
-    """Two brokers with producers of the older protocol, and questions of leaders."""
-
-    def __init__(self, pair: Twins) -> None:
-        self.twins = pair
-        pair.create("t", 2)
-        pair.create("u", 1)
-        self.x, self.other = self.producers = Producer(pair, "x"), Producer(pair, "another id")
-
-    @property
-    def of_clients(self) -> int:
-        """The requests of clients that were answered from memory."""
-        return self.twins.hits_of(end_txn) + self.twins.hits_of(asking, versions=range(4))
-
-    def question(
-        self,
-        producer: Producer | None,
-        *partitions: TopicPartition,
-        adds: bool = False,
-        epoch: int = 0,
-        principal: str | None = None,
-    ) -> VerificationRequest:
-        """Return a leader's question about a producer; None is one that is unknown."""
-        if producer is None:
-            return VerificationRequest("stranger", Identity(5, epoch), partitions, adds, principal)
-        known = Identity(producer.producer_id, producer.epoch + epoch)
-        key = producer.transactional_id or ""
-        return VerificationRequest(key, known, partitions, adds, principal)
-
-    def ask(self, *questions: VerificationRequest) -> bool:
-        """Send questions; return whether memory has answered."""
-        return self.send(BEFORE + encode(request_of(questions), VERSION))
-
-    def send(self, data: bytes) -> bool:
-        before = self.twins.hits_of(asking, versions=range(4, 6))
-        self.twins.exchange(data)
-        self.twins.state()
-        ids = [each.transactional_id for each in self.producers]
-        described = describe_transactions.DescribeTransactionsRequest(transactional_ids=ids)
-        self.twins.ask(describe_transactions, described)
-        return self.twins.hits_of(asking, versions=range(4, 6)) > before
-
-    def entries(self) -> list[Any]:
-        """Return what both coordinators know of `x`."""
-        found = [side.broker._coordination.transactions.coordinator for side in self.twins.sides]
-        return [next(each._runtime.served())[1].ids["x"] for each in found]
+V0 = TopicPartition("v", 0)
+MISSING_TOPIC = do("delete", "t", wait_s=5)
 
 
-def request_of(questions: Any) -> Any:
-    return API.request(transactions=[each.question() for each in questions])
+def question(*asked: Any, **fields: Any) -> Step:
+    return do("question", *asked, **fields)
 
 
-@contextmanager
-def running() -> Iterator[Rig]:
-    with twins() as pair:
-        yield Rig(pair)
+# -- questions of leaders --------------------------------------------------------------------------
+
+OF_X, OF_OTHER = asks("x", T0), asks("another id", T0)
+ABOVE = asks("x", T0, epochs=1)
+BOTH_ADD = asks("x", T0, T1, adds=True)
+ADD_X, END_X = do("add", "x", T0, T1), do("end", "x").says("NONE")
+ASKED = [
+    step
+    for who in ("x", "another id")
+    for step in (do("add", who, T0, U0).says("NONE"), question(asks(who, T0)).slow)
+]
+"""Both producers are in a transaction, as a leader knows."""
 
 
-@contextmanager
-def known() -> Iterator[Rig]:
-    """Brokers on which both producers are in a transaction, as a leader knows."""
-    with running() as rig:
-        for producer in rig.producers:
-            producer.add(T0, U0)
-            rig.ask(rig.question(producer, T0))
-        yield rig
+def pending(*partitions: TopicPartition) -> Any:
+    """Return the step by which the transaction of `x` is about to have these partitions only."""
+
+    def change(it: World) -> None:
+        for side in it.pair.sides:
+            coordinator = side.broker._coordination.transactions.coordinator
+            entry = next(coordinator._runtime.served())[1].ids["x"]
+            left = entry.txn._replace(partitions=frozenset(partitions))
+            entry.pending = left if partitions else None
+
+    return change
 
 
-def test_known_questions_are_answered() -> None:
-    with known() as rig:
-        assert rig.ask(rig.question(rig.x, T0))
-        assert rig.ask(rig.question(rig.x, T0), rig.question(rig.other, T0))
-        rig.x.end()
-        rig.x.add(T0)
-        assert rig.ask(rig.question(rig.x, T0))
-
-
-def test_unknown_questions_are_left_to_the_handler() -> None:
-    with known() as rig:
-        assert not rig.ask(rig.question(rig.x, T1))
-        assert not rig.ask(rig.question(None, T0))
-        assert not rig.ask(rig.question(rig.x, T0, principal="User:a"))
-        assert not rig.ask(rig.question(rig.x, T0, adds=True))
-        assert not rig.ask(rig.question(rig.x, T0, U0))
-        assert rig.ask(rig.question(rig.x, T0, U0))
-        assert rig.ask(rig.question(rig.x, T0))
-
-
-@finds(rules.verifies, "and txn.partitions.issuperset(partitions)")
-@finds(TransactionCoordinator.verify_at_once, "request=each)):", "request=each)) and False:")
-def test_fenced_producer_and_ended_transaction_are_refused() -> None:
-    with known() as rig:
-        assert not rig.ask(rig.question(rig.x, T0, epoch=1))
-        assert not rig.ask(rig.question(rig.other, T0), rig.question(rig.x, T0, epoch=1))
-        rig.x.end()
-        assert not rig.ask(rig.question(rig.x, T0))
-        rig.x.add(U0)
-        assert not rig.ask(rig.question(rig.x, T0))
-        assert not rig.ask(rig.question(rig.other, T0), rig.question(rig.x, T0))
-        rig.x.init()
-        rig.x.add(T0)
-        assert not rig.ask(rig.question(rig.x, T0, epoch=-1))
-        assert rig.ask(rig.question(rig.x, T0))
+@cases(
+    "story",
+    (
+        [
+            question(OF_X).quick, question(OF_X, OF_OTHER).quick, END_X, do("add", "x", T0),
+            question(OF_X).quick,
+        ],
+    ),
+    (
+        [
+            *[question(each).slow for each in (
+                asks("x", T1), asks("stranger", T0), asks("x", T0, principal="User:a"),
+                asks("x", T0, adds=True), asks("x", T0, U0),
+            )],
+            question(asks("x", T0, U0)).quick, question(OF_X).quick,
+        ],
+    ),
+    (
+        [
+            question(ABOVE).slow, question(OF_OTHER, ABOVE).slow,
+            END_X, question(OF_X).slow, do("add", "x", U0), question(OF_X).slow,
+            question(OF_OTHER, OF_X).slow, do("init", "x"), do("add", "x", T0),
+            question(asks("x", T0, epochs=-1)).slow, question(OF_X).quick,
+        ],
+        (rules.verifies, "and txn.partitions.issuperset(partitions)"),
+        (TransactionCoordinator.verify_at_once, "request=each)):", "request=each)) and False:"),
+    ),
+    (
+        [pending(U0), question(OF_X).slow, pending()],
+        (rules.verifies, "and entry.pending is None"),
+    ),
+    (
+        [
+            END_X, question(BOTH_ADD).slow, END_X, question(BOTH_ADD).quick, END_X,
+            question(BOTH_ADD, OF_OTHER).slow, question(OF_OTHER, BOTH_ADD).slow,
+            question(asks("x", T0, T1, adds=True, epochs=-1)).slow,
+        ],
+        (adding._verify_again, "elif len(asked) > 1:", "elif False:"),
+    ),
+    (
+        [MISSING_TOPIC, question(OF_X).slow],
+        (adding._verify_again, "if not _are_known(parts.cache, question.partitions):", "if False:"),
+    ),
+)  # fmt: skip
+def test_question_about_a_known_transaction_is_answered(story: list[Any]) -> None:
+    happens(*ASKED, *story)
 
 
 @finds(rules.verifies, "txn.state is TransactionState.ONGOING and")
 def test_transaction_that_waits_for_markers_is_refused() -> None:
-    with (
-        known() as rig,
+    at_once, sends = (
         patch.object(marker_sender, "AT_ONCE", 0),
         patch.object(MarkerSender, "_send_due"),
-    ):
-        rig.x.end()
-        assert not rig.ask(rig.question(rig.x, T0))
+    )
+    with world(*ASKED) as it, at_once, sends:
+        it.tell(END_X, question(OF_X).slow)
 
 
-@finds(rules.verifies, "and entry.pending is None")
-def test_partition_that_is_being_dropped_is_refused() -> None:
-    with known() as rig:
-        for entry in rig.entries():
-            entry.pending = entry.txn._replace(partitions=frozenset([U0]))
-        assert not rig.ask(rig.question(rig.x, T0))
-        for entry in rig.entries():
-            entry.pending = None
+def odd_bytes(whole: bytes, on: int, *known: Any) -> list[Any]:
+    """Return steps that send other bytes than a request, which is known again behind each. The
+    wrong ones may close the connection."""
+    header = 8 + 2 + len("broker-0") + 1
+    wrong = [
+        *[whole[:size] for size in range(header, len(whole))],
+        whole + b"\0",
+        whole[:-1] + b"\1",
+    ]
+    return [
+        step for each in wrong for step in (do("exchange", each, on=on, answers=0).slow, *known)
+    ]
 
 
-@finds(handler._verify_again, "elif len(asked) > 1:", "elif False:")
-def test_added_partitions_are_added_again() -> None:
-    with known() as rig:
-        rig.x.end()
-        assert not rig.ask(rig.question(rig.x, T0, T1, adds=True))
-        rig.x.end()
-        assert rig.ask(rig.question(rig.x, T0, T1, adds=True))
-        rig.x.end()
-        both = rig.question(rig.x, T0, T1, adds=True), rig.question(rig.other, T0)
-        assert not rig.ask(*both)
-        assert not rig.ask(*reversed(both))
-        assert not rig.ask(rig.question(rig.x, T0, T1, adds=True, epoch=-1))
+def test_other_bytes_of_questions_are_left_to_the_handler() -> None:
+    other = question(OF_X, client=b"broker-2")
+    with world(*ASKED, question(OF_X).quick, other.slow, other.quick) as it:
+        fields = {"client": b"broker-1", "transactions": it.questions(OF_X)}
+        whole = frame("add_partitions_to_txn", 5, **fields)
+        known = question(OF_X), question(OF_X).quick
+        it.tell(*known, *odd_bytes(whole, 1, *known))
 
 
-@finds(handler._verify_again, "if not _are_known(parts.cache, question.partitions):", "if False:")
-def test_deleted_topic_is_noticed() -> None:
-    with known() as rig:
-        rig.twins.delete("t")
-        rig.twins.wait(5)
-        assert not rig.ask(rig.question(rig.x, T0))
-
-
-def test_odd_bytes_are_left_to_the_handler() -> None:
-    with known() as rig:
-        content = encode(request_of([rig.question(rig.x, T0)]), VERSION)
-        assert rig.send(BEFORE + content)
-        assert not rig.send(BEFORE + content + b"\0")
-        assert not rig.send(encode_request_header(API.key, VERSION, 7, "broker-2") + content)
-        assert rig.send(encode_request_header(API.key, VERSION, 7, "broker-2") + content)
-        rig.send(BEFORE + content)
-        for cut in range(len(content)):
-            assert not rig.send(BEFORE + content[:cut])
-            rig.send(BEFORE + content)
-
-
-@finds(handler._verified_again, "version != VERIFICATIONS.version or ")
+@finds(adding._verified_again, "version != VERIFICATIONS.version or ")
 @finds(
-    handler._verified_again,
+    adding._verified_again,
     "or any(_any_refused(each.topic_results) for each in response.results_by_transaction)",
 )
 def test_older_version_and_refused_questions_are_not_remembered() -> None:
-    with running() as rig:
-        rig.x.add(T0)
-        for _ in range(2):
-            assert not rig.ask(rig.question(rig.x, T1))
-        rig.x.add(T1)
-        assert not rig.ask(rig.question(rig.x, T1))
-        assert rig.ask(rig.question(rig.x, T1))
-        before = encode_request_header(API.key, 4, 7, "broker-1")
-        for _ in range(2):
-            assert not rig.send(before + encode(request_of([rig.question(rig.x, T0)]), 4))
+    refused, older = question(asks("x", T1)), question(OF_X, version=4)
+    first = do("add", "x", T0), refused.slow, refused.slow, do("add", "x", T1)
+    happens(*first, refused.slow, refused.quick, older.slow, older.slow)
 
 
-def test_transactions_of_a_client_repeat() -> None:
-    with running() as rig:
-        for fast in (0, 2, 2):
-            before = rig.of_clients
-            rig.x.add(T0, T1)
-            rig.x.end()
-            assert rig.of_clients == before + fast
+# -- clients ---------------------------------------------------------------------------------------
+
+ADD_V = do("add", "x", T0, V0)
+NEXT_Y = [question(asks("y", T0, adds=True)), do("end", "y").quick]
 
 
-def test_transactions_of_the_newer_protocol_repeat() -> None:
-    with running() as rig:
-        rig.x.version = 12
-        for number in range(4):
-            rig.ask(rig.question(rig.x, T0, adds=True))
-            assert rig.x.end(commit=number % 2 == 0) == 0
-            assert rig.of_clients == number
-        # The answer to a request that the client sends again, and a producer that is fenced.
-        epoch = rig.x.epoch
-        rig.x.epoch -= 1
-        assert rig.x.end(commit=False) == 0
-        assert rig.x.epoch == epoch
-        rig.x.epoch -= 2
-        assert rig.x.end() != 0
+@cases(
+    "story",
+    ([do("init", "x"), ADD_X.slow, END_X.slow, *2 * [ADD_X.quick, END_X.quick]],),
+    # An answer to a request that the client sends again, and a producer that is fenced.
+    (
+        [
+            do("init", "y"), NEXT_Y[0], do("end", "y").slow, *NEXT_Y, NEXT_Y[0],
+            do("end", "y", commit=False).quick, *NEXT_Y, do("end", "y", epochs=-1).says("NONE"),
+            do("end", "y", epochs=-3).says("PRODUCER_FENCED"),
+        ],
+    ),
+    (
+        [*2 * [ADD_V.slow, do("end", "x").slow], do("create", "v"), ADD_V.slow],
+        (adding.again, "or _any_refused(response.results_by_topic_v3_and_below)"),
+    ),
+    (
+        [do("add", "x", U0), END_X, do("delete", "u", wait_s=5), do("add", "x", U0).slow],
+        (adding._add_again, "if not _are_known(cache, added.partitions):", "if False:"),
+    ),
+    (
+        [do("init", "x"), *[do("add", "x", T0, group_id="g").slow] * 3],
+        (adding.again, "request.group_id is not None or "),
+    ),
+)  # fmt: skip
+def test_client_repeats_its_transactions(story: list[Step]) -> None:
+    happens(*story)
 
 
-@finds(handler.again, "or _any_refused(response.results_by_topic_v3_and_below)")
-def test_refused_requests_of_a_client_are_not_remembered() -> None:
-    with running() as rig:
-        for _ in range(2):
-            rig.x.add(T0, TopicPartition("v", 0))
-            rig.x.end()
-        rig.twins.create("v", 1)
-        rig.x.add(T0, TopicPartition("v", 0))
-        rig.x.end()
-        assert not rig.of_clients
-
-
-@finds(handler._add_again, "if not _are_known(cache, added.partitions):", "if False:")
-def test_partition_of_a_client_that_was_deleted_is_refused() -> None:
-    with running() as rig:
-        rig.x.add(U0)
-        rig.x.end()
-        rig.twins.delete("u")
-        rig.twins.wait(5)
-        rig.x.add(U0)
-        assert not rig.of_clients
-
-
-@finds(handler.again, "request.group_id is not None or ")
-def test_partition_of_a_group_is_not_remembered() -> None:
-    with running() as rig:
-        for _ in range(3):
-            rig.x.add(T0, group_id="g")
-        assert not rig.of_clients
-
-
-@finds(ending.again, " or request.written is not None", "", 4, 0, [], False)
-@finds(ending.again, "response.error_code or ", "", 4, 47, None, False)
-@pytest.mark.parametrize(
-    ("version", "code", "written", "repeats"),
-    [(4, 0, None, True), (5, 0, None, True), (4, 47, None, False), (4, 0, [], False)],
+@cases(
+    "version, code, written, repeats",
+    (4, 0, None, True),
+    (5, 0, None, True),
+    (4, 47, None, False, (ending.again, "response.error_code or ")),
+    (4, 0, [], False, (ending.again, " or request.written is not None")),
 )
 def test_end_of_which_the_answer_says_less_than_the_coordinator_is_not_remembered(
     version: int, code: int, written: Any, repeats: bool
@@ -291,33 +225,243 @@ def test_end_of_which_the_answer_says_less_than_the_coordinator_is_not_remembere
     assert (found is not None) is repeats
 
 
-PRODUCERS = st.integers(0, 1)
-QUESTIONS = st.tuples(
-    PRODUCERS | st.just(2),
-    st.lists(st.sampled_from([T0, T1, U0, TopicPartition("v", 0)]), min_size=1, max_size=2),
-    st.booleans(),
-    st.sampled_from([0, 0, 0, 1]),
+# -- markers ---------------------------------------------------------------------------------------
+
+LONG = TopicPartition("a-long-name", 0)
+LATER, BROKEN = 5, OSError(5, "broken")
+
+
+def mark(*markers: Marker, **fields: Any) -> Step:
+    return do("mark", *markers, **fields)
+
+
+def of_brokers(it: World, are: bool = True) -> None:
+    """Have the requests of the connection of markers be those of a broker."""
+    for side in it.pair.sides:
+        side.peer(2)._dispatcher._inter_broker = are
+
+
+def opens(*places: TopicPartition, producer_id: int = 1000, epoch: int = 4) -> Any:
+    """Return the step that begins a producer's transaction, or goes on with it."""
+
+    async def append(side: Side) -> None:
+        for place in places:
+            partition = side.partition(*place)
+            entry = partition.log.producers.entry(producer_id)
+            known = entry is not None and entry.producer_epoch == epoch and entry.batches
+            records = batch(
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=entry.last_sequence + 1 if entry is not None and known else 0,
+                transactional=True,
+            )
+            partition.append(bytearray(records), now_ms=TIME_MS, guard=UNVERIFIED)
+
+    def open_it(it: World) -> None:
+        it.pair.both(append)
+
+    return open_it
+
+
+def newest_epoch(epoch: int) -> Any:
+    def change(it: World) -> None:
+        for side in it.pair.sides:
+            side.broker._coordination.transactions.origins._newest_epoch = epoch
+
+    return change
+
+
+def forget_connections(it: World) -> None:
+    for side in it.pair.sides:
+        side.broker._coordination.transactions.origins._newest_connections.clear()
+
+
+def break_disk(it: World) -> None:
+    for side in it.pair.sides:
+        side.partition().log.log_dir.failure = BROKEN
+    write = MarkerWrite(T0, marker()[1], print)
+    assert not it.pair.fast.broker._coordination.transactions.writer.accepts([write])
+
+
+# The topic of the coordinators has to be there, whose epochs a marker may have.
+BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), of_brokers]
+ALL = [mark(marker(at=each)).slow for each in (T0, U0, LONG)]
+MARK = mark(marker())
+UNDER_MIN_ISR = "or partition.is_under_min_isr"
+
+
+@cases(
+    "known, story",
+    (
+        ALL,
+        [
+            opens(T0, U0, LONG), MARK.quick, mark(marker(at=U0, committed=False)).quick,
+            opens(T0, producer_id=2000), mark(marker(2000), marker(at=LONG)).quick,
+        ],
+    ),
+    (
+        ALL[:1],
+        [
+            *[mark(each).slow for each in (
+                marker(at=U0), marker(coordinator=1), marker(version=2), marker(-1),
+            )],
+            mark(marker(), marker(at=LONG)).slow,
+        ],
+    ),
+    (
+        ALL[:1],
+        [
+            newest_epoch(9), mark(marker(coordinator=9)).slow, mark(marker(coordinator=9)).quick,
+            newest_epoch(0), mark(marker(coordinator=9)).slow,
+        ],
+        (marking._write_again, "if not origins.has_epoch(coordinator_epoch):", "if False:"),
+    ),
+    # A fenced marker alone and among others.
+    (
+        ALL[:2],
+        [
+            opens(T0, U0, epoch=LATER), opens(U0, producer_id=2000), MARK.slow,
+            mark(marker(2000, U0), marker()).slow, opens(LONG, epoch=LATER),
+            mark(marker(at=LONG)).slow, mark(marker(2000, LONG)).slow,
+            mark(marker(3000, LONG)).quick,
+        ],
+        (marking._write_again, " or not writer.accepts(writes)"),
+        (marking._write_again, "or any(codes)"),
+        (marking.again, "or results[0].partitions[0].error_code"),
+        (MarkerWriter.accepts, "except KafkaError: return False", "except KafkaError: pass"),
+    ),
+    # Two markers of one producer for one partition.
+    (
+        ALL[:1], [opens(T0), mark(marker(epoch=LATER), marker()).slow],
+        (
+            MarkerWriter.accepts,
+            "return len(writes) == 1 or len(asked) == len(writes)", "return True",
+        ),
+    ),
+    (
+        ALL[:1],
+        [
+            do("lead", isr=[0, 1], replicas=[0, 1]), MARK.slow,
+            do("lead", leader=1, leader_epoch=2, isr=[1], replicas=[0, 1]), MARK.slow,
+        ],
+        (MarkerWriter.accepts, "or not partition.commits_at_once"),
+    ),
+    (
+        ALL[:2],
+        [do("lead", "u", isr=[]), mark(marker(at=U0)).slow, mark(marker(), marker(2000, U0)).slow],
+        (MarkerWriter.accepts, UNDER_MIN_ISR),
+    ),
+    (
+        ALL[:1], [break_disk, MARK.slow],
+        (MarkerWriter.accepts, "or partition.log.log_dir.failure is not None"),
+    ),
+    (ALL[:1], [do("delete"), MARK.slow], (MarkerWriter.accepts, "partition is None or ")),
+    # A later connection of the coordinator; a request that is served again outdates earlier ones.
+    (
+        ALL[:1],
+        [
+            MARK.quick, *[mark(marker(), on=3)] * 2, MARK.slow, forget_connections,
+            mark(marker(), on=3).quick, MARK.slow,
+        ],
+        (marking._write_again, "origins.is_outdated(context) or "),
+    ),
+    (
+        ALL[:1],
+        [lambda it: of_brokers(it, are=False), *[mark(marker(at=LONG)).slow] * 2],
+        (marking.again, " or not context.inter_broker"),
+    ),
+    (
+        ALL[:1],
+        [mark(*map(marker, range(FEW))).quick, mark(*map(marker, range(FEW + 1))).slow],
+    ),
+)  # fmt: skip
+def test_known_marker_is_written_while_it_is_accepted(known: list[Step], story: list[Any]) -> None:
+    happens(*BEGINS, *known, *story)
+
+
+def test_other_bytes_of_markers_are_left_to_the_handler() -> None:
+    whole = frame("write_txn_markers", 2, client=b"broker-0", markers=markers_of(marker()))
+    known = MARK, of_brokers, MARK, MARK.quick
+    other = mark(marker(), client=b"broker-2").slow
+    happens(*BEGINS, MARK.slow, MARK.quick, *odd_bytes(whole, 2, *known), other)
+
+
+@finds(marking.again, "context.api_version != MARKERS.version or ")
+def test_markers_of_an_older_version_are_not_remembered() -> None:
+    request = message(write_txn_markers.API.request, markers=markers_of(marker()))
+    answer = at_once(marking._results(request, ErrorCode.NONE))
+    older: Any = SimpleNamespace(api_version=1, inter_broker=True)
+    nothing: Any = None
+    assert marking.again(nothing, nothing, False, request, older, answer) is None
+
+
+@finds(marking.again, "len(topics) != 1 or ")
+@finds(marking.again, "len(topics[0].partition_indexes) != 1", "False")
+def test_marker_for_several_partitions_or_none_is_left_to_the_handler() -> None:
+    t0, twice, u0, none = [
+        {"name": name, "partition_indexes": at}
+        for name, at in (("t", [0]), ("t", [0, 0]), ("u", [0]), ("t", []))
+    ]
+    (one,) = markers_of(marker())
+    for topics in ([t0, u0], [twice], [none], []):
+        asked = do("ask", "write_txn_markers", 2, on=2, markers=[one | {"topics": topics}])
+        happens(*BEGINS, MARK.slow, asked.slow, asked.slow)
+
+
+# -- random histories ------------------------------------------------------------------------------
+
+OF_CLIENTS = st.sampled_from(["x", "another id"])
+QUESTIONS = st.builds(
+    asks,
+    st.sampled_from(["x", "another id", "stranger"]),
+    st.sampled_from([T0, T1, U0, V0]),
+    st.sampled_from([T0, U0]),
+    adds=st.booleans(),
+    epochs=st.sampled_from([0, 0, 0, 1]),
 )
-STEPS = st.one_of(st.lists(QUESTIONS, min_size=1, max_size=3), st.tuples(st.booleans(), PRODUCERS))
+MARKERS = st.builds(
+    marker,
+    st.sampled_from([1000, 2000, -1]),
+    st.sampled_from([T0, U0, LONG, ("nowhere", 0), ("__transaction_state", 0)]),
+    epoch=st.integers(3, LATER),
+    coordinator=st.sampled_from([0, 0, 0, 1]),
+    committed=st.booleans(),
+    version=st.sampled_from([0, 0, 2]),
+)
+OPENED = st.tuples(
+    st.sampled_from([T0, U0, LONG]), st.sampled_from([1000, 2000]), st.integers(4, LATER)
+)
 
 
-@settings(max_examples=25, deadline=None)
+def some(of: Any) -> Any:
+    return st.lists(of, min_size=1, max_size=3)
+
+
+STEPS = st.one_of(
+    some(QUESTIONS).map(lambda asked: question(*asked)),
+    some(MARKERS).map(lambda markers: mark(*markers)),
+    st.sampled_from(
+        [ADD_X, do("add", "another id", T0, T1), do("end", "x"), do("end", "another id")]
+    ),
+    OPENED.map(lambda opened: opens(opened[0], producer_id=opened[1], epoch=opened[2])),
+)
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, max_size=15))
-def test_random_questions_have_the_same_answers_and_effects(steps: Any) -> None:
-    with known() as rig:
-        asked = [*rig.producers, None]
+def test_random_requests_have_the_same_answers_and_effects(steps: Any) -> None:
+    with world(*BEGINS, *ASKED, *ALL) as it:
         for step in steps:
-            if isinstance(step, list):
-                rig.ask(
-                    *(
-                        rig.question(asked[who], *places, adds=adds, epoch=epoch)
-                        for who, places, adds, epoch in step
-                    )
-                )
-            elif step[0]:
-                rig.producers[step[1]].add(T0, T1)
-            else:
-                rig.producers[step[1]].end()
+            # A producer that is fenced begins no transaction.
+            with suppress(KafkaError):
+                it.tell(step)
+
+
+def require_equal(frames: Any, version: int, request: Any, answer: Any) -> None:
+    """Compare a request and its answer, both put together, with encoded ones."""
+    assert frames.request == encode(request, version)
+    assert frames.accepted == encode(answer, version)
+    assert frames.decode(b"head" + frames.accepted, 4) is ACCEPTED
 
 
 @settings(max_examples=200, deadline=None)
@@ -335,20 +479,28 @@ def test_random_questions_have_the_same_answers_and_effects(steps: Any) -> None:
         max_size=4,
     ).flatmap(lambda some: st.sampled_from([some, some * 150]))
 )
-def test_requests_put_together_equal_encoded_ones(questions: Any) -> None:
-    sender = framing()
+def test_questions_put_together_equal_encoded_ones(questions: Any) -> None:
+    sender, api = verification_request.framing(), add_partitions_to_txn.API
+    request = api.request(transactions=[each.question() for each in questions])
+    answer: Any = api.response(results_by_transaction=[each.accepted() for each in questions])
     for _ in range(2):
         frames = sender.of(questions)
-        assert frames.request == encode(request_of(questions), VERSION)
-    answer = decode(API.response, VERSION, frames.accepted)
-    assert [each.transactional_id for each in answer.results_by_transaction] == [
-        each.transactional_id for each in questions
-    ]
-    assert frames.decode(b"1234" + frames.accepted, 4) is ACCEPTED
+        require_equal(frames, 5, request, answer)
     answer.results_by_transaction[0].topic_results[0].results_by_partition[
         0
     ].partition_error_code = 120
-    assert frames.decode(encode(answer, VERSION), 0) == answer
+    assert frames.decode(encode(answer, 5), 0) == answer
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(MARKERS, min_size=1, max_size=5))
+def test_markers_put_together_equal_encoded_ones(markers: Any) -> None:
+    frames = marker_channel.framing().of([(TopicPartition(*at), each) for at, each in markers])
+    request = message(write_txn_markers.API.request, markers=markers_of(*markers))
+    answer: Any = at_once(marking._results(request, ErrorCode.NONE))
+    require_equal(frames, 2, request, answer)
+    answer.markers[-1].topics[0].partitions[0].error_code = 3
+    assert frames.decode(encode(answer, 2), 0) == answer
 
 
 test_missing_check_is_found = hunt(globals())

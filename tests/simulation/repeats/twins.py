@@ -6,32 +6,19 @@ import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any, TypeVar
 from unittest.mock import patch
 
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.repeats import Repeats
-from barnabas.client.connection import Connection
 from barnabas.coordinator import postponed
-from barnabas.protocol.codec import encode
-from barnabas.protocol.messages import (
-    create_topics,
-    delete_topics,
-    incremental_alter_configs,
-    leader_and_isr,
-    produce,
-)
-from barnabas.protocol.messages.produce import (
-    API,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
+from barnabas.protocol.apis import APIS
+from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.header import decode_response_header
+from barnabas.protocol.schema import Api, Type, fields_of
 from barnabas.storage.files.mem_files import MemFiles
-from barnabas.storage.log.log_parts import LogAppendInfo
-from barnabas.storage.log.validator import Origin
 from tests.simulation.one_broker import broker_on
-from tests.support.data_path import creation
 from tests.support.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
@@ -40,33 +27,40 @@ QUESTIONS = "kafka_server_addpartitionstotxnmanager_verificationtimems"
 OF_THE_PROCESS = ("process_", "python_")
 PATIENCE_S = 45.0
 """Virtual seconds for the answers to a write; a request may wait until its timeout."""
-_SET = 0
-_TOPIC = 2
+ADMIN = 99
+"""The connection of the administrator."""
+VERSIONS = {each.module: each.served for each in APIS.values()}
+
+
+def api_of(name: str) -> Api:
+    found: Api = import_module(f"barnabas.protocol.messages.{name}").API
+    return found
+
+
+def message(cls: Any, **fields: Any) -> Any:
+    """Return a message; a dict stands for a struct in it."""
+    types = {each.name: each.type for each in fields_of(cls)}
+    return cls(**{name: _value(types[name], value) for name, value in fields.items()})
+
+
+def _value(kind: Type | None, value: Any) -> Any:
+    assert kind is not None
+    if isinstance(value, dict):
+        return message(kind.struct, **value)
+    if isinstance(value, list):
+        return [_value(kind.item, each) for each in value]
+    return value
 
 
 def frame(
-    records: bytes | None,
-    *,
-    version: int = 9,
-    number: int = 1,
-    topic: str = "t",
-    topic_id: bytes = bytes(16),
-    index: int = 0,
-    acks: int = -1,
-    transactional_id: str | None = None,
-    client_id: bytes | None = b"client",
-    timeout_ms: int = 5000,
+    name: str, version: int, *, number: int = 1, client: bytes | None = b"client", **fields: Any
 ) -> bytes:
-    """Return a Produce request without its length."""
-    data = PartitionProduceData(index=index, records=records)
-    named = TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])
-    request = ProduceRequest(
-        transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=[named]
-    )
-    length = -1 if client_id is None else len(client_id)
-    header = struct.pack(">hhih", API.key, version, number, length) + (client_id or b"")
-    tags = b"\0" if API.is_flexible(version) else b""
-    return header + tags + encode(request, version)
+    """Return a request, by the name of its module, without its length."""
+    api = api_of(name)
+    length = -1 if client is None else len(client)
+    header = struct.pack(">hhih", api.key, version, number, length) + (client or b"")
+    tags = b"\0" if api.is_flexible(version) else b""
+    return header + tags + encode(message(api.request, **fields), version)
 
 
 class Wire(asyncio.Protocol):
@@ -123,7 +117,6 @@ class Side:
             self.loop, seed, self.files, fast_paths_enable=str(fast).lower(), **options
         )
         self.wires: dict[int, Wire] = {}
-        self.admin: Connection
 
     def run(self, work: Awaitable[T]) -> T:
         asyncio.set_event_loop(self.loop)
@@ -132,12 +125,7 @@ class Side:
         finally:
             asyncio.set_event_loop(None)
 
-    async def start(self, port: int) -> None:
-        await self.broker.start()
-        self.admin = await Connection.open("sim", port)
-
     async def stop(self) -> None:
-        await self.admin.close()
         for wire in self.wires.values():
             wire.transport.close()
         await asyncio.sleep(1)
@@ -155,10 +143,14 @@ class Side:
     async def exchange(self, connection: int, data: bytes, answers: int) -> list[bytes]:
         wire = self.wires.get(connection)
         if wire is None or wire.closed:
-            _, wire = await self.loop.create_connection(Wire, "sim", max(connection, 9092))
+            _, wire = await self.loop.create_connection(Wire, "sim", 9092)
             assert isinstance(wire, Wire)
             self.wires[connection] = wire
         return await wire.exchange(data, answers)
+
+    def peer(self, connection: int = 0) -> Any:
+        """Return the broker's end of a connection."""
+        return self.wires[connection].transport.peer.get_protocol()
 
     def partition(self, topic: str = "t", index: int = 0) -> Partition:
         return self.broker._replication.replicas.partition(topic, index)
@@ -216,37 +208,27 @@ class Side:
         }
 
 
+def _require_equal(fast: dict[str, Any], plain: dict[str, Any]) -> None:
+    differ = {
+        key: (fast.get(key), plain.get(key))
+        for key in {*fast, *plain}
+        if fast.get(key) != plain.get(key)
+    }
+    assert not differ, f"with the fast path, and without: {differ}"
+
+
 class Twins:
     """Both brokers. Each method does the same on both, and compares what comes of it."""
 
-    def __init__(self, seed: int = 1, *, port: int = 9092, **keys: str) -> None:
+    def __init__(self, seed: int = 1, **keys: str) -> None:
         self.sides = tuple(Side(seed, fast=fast, **keys) for fast in (True, False))
         self.fast = self.sides[0]
-        self.sent = 0
-        self.hits: Counter[tuple[int, int]] = Counter()
-        """The requests that were answered from memory, by API key and version."""
+        self.hits: Counter[str] = Counter()
+        """The requests that were answered from memory, by the name of the API."""
         self.faults: list[Exception] = []
         """The errors for which a request was not remembered: the broker logs them."""
-        self.appends = 0
-        """The batches of clients that were appended, on both sides together."""
         self.numbers = 0
         self.ids: dict[str, bytes] = {}
-        self._port = port
-
-    @property
-    def appended(self) -> int:
-        """The batches of clients that each side has appended."""
-        return self.appends // 2
-
-    @property
-    def served(self) -> int:
-        """The Produce requests that were answered from memory."""
-        return self.hits_of(produce)
-
-    def hits_of(self, *modules: Any, versions: range = range(100)) -> int:
-        """Return how many requests of some APIs were answered from memory."""
-        keys = [module.API.key for module in modules]
-        return sum(n for (key, at), n in self.hits.items() if key in keys and at in versions)
 
     def both(self, work: Callable[[Side], Awaitable[T]]) -> T:
         """Do something on both sides, and return its result, which must be the same."""
@@ -263,109 +245,107 @@ class Twins:
         self.both(done)
 
     def exchange(self, *frames: bytes, on: int = 0, answers: int | None = None) -> list[bytes]:
-        """Send frames in one write on a connection; return the answers.
-
-        Connections are numbered; a number above 9092 is the port of another listener.
-        """
+        """Send frames in one write on a connection; return the answers."""
         data = b"".join(struct.pack(">i", len(each)) + each for each in frames)
         wanted = len(frames) if answers is None else answers
-        self.sent += len(frames)
         found = self.both(lambda side: side.exchange(on, data, wanted))
         fast, plain = [side.wires[on].closed for side in self.sides]
         assert fast == plain, "one broker closes the connection"
         return found
 
-    def produce(self, records: bytes | None, *, on: int = 0, **fields: Any) -> bytes:
-        """Send one Produce request, and return the bytes of its answer after the number."""
+    def ask(self, name: str, version: int | None = None, *, on: int = ADMIN, **fields: Any) -> Any:
+        """Send a request by the name of its module; return the answer, or None without one."""
         self.numbers += 1
-        (answer,) = self.exchange(frame(records, number=self.numbers, **fields), on=on)
-        return answer[4:]
+        api, version = api_of(name), VERSIONS[name][-1] if version is None else version
+        request = frame(name, version, number=self.numbers, **fields)
+        # Without acknowledgements a producer gets no answer.
+        found = self.exchange(request, on=on, answers=fields.get("acks", 1) != 0)
+        if not found:
+            return None
+        number, at = decode_response_header(api.key, version, found[0])
+        assert number == self.numbers
+        return decode(api.response, version, found[0], at)
 
-    def ask(self, module: Any, request: Any, version: int | None = None) -> Any:
-        """Send a request of an administrator, and return the answer."""
-        return self.both(
-            lambda side: side.admin.request(module.API, request, version=version, timeout=300)
-        )
-
-    def state(self) -> dict[str, object]:
-        """Compare the states, and return it."""
-        fast, plain = [side.state() for side in self.sides]
-        differ = {
-            key: (fast.get(key), plain.get(key))
-            for key in {*fast, *plain}
-            if fast.get(key) != plain.get(key)
-        }
-        assert not differ, f"with the fast path, and without: {differ}"
-        return fast
+    def state(self) -> None:
+        """Compare the states."""
+        _require_equal(*[side.state() for side in self.sides])
 
     def stop(self) -> None:
         """Stop the brokers, and compare their files."""
         assert not self.faults
         self.state()
         self.both(Side.stop)
-        fast, plain = [side.content() for side in self.sides]
-        differ = [path for path in {*fast, *plain} if fast.get(path) != plain.get(path)]
-        assert not differ, f"other files: {differ}"
+        _require_equal(*[side.content() for side in self.sides])
 
     # -- what an administrator does ---------------------------------------------------------------
 
-    def create(self, topic: str = "t", partitions: int = 1, **configs: str) -> bytes:
-        """Create a topic, and return its id."""
-        request = creation(topic, partitions, configs)
-        (made,) = self.ask(create_topics, request).topics
+    def create(self, topic: str = "t", partitions: int = 1, **configs: str) -> None:
+        """Create a topic, unless it is there."""
+        named = [{"name": key.replace("_", "."), "value": configs[key]} for key in configs]
+        asked = {"name": topic, "num_partitions": partitions, "replication_factor": 1}
+        topics = [asked | {"assignments": [], "configs": named}]
+        (made,) = self.ask("create_topics", topics=topics, timeout_ms=5000).topics
         if not made.error_code:
             self.ids[topic] = made.topic_id
-        return self.ids.get(topic, bytes(16))
 
-    def delete(self, topic: str = "t") -> None:
-        state = delete_topics.DeleteTopicState(name=topic)
-        self.ask(delete_topics, delete_topics.DeleteTopicsRequest(topics=[state], timeout_ms=5000))
+    def delete(self, topic: str = "t", wait_s: float = 2) -> None:
+        self.ask("delete_topics", topics=[{"name": topic}], timeout_ms=5000)
+        self.wait(wait_s)
 
-    def configure(self, topic: str = "t", **configs: str) -> None:
-        module = incremental_alter_configs
-        resource = module.AlterConfigsResource(
-            resource_type=_TOPIC,
-            resource_name=topic,
-            configs=[
-                module.AlterableConfig(
-                    name=key.replace("_", "."), config_operation=_SET, value=value
-                )
-                for key, value in configs.items()
-            ],
-        )
-        request = module.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        self.ask(module, request)
+    def grow(self, topic: str, count: int) -> None:
+        """Have more partitions."""
+        topics = [{"name": topic, "count": count, "assignments": None}]
+        self.ask("create_partitions", topics=topics, timeout_ms=5000, validate_only=False)
+        self.wait(2)
 
-    def lead(self, topic: str = "t", index: int = 0, **changes: Any) -> None:
-        """Send a decision of the controller about a partition: fields of its state that change."""
+    def configure(self, name: str = "t", kind: int = 2, **configs: str) -> None:
+        """Set configurations of a topic, or of a resource of another kind."""
+        named = [
+            {"name": key.replace("_", "."), "config_operation": 0, "value": value}
+            for key, value in configs.items()
+        ]
+        resource = {"resource_type": kind, "resource_name": name, "configs": named}
+        self.ask("incremental_alter_configs", resources=[resource], validate_only=False)
+
+    def trim(self, offset: int, topic: str = "t", index: int = 0) -> None:
+        """Delete the records before an offset."""
+        wanted = {"name": topic, "partitions": [{"partition_index": index, "offset": offset}]}
+        self.ask("delete_records", topics=[wanted], timeout_ms=1000)
+
+    def limit(self, bytes_per_s: float | None) -> None:
+        """Set the quota of every client, or remove it."""
+        is_gone = bytes_per_s is None
+        quota = {"key": "producer_byte_rate", "value": bytes_per_s or 0.0, "remove": is_gone}
+        entity = [{"entity_type": "client-id", "entity_name": "client"}]
+        entries = [{"entity": entity, "ops": [quota]}]
+        self.ask("alter_client_quotas", entries=entries, validate_only=False)
+
+    def lead(self, topic: str = "t", index: int = 0, later: int = 0, **changes: Any) -> None:
+        """Send a decision of the controller about a partition: fields of its state that change.
+        The leader epoch is `later` than before."""
 
         async def decide(side: Side) -> object:
             partition = side.partition(topic, index)
             fields = {
                 "leader": partition.leader_id,
-                "leader_epoch": partition.leader_epoch,
+                "leader_epoch": partition.leader_epoch + later,
                 "isr": list(partition.isr),
                 "replicas": list(partition.replicas),
+                "partition_index": index,
+                "controller_epoch": 1,
+                "partition_epoch": partition.partition_epoch + 1,
                 **changes,
             }
-            state = leader_and_isr.LeaderAndIsrPartitionState(
-                partition_index=index,
+            state = {"topic_name": topic, "topic_id": partition.topic_id}
+            decision = message(
+                api_of("leader_and_isr").request,
+                controller_id=0,
                 controller_epoch=1,
-                partition_epoch=partition.partition_epoch + 1,
-                **fields,
+                type=1,
+                topic_states=[state | {"partition_states": [fields]}],
+                live_leaders=[],
             )
-            states = leader_and_isr.LeaderAndIsrTopicState(
-                topic_name=topic, topic_id=partition.topic_id, partition_states=[state]
-            )
-            return await side.broker._replication.replicas.apply_leader_and_isr(
-                leader_and_isr.LeaderAndIsrRequest(
-                    controller_id=0,
-                    controller_epoch=1,
-                    type=1,
-                    topic_states=[states],
-                    live_leaders=[],
-                )
-            )
+            return await side.broker._replication.replicas.apply_leader_and_isr(decision)
 
         self.both(decide)
 
@@ -374,17 +354,15 @@ class Twins:
 
 
 @contextmanager
-def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
+def twins(seed: int = 1, **keys: str) -> Iterator[Twins]:
     """Run two brokers; at the end their states and files must be the same."""
-    pair = Twins(seed, port=port, **keys)
-    serve = Repeats.serve
+    pair = Twins(seed, **keys)
+    serve, learn = Repeats.serve, Repeats.learn
 
     def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> list[Any] | None:
         parts = serve(repeats, frame, now_ms)
-        pair.hits[repeats._api.key, repeats._version] += parts is not None
+        pair.hits[APIS[repeats._api.key].module] += parts is not None
         return parts
-
-    learn, append = Repeats.learn, Partition.append
 
     def learning(repeats: Repeats, *request: Any) -> None:
         try:
@@ -394,20 +372,14 @@ def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
                 pair.faults.append(fault)
             raise
 
-    def counting(partition: Partition, *args: Any, **options: Any) -> LogAppendInfo:
-        info = append(partition, *args, **options)
-        pair.appends += options.get("origin", Origin.CLIENT) is Origin.CLIENT
-        return info
-
     with (
         patch.object(Repeats, "serve", counted),
         patch.object(Repeats, "learn", learning),
-        patch.object(Partition, "append", counting),
         # A broker without fast paths postpones no completion, and the logs are compared.
         patch.object(postponed, "DELAY_MS", 0),
     ):
         try:
-            pair.both(lambda side: side.start(port))
+            pair.both(lambda side: side.broker.start())
             yield pair
             pair.stop()
         finally:

@@ -7,18 +7,29 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lz4 import frame
 
+from barnabas.config.key import INT_MAX
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import NO_TIMESTAMP, pack_mutable_batch, read_header
+from barnabas.protocol.records.batch import (
+    MAX_SEQUENCE,
+    NO_TIMESTAMP,
+    pack_mutable_batch,
+    read_header,
+)
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import BatchBuilder, Record, batch_of, build_batch
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log import log as log_module
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.validator import Origin, is_sound
+from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import UNVERIFIED
-from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, disk, load
+from tests.support.mutants import cases, finds, hunt
+from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, put
 
 KEY = b"key"
 LARGE_SEGMENTS = TopicConfig(segment_bytes=100_000, cleanup_policy=frozenset({"compact"}))
@@ -69,6 +80,9 @@ class Writer:
     def __init__(self, config: TopicConfig, *, explain: bool = False) -> None:
         self.files = disk()
         self.log = load(self.files, config, explain=explain)
+        if explain:
+            producers: Any = self.log.producers
+            producers.prepare = producers._prepare_all
         self.now_ms = NOW
         self.epoch = 0
 
@@ -114,6 +128,18 @@ class Writer:
         attributes = changes.get("attributes", 0) | codec
         header = read_header(batch)._replace(**(changes | {"attributes": attributes}))
         return self._append(pack_mutable_batch(header, batch[61:]), guard=UNVERIFIED)
+
+    def _compressed(self, codec: Compression, body: bytes) -> int:
+        """Append a batch whose record is compressed already."""
+        header = read_header(build_batch([Record(0, self.now_ms, KEY, b"value")]))
+        header = header._replace(attributes=codec, batch_length=49 + len(body))
+        return self._append(pack_mutable_batch(header, body), guard=UNVERIFIED)
+
+    def _longer(self, more: int) -> int:
+        """Append a batch that has more bytes than its length says."""
+        batch = bytearray(build_batch([Record(0, self.now_ms, KEY, b"value" * 3)]))
+        batch[8:12] = (len(batch) - 12 - more).to_bytes(4)
+        return self._append(batch, header=read_header(batch))
 
     def _damaged(self, position: int) -> int:
         batch = bytearray(build_batch([Record(0, self.now_ms, KEY, b"value" * 3)]))
@@ -169,16 +195,126 @@ def contents(files: MemFiles) -> dict[str, bytes]:
     return {path: files.open(path).read(1 << 20, 0) for path in paths}
 
 
-@settings(max_examples=300, deadline=None)
-@given(config=st.sampled_from(CONFIGS), steps=st.lists(STEPS, max_size=40))
-def test_log_by_one_question_equals_log_with_every_check(
-    config: TopicConfig, steps: Sequence[Step]
-) -> None:
+def require_same(config: TopicConfig, steps: Sequence[Step]) -> None:
     quick, slow = Writer(config), Writer(config, explain=True)
     for step in steps:
         assert quick.take(step) == slow.take(step)
         assert quick.log.log_end_offset == slow.log.log_end_offset
     assert quick.state == slow.state
+
+
+@settings(max_examples=300, deadline=None)
+@given(config=st.sampled_from(CONFIGS), steps=st.lists(STEPS, max_size=40))
+def test_log_by_one_question_equals_log_with_every_check(
+    config: TopicConfig, steps: Sequence[Step]
+) -> None:
+    require_same(config, steps)
+
+
+def odd(codec: Compression = Compression.NONE, **changes: int) -> Step:
+    return "odd client", changes, codec
+
+
+def next_of(producer_id: int, sequence: int, epoch: int = 0, attributes: int = 0) -> Step:
+    """Return the step by which a producer sends three records."""
+    fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+    return odd(attributes=attributes, **fields)
+
+
+PLAIN, BY_APPEND_TIME, BRIEF = TopicConfig(), CONFIGS[3], CONFIGS[7]
+TINY = TopicConfig(max_message_bytes=80)
+LINKED = frame.compress(bytes(100_000), block_linked=True, block_size=4)
+"""LZ4 that Java cannot read, as its first bytes show."""
+CODEC = "or (codec and codec_error(data, codec))"
+CRC = "or crc32c((data if type(data) is memoryview else memoryview(data))[ATTRIBUTES_AT:]) != crc"
+PREPARE = ProducerStateManager.prepare
+
+
+@cases(
+    "config, steps",
+    (PLAIN, [odd(base_offset=1)], (is_sound, "base or ")),
+    (PLAIN, [("longer", 5)], (is_sound, "size != LOG_OVERHEAD + length or ")),
+    (PLAIN, [odd(record_count=2)], (is_sound, "or count != delta + 1")),
+    (PLAIN, [odd(record_count=-1, last_offset_delta=-2)], (is_sound, "not 0 < count", "not count")),
+    (
+        PLAIN, [odd(record_count=1000, last_offset_delta=999)],
+        (is_sound, "count * MIN_RECORD <= size - HEADER_SIZE", "count"),
+    ),
+    (PLAIN, [odd(attributes=0x20)], (is_sound, "or attributes & ~_OF_CLIENT")),
+    (PLAIN, [odd(attributes=7)], (is_sound, CODEC)),
+    (PLAIN, [("compressed", Compression.LZ4, LINKED)], (is_sound, CODEC, "or codec > 4")),
+    (BRIEF, [odd(base_timestamp=5)], (is_sound, "or not earliest <= base_ms <= latest")),
+    (BRIEF, [odd(max_timestamp=5)], (is_sound, "or not earliest <= max_ms <= latest")),
+    (PLAIN, [("damaged", -1)], (is_sound, CRC)),
+    (TINY, [odd()], (is_sound, "or size > rules.max_batch_bytes")),
+    (BY_APPEND_TIME, [odd(max_timestamp=5)], (is_sound, "or rules.log_append_time")),
+    (
+        PLAIN, [odd(attributes=0x10)],
+        (is_sound, "producer >= 0 else attributes & TRANSACTIONAL)", "producer >= 0 else False)"),
+    ),
+    (PLAIN, [next_of(1, -1)], (is_sound, "first < 0 or ")),
+    (PLAIN, [next_of(1, 0, epoch=-1)], (is_sound, "or epoch < 0")),
+    (
+        PLAIN, [next_of(1, 0), next_of(1, 6), next_of(1, 3), next_of(1, 3), next_of(1, 0)],
+        (PREPARE, "and sequence == known[-1][0] + 1"),
+    ),
+    (
+        PLAIN, [next_of(1, MAX_SEQUENCE - 3), next_of(1, MAX_SEQUENCE), next_of(1, 2)],
+        (PREPARE, "& MAX_SEQUENCE, first + delta", ", first + delta"),
+    ),
+    (
+        PLAIN, [next_of(1, 0), next_of(1, 0, epoch=1), next_of(1, 3), next_of(1, 3, epoch=1)],
+        (PREPARE, "and epoch == entry.producer_epoch and", "and"),
+    ),
+    # A marker of the newer protocol raises the epoch: there is no last batch then.
+    (
+        PLAIN, [("client", 1, 0), ("marker", TxnMarker(1, 1, 0, True, 2)), next_of(1, 0, epoch=1)],
+        (PREPARE, "(known := entry.batches)", "((known := entry.batches) or True)"),
+    ),
+    (
+        PLAIN, [("client", 1, 0), next_of(1, 1), next_of(1, 1, attributes=0x10)],
+        (
+            PREPARE,
+            "(0 if (txn_first := entry.current_txn_first_offset) is None else TRANSACTIONAL)",
+            "(txn_first := entry.current_txn_first_offset, attributes & _KIND)[1]",
+        ),
+    ),
+)  # fmt: skip
+def test_odd_batch_is_judged_as_by_every_check(config: TopicConfig, steps: list[Step]) -> None:
+    require_same(config, steps)
+
+
+TEN_SECONDS = TopicConfig(segment_ms=10_000)
+FEW_BATCHES = TopicConfig(segment_bytes=400)
+FEW_ENTRIES = SMALL.replace(index_interval_bytes=0, segment_index_bytes=36)
+APPEND, CHANGED = Log.append, Segment._indexes_changed
+
+
+@cases(
+    "config, times, segments",
+    (FEW_BATCHES, [NOW] * 7, 3, (APPEND, "segment.size + len(data) > most or ")),
+    (FEW_ENTRIES, [*range(NOW, NOW + 10)], 4, (CHANGED, "self.bounds = NO_BOUNDS", "pass")),
+    (TEN_SECONDS, [NOW, NOW, NOW + 10_000], 1),
+    (TEN_SECONDS, [NOW, NOW, NOW + 10_001], 2, (APPEND, "<= latest")),
+    (TEN_SECONDS, [NOW, NOW, NOW - 50_000], 1),
+    (TEN_SECONDS, [NO_TIMESTAMP, NO_TIMESTAMP, 5], 2),
+    (TEN_SECONDS, [NOW, NOW, NO_TIMESTAMP], 2, (APPEND, "0 <= newest", "newest")),
+)
+def test_full_or_old_segment_rolls(config: TopicConfig, times: list[int], segments: int) -> None:
+    log = load(disk(), config)
+    for number, each in enumerate(times):
+        log.append(batch(b"x" * 60, timestamp=each), 0, NOW + 6000 * number)
+    assert len(log.segments) == segments
+
+
+@finds(APPEND, " or last_offset > end")
+def test_segment_has_no_more_offsets_than_its_index_can_tell() -> None:
+    log = load(disk(), TopicConfig())
+    put(log, b"x")
+    log.log_end_offset = log.segments.active.next_offset = log.producers.map_end_offset = INT_MAX
+    put(log, b"x")
+    put(log, b"x")
+    assert [each.base_offset for each in log.segments] == [0, INT_MAX + 1]
 
 
 SIZES = st.sampled_from((0, 1, 63, 64, 70, 8191, 8192, 9000))
@@ -268,3 +404,6 @@ def test_segment_whose_file_was_closed_is_opened_again() -> None:
 class Full:
     def append(self, data: object) -> None:  # noqa: ARG002
         raise OSError(28, "No space left on device")
+
+
+test_missing_check_is_found = hunt(globals())

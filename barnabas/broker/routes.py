@@ -321,10 +321,6 @@ def _fetch(
     return parts.sessions, lookup, selector, followers, lambda: parts.config().fetch_max_bytes
 
 
-def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
-    return add_partitions_to_txn.Parts(parts.transactions.coordinator, parts.groups, parts.cache)
-
-
 def _token_requests(parts: BrokerParts) -> TokenRequests:
     return TokenRequests(parts.tokens, parts.config, parts.clock.now_ms, parts.random.getrandbits)
 
@@ -440,7 +436,7 @@ API_TABLE: Final = (
             p.config().transaction_two_phase_commit_enable,
         ),
     ),
-    _row(add_partitions_to_txn, lambda p: (_add_partitions_to_txn(p),)),
+    _row(add_partitions_to_txn, lambda p: (p.transactions.coordinator, p.groups, p.cache)),
     _row(add_offsets_to_txn, lambda p: (p.transactions.coordinator, p.groups)),
     _row(
         txn_offset_commit,

@@ -51,6 +51,7 @@ def test_history_violates_no_invariant(block: int) -> None:
         assert happened[what], f"no history contains {what}"
     for what in ("AddPartitionsToTxn", "WriteTxnMarkers"):
         assert happened[f"{what} between brokers"] > SEEDS / 4
+    assert happened["ExpectProducers in time"], "no history tells a leader in time"
 
 
 def test_seed_replays_the_same_history() -> None:
@@ -66,7 +67,7 @@ def broken(seed: int) -> None:
         run(seed)
 
 
-@pytest.mark.parametrize("seed", [139, 1557])
+@pytest.mark.parametrize("seed", [191, 318])
 def test_delayed_marker_does_not_end_the_next_transaction(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +78,7 @@ def test_delayed_marker_does_not_end_the_next_transaction(
     broken(seed)
 
 
-@pytest.mark.parametrize("seed", [292, 868])
+@pytest.mark.parametrize("seed", [292])
 def test_coordinator_without_wait_for_the_high_watermark_reports_uncommitted_state(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +89,7 @@ def test_coordinator_without_wait_for_the_high_watermark_reports_uncommitted_sta
     broken(seed)
 
 
-@pytest.mark.parametrize("seed", [5, 9])
+@pytest.mark.parametrize("seed", [0, 9])
 def test_marker_with_a_lost_response_may_be_unwritten(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +120,7 @@ def test_verification_with_a_lost_response_is_not_taken_as_success(
     broken(seed)
 
 
-@pytest.mark.parametrize("seed", [69, 74])
+@pytest.mark.parametrize("seed", [23, 74])
 def test_marker_waiting_for_a_leader_is_sent_after_the_election(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,7 +121,7 @@ def pending(*partitions: TopicPartition) -> Any:
     ),
     (
         [MISSING_TOPIC, question(OF_X).slow],
-        (adding._verify_again, "if not _are_known(parts.cache, question.partitions):", "if False:"),
+        (adding._verify_again, "if not _are_known(cache, question.partitions):", "if False:"),
     ),
 )  # fmt: skip
 def test_question_about_a_known_transaction_is_answered(story: list[Any]) -> None:

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import (
@@ -57,7 +57,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 from barnabas.protocol.steps import Steps, at_once, in_steps
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "RIGHTS", "Parts", "again", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "again", "error_response", "handle"]
 
 _CLIENTS = range(4)
 RIGHTS = Rights(
@@ -82,21 +82,17 @@ _Question: TypeAlias = "tuple[AddPartitions | VerifyPartitions, RepeatedAdd | No
 """A leader's question, without its producer."""
 
 
-class Parts(NamedTuple):
-    """The parts of the broker that AddPartitionsToTxn works with."""
-
-    transactions: TransactionCoordinator
-    groups: GroupCoordinator
-    cache: MetadataCache
-
-
 def handle(
-    parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext
+    coordinator: TransactionCoordinator,
+    groups: GroupCoordinator,
+    cache: MetadataCache,
+    request: AddPartitionsToTxnRequest,
+    context: RequestContext,
 ) -> Soon[AddPartitionsToTxnResponse] | Steps[AddPartitionsToTxnResponse]:
     """Ask the coordinator of each transactional id, which must be this broker."""
     if context.api_version >= BETWEEN_BROKERS_SINCE:
-        return _for_brokers(parts, request)
-    steps = _for_client(parts, request, context)
+        return _for_brokers(coordinator, cache, request)
+    steps = _for_client(coordinator, groups, cache, request, context)
     topics = request.v3_and_below_topics
     if len(topics) <= FEW and sum([len(each.partitions) for each in topics]) <= FEW:
         return at_once(steps)
@@ -113,7 +109,11 @@ def _few(transactions: Sequence[AddPartitionsToTxnTransaction]) -> bool:
 
 
 def _for_client(
-    parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext
+    coordinator: TransactionCoordinator,
+    groups: GroupCoordinator,
+    cache: MetadataCache,
+    request: AddPartitionsToTxnRequest,
+    context: RequestContext,
 ) -> Steps[Soon[AddPartitionsToTxnResponse]]:
     topics = request.v3_and_below_topics
     added = yield from _partitions(topics)
@@ -121,14 +121,14 @@ def _for_client(
     def is_forbidden(topic: str) -> bool:
         return topic in INTERNAL_TOPICS or not context.allows(WRITE, TOPIC, topic)
 
-    refused = yield from _refused(parts.cache, added, is_forbidden)
+    refused = yield from _refused(cache, added, is_forbidden)
     if refused:
         return (yield from _flat(topics, refused))
     response = yield from _flat(topics, ErrorCode.NONE)
     if request.group_id is not None:
-        index = parts.groups.partition_of(request.group_id)
+        index = groups.partition_of(request.group_id)
         added[TopicPartition(CONSUMER_OFFSETS, index)] = None
-    answer = parts.transactions.add_partitions(_addition(request, context, added))
+    answer = coordinator.add_partitions(_addition(request, context, added))
     return map_answer(answer, lambda _: response)
 
 
@@ -146,7 +146,9 @@ def _addition(
 
 
 def again(
-    parts: Parts,
+    coordinator: TransactionCoordinator,
+    _groups: GroupCoordinator,
+    cache: MetadataCache,
     request: AddPartitionsToTxnRequest,
     context: RequestContext,
     response: AddPartitionsToTxnResponse,
@@ -157,14 +159,14 @@ def again(
     The coordinator decides each time, and the partitions have to be in the metadata.
     """
     if context.api_version >= BETWEEN_BROKERS_SINCE:
-        return _verified_again(parts, request, context.api_version, response)
+        return _verified_again(coordinator, cache, request, context.api_version, response)
     topics = request.v3_and_below_topics
     if request.group_id is not None or _any_refused(response.results_by_topic_v3_and_below):
         # The partition of a group follows from more than the metadata.
         return None
     added = _addition(request, context, at_once(_partitions(topics)))
     added = added._replace(partitions=tuple(added.partitions))
-    return Repeat(_add_again, (parts.cache, added, parts.transactions.repeated_add(added)))
+    return Repeat(_add_again, (cache, added, coordinator.repeated_add(added)))
 
 
 def _any_refused(topics: Sequence[AddPartitionsToTxnTopicResult]) -> bool:
@@ -185,7 +187,8 @@ def _add_again(
 
 
 def _verified_again(
-    parts: Parts,
+    coordinator: TransactionCoordinator,
+    cache: MetadataCache,
     request: AddPartitionsToTxnRequest,
     version: int,
     response: AddPartitionsToTxnResponse,
@@ -196,12 +199,12 @@ def _verified_again(
         or any(_any_refused(each.topic_results) for each in response.results_by_transaction)
     ):
         return None
-    known = [_question(parts.transactions, each) for each in request.transactions]
-    return RepeatByElement(partial(_verify_again, parts), VERIFICATIONS, known)
+    known = [_question(coordinator, each) for each in request.transactions]
+    return RepeatByElement(partial(_verify_again, coordinator, cache), VERIFICATIONS, known)
 
 
 def _question(
-    transactions: TransactionCoordinator, asked: AddPartitionsToTxnTransaction
+    coordinator: TransactionCoordinator, asked: AddPartitionsToTxnTransaction
 ) -> _Question:
     partitions = tuple(at_once(_partitions(asked.topics)))
     producer = Producer(asked.producer_id, asked.producer_epoch)
@@ -210,16 +213,18 @@ def _question(
     added = AddPartitions(
         asked.transactional_id, producer, partitions, TV2, principal=asked.principal
     )
-    return added, transactions.repeated_add(added)
+    return added, coordinator.repeated_add(added)
 
 
 def _verify_again(
-    parts: Parts, asked: Sequence[tuple[_Question, tuple[int, int]]]
+    coordinator: TransactionCoordinator,
+    cache: MetadataCache,
+    asked: Sequence[tuple[_Question, tuple[int, int]]],
 ) -> Sequence[tuple[()]] | None:
     """Have the coordinator add or verify the partitions, if it certainly refuses none."""
     questions: list[VerifyPartitions] = []
     for (question, added), producer in asked:
-        if not _are_known(parts.cache, question.partitions):
+        if not _are_known(cache, question.partitions):
             return None
         if isinstance(question, VerifyPartitions):
             questions.append(question._replace(producer=Producer(*producer)))
@@ -229,7 +234,7 @@ def _verify_again(
         else:
             assert added is not None
             return [()] if added.add(Producer(*producer)) else None
-    return [()] * len(questions) if parts.transactions.verify_at_once(questions) else None
+    return [()] * len(questions) if coordinator.verify_at_once(questions) else None
 
 
 def _refused(
@@ -256,10 +261,10 @@ def _refusal(
 
 
 def _for_brokers(
-    parts: Parts, request: AddPartitionsToTxnRequest
+    coordinator: TransactionCoordinator, cache: MetadataCache, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Steps[AddPartitionsToTxnResponse]:
     transactions = request.transactions
-    asking = _ask(parts, transactions)
+    asking = _ask(coordinator, cache, transactions)
     if len(transactions) > FEW or not _few(transactions):
         return _once_added(request, asking)
     answers = at_once(asking)
@@ -268,27 +273,31 @@ def _for_brokers(
     return at_once(_answer(request, answers))
 
 
-def _ask(parts: Parts, transactions: Sequence[AddPartitionsToTxnTransaction]) -> Steps[list[Asked]]:
+def _ask(
+    coordinator: TransactionCoordinator,
+    cache: MetadataCache,
+    transactions: Sequence[AddPartitionsToTxnTransaction],
+) -> Steps[list[Asked]]:
     answers = []
     for each in transactions:
         yield None
-        answers.append((yield from _for_leader(parts, each)))
+        answers.append((yield from _for_leader(coordinator, cache, each)))
     return answers
 
 
-def _for_leader(parts: Parts, asked: AddPartitionsToTxnTransaction) -> Steps[Asked]:
+def _for_leader(
+    coordinator: TransactionCoordinator, cache: MetadataCache, asked: AddPartitionsToTxnTransaction
+) -> Steps[Asked]:
     partitions = yield from _partitions(asked.topics)
     # Leaders of `__consumer_offsets` ask too.
-    refused = yield from _refused(parts.cache, partitions, _NEVER_WRITTEN_TO.__contains__)
+    refused = yield from _refused(cache, partitions, _NEVER_WRITTEN_TO.__contains__)
     if refused:
         return refused
     producer = Producer(asked.producer_id, asked.producer_epoch)
     try:
         if asked.verify_only:
-            return parts.transactions.verify(
-                asked.transactional_id, producer, partitions, asked.principal
-            )
-        added = parts.transactions.add_partitions(
+            return coordinator.verify(asked.transactional_id, producer, partitions, asked.principal)
+        added = coordinator.add_partitions(
             AddPartitions(
                 asked.transactional_id, producer, partitions, TV2, principal=asked.principal
             ),

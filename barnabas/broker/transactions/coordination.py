@@ -144,7 +144,8 @@ class TransactionCoordination:
         only its marker would take back what they are told."""
         told: dict[TopicPartition, Expectation] = {}
         for each in partitions:
-            if each[0] in INTERNAL_TOPICS:
+            topic, index = each
+            if topic in INTERNAL_TOPICS:
                 continue
             partition = self._replicas.find(each)
             if partition is not None and partition.is_leader:
@@ -159,8 +160,8 @@ class TransactionCoordination:
                     producer_id=producer.producer_id,
                     producer_epoch=producer.epoch,
                     coordinator_epoch=coordinator_epoch,
-                    topic=each.topic,
-                    partition_index=each.partition,
+                    topic=topic,
+                    partition_index=index,
                 )
             ):
                 told[each] = ELSEWHERE

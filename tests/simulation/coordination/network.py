@@ -36,6 +36,41 @@ class Line:
         self._connection: int | None = None
         self._repeats: dict[tuple[Node, int, int], Repeats] = {}
         self._pending: dict[asyncio.Future[Any], None] = {}
+        self._told = asyncio.Event()
+        """Set when all that was told has arrived, or never will: later requests come behind it."""
+        self._told.set()
+
+    def tells(self, _api: Api) -> bool:
+        return self._connection is not None and self._world.reaches(self._source, self._target)
+
+    def tell(self, api: Api, request: object, *, version: int) -> None:
+        """Send a request without a response. One that is not delivered breaks the connection, and
+        may still arrive late."""
+        world, fate = self._world, self._world.fate()
+        world.counted[f"{api.name} between brokers"] += 1
+        world.note(f"{self._source}>{self._target} {api.name} is {fate}")
+        if self._connection is None or fate == "lost":
+            self._connection = None
+            return
+        context = self._context(api, version)
+        late = fate == "stalled"
+        if late:
+            self._connection = None
+        else:
+            self._told.clear()
+        world.spawn(self._deliver_told(api, encode(request, version), context, late))
+
+    async def _deliver_told(
+        self, api: Api, body: bytes, context: RequestContext, late: bool
+    ) -> None:
+        world = self._world
+        await asyncio.sleep(world.rng.uniform(0, LONGEST_STALL_S) if late else world.latency())
+        node = world.nodes[self._target]
+        if world.reaches(self._source, self._target):
+            world.counted[f"{api.name} {'late' if late else 'in time'}"] += 1
+            node.handlers[api.key](codec.decode(api.request, context.api_version, body), context)
+        if not late:
+            self._told.set()
 
     def submit(
         self,
@@ -83,18 +118,7 @@ class Line:
         if self._connection is None:
             self._connection = world.connect()
             self._repeats.clear()
-        context = RequestContext(
-            api_key=api.key,
-            api_version=version,
-            correlation_id=0,
-            client_id=f"broker-{self._source}",
-            principal=Principal.parse("User:broker"),
-            listener="BROKERS",
-            client_host="sim",
-            connection_id=self._connection,
-            received_ms=world.now_ms(),
-            inter_broker=True,
-        )
+        context = self._context(api, version)
         frame = request if isinstance(request, bytes) else encode(request, version)
         world.spawn(self._deliver(api, frame, context, future))
         try:
@@ -112,11 +136,27 @@ class Line:
         finally:
             self._pending.pop(future, None)
 
+    def _context(self, api: Api, version: int) -> RequestContext:
+        assert self._connection is not None
+        return RequestContext(
+            api_key=api.key,
+            api_version=version,
+            correlation_id=0,
+            client_id=f"broker-{self._source}",
+            principal=Principal.parse("User:broker"),
+            listener="BROKERS",
+            client_host="sim",
+            connection_id=self._connection,
+            received_ms=self._world.now_ms(),
+            inter_broker=True,
+        )
+
     async def _deliver(
         self, api: Api, frame: Any, context: RequestContext, future: "asyncio.Future[Any]"
     ) -> None:
         world = self._world
         await asyncio.sleep(world.latency())
+        await self._told.wait()
         fate = world.fate()
         world.note(f"{self._source}>{self._target} {api.name} is {fate}")
         if fate in ("lost", "stalled"):

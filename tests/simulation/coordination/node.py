@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
-from barnabas.broker.handlers import add_partitions_to_txn, write_txn_markers
+from barnabas.broker.handlers import add_partitions_to_txn, expect_producers, write_txn_markers
 from barnabas.broker.server.repeats import Again
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
@@ -106,20 +106,17 @@ class Node:
             metrics=BrokerMetrics(Registry()).transactions,
         )
         coordinator = self.coordination.coordinator
-        adding = add_partitions_to_txn.Parts(
-            coordinator,
-            None,  # type: ignore[arg-type]
-            self.cache,
-        )
+        adding = coordinator, None, self.cache
         origins = MarkerOrigins(self.cache)
         marking = self.coordination.writer, origins, True
         self.again: dict[int, Again] = {
             # That of markers needs a log with files.
-            add_partitions_to_txn.API.key: partial(add_partitions_to_txn.again, adding)
+            add_partitions_to_txn.API.key: partial(add_partitions_to_txn.again, *adding)
         }
         self.handlers: dict[int, Callable[..., Any]] = {
-            add_partitions_to_txn.API.key: partial(add_partitions_to_txn.handle, adding),
+            add_partitions_to_txn.API.key: partial(add_partitions_to_txn.handle, *adding),
             write_txn_markers.API.key: partial(write_txn_markers.handle, *marking),
+            expect_producers.API.key: partial(expect_producers.handle, self, origins),
         }
 
     def _connect(self, broker_id: int) -> Line:

@@ -132,6 +132,9 @@ class Replica:
         self._require_leader()
         return self.producers.begin_verification(claim)
 
+    def expect(self, claim: Claim, coordinator_epoch: int) -> VerificationGuard | None:
+        return self.producers.expect(claim, coordinator_epoch) if self.is_leader else None
+
     def append(
         self,
         data: bytes | bytearray | memoryview,

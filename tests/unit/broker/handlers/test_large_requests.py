@@ -107,7 +107,7 @@ async def collaborators(module: ModuleType) -> tuple[Any, ...]:
     writer = MarkerWriter(replicas, groups, there.time)
     origins = MarkerOrigins(cache)
     parts: dict[ModuleType, Callable[[], Any]] = {
-        add_partitions_to_txn: lambda: add_partitions_to_txn.Parts(willing, groups, known),
+        add_partitions_to_txn: lambda: (willing, groups, known),
         delete_groups: lambda: groups,
         delete_records: lambda: replicas,
         describe_groups: lambda: groups,

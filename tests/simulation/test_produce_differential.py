@@ -247,7 +247,7 @@ def test_random_requests_have_the_same_effect_with_and_without_fast_paths() -> N
                         it.tell(each)
                     else:
                         requests.send(each)
-                        it.pair.state()
+                        it.pair.compare()
             seen.update(sent=requests.number, served=it.pair.hits["produce"])
 
     differ()

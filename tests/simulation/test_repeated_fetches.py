@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.handlers.fetch import _is_for_one, _read_again, again
+from barnabas.protocol.template import Templates
 from tests.simulation.repeats.batches import batch
 from tests.simulation.repeats.world import T1, U0, Step, World, do, happens, world
 from tests.support.mutants import cases, finds, hunt
@@ -47,6 +48,7 @@ def test_older_versions_are_left_to_the_handler() -> None:
     happens(*FILLED, *[at(offset, version=6).slow for offset in range(4)])
 
 
+@finds(Templates.find, "if size == fixed:", "if True:")
 def test_request_that_says_something_else_is_left_to_the_handler() -> None:
     others: list[dict[str, Any]] = [
         {"topic": "u"},
@@ -58,6 +60,7 @@ def test_request_that_says_something_else_is_left_to_the_handler() -> None:
         {"last_epoch": 0},
         {"session_id": 7, "session_epoch": 3},
         {"forgotten_topics_data": FORGETS},
+        {"behind": b"\0"},
     ]
     steps = [step for other in others for step in (at(1, **other).slow, at(1).quick)]
     happens(*FILLED, *KNOWN, *steps)

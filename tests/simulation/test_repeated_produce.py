@@ -15,9 +15,10 @@ import pytest
 from barnabas.broker.handlers.produce import _append_again, again
 from barnabas.broker.replication.partition import Partition, PendingAppend
 from barnabas.broker.security import authorizer
+from barnabas.broker.server import repeats
 from barnabas.broker.server.connection import Connection
 from barnabas.broker.server.dispatch import Dispatcher
-from barnabas.broker.server.repeats import Repeats
+from barnabas.broker.server.repeats import LARGEST, Repeats
 from barnabas.broker.transactions.produce_verification import RepeatedVerification
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.template import Templates
@@ -103,6 +104,10 @@ def forget_owners(it: World) -> None:
 BY_ID = do("write", version=13)
 
 
+LARGE = do("write", client=b"c" * LARGEST).slow
+TOO_LARGE = "if sum(map(len, template.constants)) > LARGEST:"
+
+
 @cases(
     "story",
     # Without acknowledgements there is no answer.
@@ -117,6 +122,7 @@ BY_ID = do("write", version=13)
         )],
         (Templates.find_with_records, "meaning is not None and "),
     ),
+    ([LARGE, LARGE], (Repeats._learn_request, TOO_LARGE, "if False:")),
     # A silent connection forgets.
     ([do("wait", 30), *KNOWN], (Connection.trim, "self.repeats.clear()", "pass")),
     (
@@ -126,6 +132,7 @@ BY_ID = do("write", version=13)
     (
         [AWAY, WRITE.says("NOT_LEADER_OR_FOLLOWER"), BACK, *KNOWN],
         (again, "basis = *known[1:4], ", "basis = known[1], known[3], "),
+        (Repeats.serve, "if answer is None:", "if False:"),
     ),
     ([TOPIC_GOES, do("create"), *KNOWN],),
     (
@@ -185,6 +192,43 @@ def test_request_for_several_partitions_or_none_is_not_served() -> None:
             for _ in range(2):
                 it.pair.ask("produce", 9, on=0, **request)
         it.tell(WRITE.quick)
+
+
+# --- what a connection remembers
+
+T, T1, U, NAMED = (
+    WRITE,
+    do("write", index=1),
+    do("write", topic="u"),
+    do("write", topic="a-long-name"),
+)
+
+
+@cases(
+    "limits, story",
+    (
+        {"MOST": 2, "COST": 4},
+        [T.slow, T1.slow, U.slow, T.quick, U.slow, *[T.quick] * 8, U.slow, U.quick, T.slow],
+        (Repeats._has_room, "self._templates.count >= most or "),
+        (Repeats._has_room, "if self._credit < most * cost:", "if False:"),
+    ),
+    (
+        {"MOST_SHAPES": 1}, [T.slow, NAMED.slow, NAMED.slow, T.quick],
+        (Repeats._has_room, " or self._templates.shapes >= MOST_SHAPES"),
+    ),
+)  # fmt: skip
+def test_connection_remembers_a_bounded_number_of_requests(
+    limits: dict[str, int], story: list[Step]
+) -> None:
+    with patch.multiple(repeats, **limits):
+        happens(do("create", "a-long-name"), *story)
+
+
+@pytest.mark.parametrize("odd", [LARGE, do("write_oddly", f"behind: {bytes(1)!r}", 9)])
+def test_client_whose_requests_cannot_be_remembered_rarely_pays_for_the_attempt(odd: Step) -> None:
+    with patch.object(repeats, "template_of", wraps=repeats.template_of) as made:
+        happens(*[odd] * 3 * repeats.COST)
+    assert 1 < made.call_count < 9
 
 
 # --- the leader and its disk
@@ -299,8 +343,10 @@ def test_transaction_without_verification_is_not_joined_without_its_id() -> None
 
 TOPIC, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 MAY_WRITE = rule(AclOperation.WRITE, TOPIC, "t")
+MAY_WRITE_U = rule(AclOperation.WRITE, TOPIC, "u")
 MAY_USE_X = rule(AclOperation.WRITE, TRANSACTIONAL_ID, "x")
-REFUSED = WRITE.says("TOPIC_AUTHORIZATION_FAILED").slow
+NO_TOPIC = "TOPIC_AUTHORIZATION_FAILED"
+REFUSED = WRITE.says(NO_TOPIC).slow
 AS_X = do("write", transactional_id="x").says("NONE")
 
 
@@ -319,6 +365,10 @@ AS_X = do("write", transactional_id="x").says("NONE")
         ],
         (again, "answer.error_code or "),
     ),
+    (
+        [*KNOWN, U.slow, U.quick, do("forbid", TOPIC, "u"), *KNOWN, *[U.says(NO_TOPIC).slow] * 2],
+        (Repeats.learn, "self._templates.clear()", "pass"),
+    ),
     # A rule of another resource costs one request.
     ([*KNOWN, do("allow", rule(AclOperation.WRITE, TOPIC, "other")), *KNOWN],),
     # The right to a transactional id is asked for where a batch has a transaction: a request that
@@ -333,7 +383,7 @@ AS_X = do("write", transactional_id="x").says("NONE")
     ),
 )  # fmt: skip
 def test_rules_hold_for_the_next_request(story: list[Step]) -> None:
-    happens(*story, rules=(MAY_WRITE, MAY_USE_X))
+    happens(*story, rules=(MAY_WRITE, MAY_WRITE_U, MAY_USE_X))
 
 
 @finds(Repeats.learn, "if asker is not None and standing is None:", "if False:", 0)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from barnabas.broker.handlers import add_partitions_to_txn as adding
 from barnabas.broker.handlers import end_txn as ending
 from barnabas.broker.handlers import write_txn_markers as marking
-from barnabas.broker.server.repeats import FEW
+from barnabas.broker.server import repeats
+from barnabas.broker.server.repeats import FEW, Repeats
 from barnabas.broker.transactions import marker_channel, marker_sender, verification_request
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
@@ -25,6 +26,7 @@ from barnabas.protocol.codec import encode
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import add_partitions_to_txn, end_txn, write_txn_markers
 from barnabas.protocol.steps import at_once
+from barnabas.protocol.template import Templates
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.simulation.repeats.batches import TIME_MS, batch
@@ -106,6 +108,7 @@ def pending(*partitions: TopicPartition) -> Any:
         ],
         (rules.verifies, "and txn.partitions.issuperset(partitions)"),
         (TransactionCoordinator.verify_at_once, "request=each)):", "request=each)) and False:"),
+        (Repeats._serve_by_element, "if answers is None:", "if False:"),
     ),
     (
         [pending(U0), question(OF_X).slow, pending()],
@@ -118,6 +121,15 @@ def pending(*partitions: TopicPartition) -> Any:
             question(asks("x", T0, T1, adds=True, epochs=-1)).slow,
         ],
         (adding._verify_again, "elif len(asked) > 1:", "elif False:"),
+    ),
+    ([question().slow], (Repeats._serve_by_element, "if not 0 < count <= FEW:", "if count > FEW:")),
+    # Another client's questions are forgotten.
+    (
+        [
+            question(OF_X, client=b"broker-2").slow, question(OF_X, client=b"broker-2").quick,
+            question(OF_OTHER, client=b"broker-2").slow,
+        ],
+        (Repeats._learn_elements, " or head != self._head"),
     ),
     (
         [MISSING_TOPIC, question(OF_X).slow],
@@ -152,13 +164,23 @@ def odd_bytes(whole: bytes, on: int, *known: Any) -> list[Any]:
     ]
 
 
+@finds(Templates.find_at, "if size <= left:", "if True:")
+@finds(Repeats._serve_by_element, "not data.startswith(self._head, _CONTENT_AT) or ")
+@finds(Repeats._serve_by_element, " or len(data) == at")
+@finds(Repeats._serve_by_element, "if data[at:] != form.request.behind:", "if False:")
+@finds(Repeats._learn_elements, "if data[body:] != encode(request, self._version):", "if False:")
 def test_other_bytes_of_questions_are_left_to_the_handler() -> None:
-    other = question(OF_X, client=b"broker-2")
-    with world(*ASKED, question(OF_X).quick, other.slow, other.quick) as it:
-        fields = {"client": b"broker-1", "transactions": it.questions(OF_X)}
-        whole = frame("add_partitions_to_txn", 5, **fields)
-        known = question(OF_X), question(OF_X).quick
-        it.tell(*known, *odd_bytes(whole, 1, *known))
+    known = question(OF_X), question(OF_X).quick
+    with world(*ASKED, known[1], question(OF_X, client=b"broker-3").slow, known[0]) as it:
+        asked = {"client": b"broker-1", "transactions": it.questions(OF_X)}
+        it.tell(*odd_bytes(frame("add_partitions_to_txn", 5, **asked), 1, *known))
+        it.tell(question(asks("x", U0), behind=b"\0").slow, question(asks("x", U0)).slow)
+
+
+@finds(Repeats._has_room, "self._templates.count >= most or ")
+def test_connection_remembers_a_bounded_number_of_questions() -> None:
+    with patch.multiple(repeats, MOST_ELEMENTS=1, COST_OF_ELEMENT=9):
+        happens(*ASKED, question(OF_OTHER).slow, question(OF_X).quick)
 
 
 @finds(adding._verified_again, "version != VERIFICATIONS.version or ")
@@ -373,6 +395,7 @@ UNDER_MIN_ISR = "or partition.is_under_min_isr"
     (
         ALL[:1],
         [mark(*map(marker, range(FEW))).quick, mark(*map(marker, range(FEW + 1))).slow],
+        (Repeats._serve_by_element, " <= FEW"),
     ),
 )  # fmt: skip
 def test_known_marker_is_written_while_it_is_accepted(known: list[Step], story: list[Any]) -> None:

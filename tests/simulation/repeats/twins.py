@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
 from barnabas.broker.replication.partition import Partition
@@ -63,46 +63,24 @@ def frame(
     return header + tags + encode(message(api.request, **fields), version)
 
 
-class Wire(asyncio.Protocol):
-    """A client's connection that sends bytes as they are, and collects answers."""
+class Wire(NamedTuple):
+    """A client's connection that sends bytes as they are."""
 
-    def __init__(self) -> None:
-        self.transport: Any = None
-        self.answers: list[bytes] = []
-        self.closed = False
-        self._received = bytearray()
-        self._changed = asyncio.Event()
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while len(self._received) >= 4:
-            end = 4 + int.from_bytes(self._received[:4])
-            if len(self._received) < end:
-                break
-            self.answers.append(bytes(self._received[4:end]))
-            del self._received[:end]
-        self._changed.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.closed = True
-        self._changed.set()
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
     async def exchange(self, data: bytes, answers: int) -> list[bytes]:
-        """Send bytes, and return the answers: as many as given, fewer from a broker that closes the
-        connection or does not answer."""
-        self.transport.write(data)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
-                while len(self.answers) < answers and not self.closed:
-                    self._changed.clear()
-                    await self._changed.wait()
-        # Requests without an answer arrive too.
-        await asyncio.sleep(0.01)
-        taken, self.answers = self.answers, []
-        return taken
+        """Send bytes, and return the answers: as many as given, or what comes within PATIENCE_S or
+        before the broker closes the connection."""
+        self.writer.write(data)
+        found: list[bytes] = []
+        with suppress(TimeoutError, asyncio.IncompleteReadError):
+            while True:
+                # A request may be answered more often than expected.
+                async with asyncio.timeout(PATIENCE_S if len(found) < answers else 0.01):
+                    size = await self.reader.readexactly(4)
+                    found.append(await self.reader.readexactly(int.from_bytes(size)))
+        return found
 
 
 class Side:
@@ -127,7 +105,7 @@ class Side:
 
     async def stop(self) -> None:
         for wire in self.wires.values():
-            wire.transport.close()
+            wire.writer.close()
         await asyncio.sleep(1)
         await self.broker.stop()
 
@@ -142,79 +120,43 @@ class Side:
 
     async def exchange(self, connection: int, data: bytes, answers: int) -> list[bytes]:
         wire = self.wires.get(connection)
-        if wire is None or wire.closed:
-            _, wire = await self.loop.create_connection(Wire, "sim", 9092)
-            assert isinstance(wire, Wire)
+        if wire is None or wire.reader.at_eof():
+            wire = Wire(*await asyncio.open_connection("sim", 9092))
             self.wires[connection] = wire
         return await wire.exchange(data, answers)
 
     def peer(self, connection: int = 0) -> Any:
         """Return the broker's end of a connection."""
-        return self.wires[connection].transport.peer.get_protocol()
+        transport: Any = self.wires[connection].writer.transport
+        return transport.peer.get_protocol()
 
     def partition(self, topic: str = "t", index: int = 0) -> Partition:
         return self.broker._replication.replicas.partition(topic, index)
 
     def state(self) -> dict[str, object]:
-        """Return what a client or the next start could see, but for the files."""
+        """Return what a client or the next start could see."""
         seen: dict[str, object] = {"time": self.loop.time()}
         for partition in self.broker._replication.replicas:
-            name = f"{partition.topic}-{partition.index}"
             log, producers = partition.log, partition.log.producers
-            seen[name] = (
+            seen[f"{partition.topic}-{partition.index}"] = (
                 partition.leader_epoch,
                 log.log_start_offset,
                 log.log_end_offset,
                 log.high_watermark,
                 log.last_stable_offset,
                 log.flushed_offset,
-                log.epochs.entries,
                 producers.map_end_offset,
-            )
-            seen[f"{name} producers"] = (
                 # Not the verifications in progress: only a broker with fast paths tells its
                 # partitions whom to expect, and a refused batch leaves the other one asking.
                 [entry.with_verification(None, entry.opened_by) for entry in producers],
                 dict(producers._ongoing),
                 dict(producers.unreplicated),
+                [(each.size, each._since_index_entry, dict(each._hints)) for each in log.segments],
             )
-            seen[f"{name} segments"] = [
-                (
-                    segment.base_offset,
-                    segment.size,
-                    segment.next_offset,
-                    segment.first_timestamp,
-                    segment.max_timestamp,
-                    segment.max_timestamp_offset,
-                    segment._since_index_entry,
-                    dict(segment._hints),
-                    [
-                        [index.entry_at(number) for number in range(index.entries)]
-                        for index in (segment.offset_index, segment.time_index)
-                    ],
-                )
-                for segment in log.segments
-            ]
         for family in self.broker.registry.snapshot():
             if not family.name.startswith(OF_THE_PROCESS) and family.name != QUESTIONS:
                 seen[family.name] = sorted(family.samples)
-        return seen
-
-    def content(self) -> dict[str, bytes | None]:
-        """Return all files."""
-        return {
-            path: None if node is None else bytes(node.data)
-            for path, node in self.files._nodes.items()
-        }
-
-
-def _require_equal(fast: dict[str, Any], plain: dict[str, Any]) -> None:
-    differ = {
-        key: (fast.get(key), plain.get(key))
-        for key in {*fast, *plain}
-        if fast.get(key) != plain.get(key)
-    }
-    assert not differ, f"with the fast path, and without: {differ}"
+        return seen | {path: node and node.data for path, node in self.files._nodes.items()}
 
 
 class Twins:
@@ -249,15 +191,24 @@ class Twins:
         data = b"".join(struct.pack(">i", len(each)) + each for each in frames)
         wanted = len(frames) if answers is None else answers
         found = self.both(lambda side: side.exchange(on, data, wanted))
-        fast, plain = [side.wires[on].closed for side in self.sides]
+        fast, plain = [side.wires[on].reader.at_eof() for side in self.sides]
         assert fast == plain, "one broker closes the connection"
         return found
 
-    def ask(self, name: str, version: int | None = None, *, on: int = ADMIN, **fields: Any) -> Any:
-        """Send a request by the name of its module; return the answer, or None without one."""
+    def ask(
+        self,
+        name: str,
+        version: int | None = None,
+        *,
+        on: int = ADMIN,
+        behind: bytes = b"",
+        **fields: Any,
+    ) -> Any:
+        """Send a request by the name of its module, perhaps with other bytes behind it; return the
+        answer, or None without one."""
         self.numbers += 1
         api, version = api_of(name), VERSIONS[name][-1] if version is None else version
-        request = frame(name, version, number=self.numbers, **fields)
+        request = frame(name, version, number=self.numbers, **fields) + behind
         # Without acknowledgements a producer gets no answer.
         found = self.exchange(request, on=on, answers=fields.get("acks", 1) != 0)
         if not found:
@@ -266,16 +217,21 @@ class Twins:
         assert number == self.numbers
         return decode(api.response, version, found[0], at)
 
-    def state(self) -> None:
-        """Compare the states."""
-        _require_equal(*[side.state() for side in self.sides])
+    def compare(self) -> None:
+        """Compare states and files."""
+        fast, plain = [side.state() for side in self.sides]
+        differ = {
+            key: (fast.get(key), plain.get(key))
+            for key in {*fast, *plain}
+            if fast.get(key) != plain.get(key)
+        }
+        assert not differ, f"with the fast path, and without: {differ}"
 
     def stop(self) -> None:
-        """Stop the brokers, and compare their files."""
         assert not self.faults
-        self.state()
+        self.compare()
         self.both(Side.stop)
-        _require_equal(*[side.content() for side in self.sides])
+        self.compare()
 
     # -- what an administrator does ---------------------------------------------------------------
 

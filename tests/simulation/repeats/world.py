@@ -195,7 +195,7 @@ class World:
                 assert found == step.error, f"{found} is the answer to {step}"
             if step.from_memory is not None:
                 assert (self.pair.hits.total() > before) is step.from_memory, step
-            self.pair.state()
+            self.pair.compare()
 
     # -- Produce ----------------------------------------------------------------------------------
 
@@ -447,12 +447,12 @@ class World:
             made.append(question.question())
         return made
 
-    def question(self, *asked: Asked, version: int = 5, client: bytes = b"broker-1") -> Any:
+    def question(
+        self, *asked: Asked, version: int = 5, client: bytes = b"broker-1", behind: bytes = b""
+    ) -> Any:
         """Ask as a leader, and describe the transactions."""
-        questions = self.questions(*asked)
-        answer = self.pair.ask(
-            "add_partitions_to_txn", version, on=1, client=client, transactions=questions
-        )
+        sent = {"client": client, "behind": behind, "transactions": self.questions(*asked)}
+        answer = self.pair.ask("add_partitions_to_txn", version, on=1, **sent)
         ids = [each.name for each in self.producers.values() if each.name]
         self.pair.ask("describe_transactions", transactional_ids=ids)
         return answer

@@ -1,6 +1,7 @@
 """Fetches that repeat: histories of a broker that remembers them and of one that does not."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -281,28 +282,26 @@ def test_whole_log_is_read(
 
 
 LIMITS = st.sampled_from([0, 1, 90, 1_000, 16_384, 70_000, 1 << 20])
-ASKS = st.fixed_dictionaries(
-    {
-        "version": st.integers(7, 18),
-        "session": st.sampled_from(["", "", "begins", "next", "next", "next", "late"]),
-        "isolation_level": st.integers(0, 1),
-        "size": LIMITS,
-        "max_bytes": LIMITS,
-        "min_bytes": st.sampled_from([0, 1, 100, 1 << 20]),
-        "leader_epoch": st.sampled_from([-1, -1, 0, 1]),
-        "last_epoch": st.sampled_from([-1, -1, 0, 1]),
-    }
-)
-LEAPS = st.one_of(st.just(0), st.integers(-300, 300))
+ASKED = {
+    "version": st.integers(7, 18),
+    "session": st.sampled_from(["", "", "begins", "next", "next", "next", "late"]),
+    "isolation_level": st.integers(0, 1),
+    "size": LIMITS,
+    "max_bytes": LIMITS,
+    "min_bytes": st.sampled_from([0, 1, 100, 1 << 20]),
+    "leader_epoch": st.sampled_from([-1, -1, 0, 1]),
+    "last_epoch": st.sampled_from([-1, -1, 0, 1]),
+}
+READS = st.builds(partial(do, "read_on"), st.just(0) | st.integers(-300, 300), **ASKED)
 
 
-@given(asks=st.lists(st.tuples(ASKS, LEAPS, st.integers(1, 6)), min_size=1, max_size=12))
+@given(st.lists(st.tuples(READS, st.integers(1, 6)), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None)
-def test_consumers_read_the_same(full: World, asks: list[tuple[Any, int, int]]) -> None:
+def test_consumers_read_the_same(full: World, reads: list[tuple[Step, int]]) -> None:
     full.session_id, full.session_epoch, full.reached = 0, -1, 0
-    for asked, leap, times in asks:
+    for step, times in reads:
         for _ in range(times):
-            full.fetch(full.reached + leap, **asked)
+            full.read_on(*step.args, **step.options)
 
 
 test_missing_check_is_found = hunt(globals())

@@ -1,36 +1,27 @@
 """Requests about transactions that repeat (AddPartitionsToTxn of clients and leaders, EndTxn and
 WriteTxnMarkers): histories of a broker that remembers them and of one that does not."""
 
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, patch
-
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from barnabas.broker.handlers import add_partitions_to_txn as adding
 from barnabas.broker.handlers import end_txn as ending
 from barnabas.broker.handlers import write_txn_markers as marking
 from barnabas.broker.server import repeats
 from barnabas.broker.server.repeats import FEW, Repeats
-from barnabas.broker.transactions import marker_channel, marker_sender, verification_request
+from barnabas.broker.transactions import marker_sender
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
-from barnabas.broker.transactions.request_batcher import ACCEPTED
-from barnabas.broker.transactions.verification_request import VerificationRequest
 from barnabas.coordinator.transaction import partitions as rules
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import Producer as Identity
-from barnabas.protocol.codec import encode
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages import add_partitions_to_txn, end_txn, write_txn_markers
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import end_txn, write_txn_markers
 from barnabas.protocol.steps import at_once
 from barnabas.protocol.template import Templates
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.producers.verification import UNVERIFIED
-from tests.simulation.repeats.batches import TIME_MS, batch
-from tests.simulation.repeats.twins import Side, frame, message
+from tests.simulation.repeats.batches import batch
+from tests.simulation.repeats.twins import frame, message
 from tests.simulation.repeats.world import (
     T0,
     T1,
@@ -229,22 +220,17 @@ def test_client_repeats_its_transactions(story: list[Step]) -> None:
 
 
 @cases(
-    "version, code, written, repeats",
-    (4, 0, None, True),
-    (5, 0, None, True),
-    (4, 47, None, False, (ending.again, "response.error_code or ")),
-    (4, 0, [], False, (ending.again, " or request.written is not None")),
+    "code, written",
+    (47, None, (ending.again, "response.error_code or ")),
+    (0, [], (ending.again, " or request.written is not None")),
 )
 def test_end_of_which_the_answer_says_less_than_the_coordinator_is_not_remembered(
-    version: int, code: int, written: Any, repeats: bool
+    code: int, written: Any
 ) -> None:
-    request = end_txn.EndTxnRequest(
-        transactional_id="x", producer_id=1, producer_epoch=0, committed=True, written=written
-    )
-    context: Any = SimpleNamespace(api_version=version, connection_id=1, owner=None)
-    coordinator: Any = Mock()
-    found = ending.again(coordinator, request, context, end_txn.EndTxnResponse(error_code=code))
-    assert (found is not None) is repeats
+    asked = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "committed": True}
+    request = message(end_txn.API.request, **asked, written=written)
+    context: Any = SimpleNamespace(api_version=4, connection_id=1, owner=None)
+    assert ending.again(Mock(), request, context, end_txn.EndTxnResponse(error_code=code)) is None
 
 
 # -- markers ---------------------------------------------------------------------------------------
@@ -257,32 +243,11 @@ def mark(*markers: Marker, **fields: Any) -> Step:
     return do("mark", *markers, **fields)
 
 
-def of_brokers(it: World, are: bool = True) -> None:
-    """Have the requests of the connection of markers be those of a broker."""
-    for side in it.pair.sides:
-        side.peer(2)._dispatcher._inter_broker = are
-
-
-def opens(*places: TopicPartition, producer_id: int = 1000, epoch: int = 4) -> Any:
-    """Return the step that begins a producer's transaction, or goes on with it."""
-
-    async def append(side: Side) -> None:
-        for place in places:
-            partition = side.partition(*place)
-            entry = partition.log.producers.entry(producer_id)
-            known = entry is not None and entry.producer_epoch == epoch and entry.batches
-            records = batch(
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=entry.last_sequence + 1 if entry is not None and known else 0,
-                transactional=True,
-            )
-            partition.append(bytearray(records), now_ms=TIME_MS, guard=UNVERIFIED)
-
-    def open_it(it: World) -> None:
-        it.pair.both(append)
-
-    return open_it
+def opens(*places: TopicPartition, producer_id: int = 1000, epoch: int = 4) -> list[Step]:
+    """Return steps that begin transactions of a producer, which nothing verifies."""
+    fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0}
+    records = batch(transactional=True, **fields)
+    return [do("write", records, *each, transactional_id="m").says("NONE") for each in places]
 
 
 def newest_epoch(epoch: int) -> Any:
@@ -306,7 +271,8 @@ def break_disk(it: World) -> None:
 
 
 # The topic of the coordinators has to be there, whose epochs a marker may have.
-BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), of_brokers]
+OF_BROKERS = do("of_brokers")
+BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), OF_BROKERS]
 ALL = [mark(marker(at=each)).slow for each in (T0, U0, LONG)]
 MARK = mark(marker())
 UNDER_MIN_ISR = "or partition.is_under_min_isr"
@@ -317,8 +283,8 @@ UNDER_MIN_ISR = "or partition.is_under_min_isr"
     (
         ALL,
         [
-            opens(T0, U0, LONG), MARK.quick, mark(marker(at=U0, committed=False)).quick,
-            opens(T0, producer_id=2000), mark(marker(2000), marker(at=LONG)).quick,
+            *opens(T0, U0, LONG), MARK.quick, mark(marker(at=U0, committed=False)).quick,
+            *opens(T0, producer_id=2000), mark(marker(2000), marker(at=LONG)).quick,
         ],
     ),
     (
@@ -342,8 +308,8 @@ UNDER_MIN_ISR = "or partition.is_under_min_isr"
     (
         ALL[:2],
         [
-            opens(T0, U0, epoch=LATER), opens(U0, producer_id=2000), MARK.slow,
-            mark(marker(2000, U0), marker()).slow, opens(LONG, epoch=LATER),
+            *opens(T0, U0, epoch=LATER), *opens(U0, producer_id=2000), MARK.slow,
+            mark(marker(2000, U0), marker()).slow, *opens(LONG, epoch=LATER),
             mark(marker(at=LONG)).slow, mark(marker(2000, LONG)).slow,
             mark(marker(3000, LONG)).quick,
         ],
@@ -354,7 +320,7 @@ UNDER_MIN_ISR = "or partition.is_under_min_isr"
     ),
     # Two markers of one producer for one partition.
     (
-        ALL[:1], [opens(T0), mark(marker(epoch=LATER), marker()).slow],
+        ALL[:1], [*opens(T0), mark(marker(epoch=LATER), marker()).slow],
         (
             MarkerWriter.accepts,
             "return len(writes) == 1 or len(asked) == len(writes)", "return True",
@@ -389,7 +355,7 @@ UNDER_MIN_ISR = "or partition.is_under_min_isr"
     ),
     (
         ALL[:1],
-        [lambda it: of_brokers(it, are=False), *[mark(marker(at=LONG)).slow] * 2],
+        [do("of_brokers", are=False), *[mark(marker(at=LONG)).slow] * 2],
         (marking.again, " or not context.inter_broker"),
     ),
     (
@@ -399,12 +365,12 @@ UNDER_MIN_ISR = "or partition.is_under_min_isr"
     ),
 )  # fmt: skip
 def test_known_marker_is_written_while_it_is_accepted(known: list[Step], story: list[Any]) -> None:
-    happens(*BEGINS, *known, *story)
+    happens(*BEGINS, *known, *story, transaction_partition_verification_enable="false")
 
 
 def test_other_bytes_of_markers_are_left_to_the_handler() -> None:
     whole = frame("write_txn_markers", 2, client=b"broker-0", markers=markers_of(marker()))
-    known = MARK, of_brokers, MARK, MARK.quick
+    known = MARK, OF_BROKERS, MARK, MARK.quick
     other = mark(marker(), client=b"broker-2").slow
     happens(*BEGINS, MARK.slow, MARK.quick, *odd_bytes(whole, 2, *known), other)
 
@@ -429,101 +395,6 @@ def test_marker_for_several_partitions_or_none_is_left_to_the_handler() -> None:
     for topics in ([t0, u0], [twice], [none], []):
         asked = do("ask", "write_txn_markers", 2, on=2, markers=[one | {"topics": topics}])
         happens(*BEGINS, MARK.slow, asked.slow, asked.slow)
-
-
-# -- random histories ------------------------------------------------------------------------------
-
-OF_CLIENTS = st.sampled_from(["x", "another id"])
-QUESTIONS = st.builds(
-    asks,
-    st.sampled_from(["x", "another id", "stranger"]),
-    st.sampled_from([T0, T1, U0, V0]),
-    st.sampled_from([T0, U0]),
-    adds=st.booleans(),
-    epochs=st.sampled_from([0, 0, 0, 1]),
-)
-MARKERS = st.builds(
-    marker,
-    st.sampled_from([1000, 2000, -1]),
-    st.sampled_from([T0, U0, LONG, ("nowhere", 0), ("__transaction_state", 0)]),
-    epoch=st.integers(3, LATER),
-    coordinator=st.sampled_from([0, 0, 0, 1]),
-    committed=st.booleans(),
-    version=st.sampled_from([0, 0, 2]),
-)
-OPENED = st.tuples(
-    st.sampled_from([T0, U0, LONG]), st.sampled_from([1000, 2000]), st.integers(4, LATER)
-)
-
-
-def some(of: Any) -> Any:
-    return st.lists(of, min_size=1, max_size=3)
-
-
-STEPS = st.one_of(
-    some(QUESTIONS).map(lambda asked: question(*asked)),
-    some(MARKERS).map(lambda markers: mark(*markers)),
-    st.sampled_from(
-        [ADD_X, do("add", "another id", T0, T1), do("end", "x"), do("end", "another id")]
-    ),
-    OPENED.map(lambda opened: opens(opened[0], producer_id=opened[1], epoch=opened[2])),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(STEPS, max_size=15))
-def test_random_requests_have_the_same_answers_and_effects(steps: Any) -> None:
-    with world(*BEGINS, *ASKED, *ALL) as it:
-        for step in steps:
-            # A producer that is fenced begins no transaction.
-            with suppress(KafkaError):
-                it.tell(step)
-
-
-def require_equal(frames: Any, version: int, request: Any, answer: Any) -> None:
-    """Compare a request and its answer, both put together, with encoded ones."""
-    assert frames.request == encode(request, version)
-    assert frames.accepted == encode(answer, version)
-    assert frames.decode(b"head" + frames.accepted, 4) is ACCEPTED
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.builds(
-            VerificationRequest,
-            st.text(max_size=12),
-            st.builds(Identity, st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1)),
-            st.lists(st.sampled_from([T0, T1, U0]), min_size=1, max_size=3, unique=True),
-            st.booleans(),
-            st.none() | st.just("User:a"),
-        ),
-        min_size=1,
-        max_size=4,
-    ).flatmap(lambda some: st.sampled_from([some, some * 150]))
-)
-def test_questions_put_together_equal_encoded_ones(questions: Any) -> None:
-    sender, api = verification_request.framing(), add_partitions_to_txn.API
-    request = api.request(transactions=[each.question() for each in questions])
-    answer: Any = api.response(results_by_transaction=[each.accepted() for each in questions])
-    for _ in range(2):
-        frames = sender.of(questions)
-        require_equal(frames, 5, request, answer)
-    answer.results_by_transaction[0].topic_results[0].results_by_partition[
-        0
-    ].partition_error_code = 120
-    assert frames.decode(encode(answer, 5), 0) == answer
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(MARKERS, min_size=1, max_size=5))
-def test_markers_put_together_equal_encoded_ones(markers: Any) -> None:
-    frames = marker_channel.framing().of([(TopicPartition(*at), each) for at, each in markers])
-    request = message(write_txn_markers.API.request, markers=markers_of(*markers))
-    answer: Any = at_once(marking._results(request, ErrorCode.NONE))
-    require_equal(frames, 2, request, answer)
-    answer.markers[-1].topics[0].partitions[0].error_code = 3
-    assert frames.decode(encode(answer, 2), 0) == answer
 
 
 test_missing_check_is_found = hunt(globals())

@@ -292,12 +292,14 @@ class World:
             group_id=group_id,
         )
 
-    def end(self, who: str, *, commit: bool = True, epochs: int = 0, wait_s: float = 0.5) -> Any:
+    def end(
+        self, who: str, *, commit: bool = True, epochs: int = 0, wait_s: float = 0.5, **fields: Any
+    ) -> Any:
         """End the transaction, and wait for its markers."""
         producer = self.producer(who)
         version = 5 if producer.version >= NEWER else 3
         sender = self._sender(producer, epochs)
-        answer = self.pair.ask("end_txn", version, committed=commit, **sender)
+        answer = self.pair.ask("end_txn", version, committed=commit, **sender, **fields)
         self.pair.wait(wait_s)
         if version >= 5 and not answer.error_code:
             producer.accept(answer.producer_id, answer.producer_epoch)
@@ -353,6 +355,10 @@ class World:
             for _, last in list(iter_headers(bytes(each.partitions[0].records or b"")))[-1:]:
                 self.reached = last.next_offset
         return answer
+
+    def read_on(self, leap: int, **fields: Any) -> Any:
+        """Read from the end of what was read last, or from so many offsets behind it."""
+        return self.fetch(self.reached + leap, **fields)
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -463,6 +469,11 @@ class World:
         return self.pair.ask(
             "write_txn_markers", 2, on=on, client=client, markers=markers_of_request
         )
+
+    def of_brokers(self, *, are: bool = True) -> None:
+        """Have the requests of the connection of markers be those of a broker."""
+        for side in self.pair.sides:
+            side.peer(2)._dispatcher._inter_broker = are
 
     # -- rights -----------------------------------------------------------------------------------
 

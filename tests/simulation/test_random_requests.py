@@ -1,7 +1,7 @@
 """Random requests, good and bad, on a broker with fast paths and on one without: answers, states,
 metrics and files are equal.
 
-More of them by hand: BARNABAS_STORIES=2000 pytest tests/simulation/test_produce_differential.py
+More of them by hand: BARNABAS_STORIES=2000 pytest tests/simulation/test_random_requests.py
 """
 
 import os
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP
+from barnabas.protocol.records.batch import MAX_SEQUENCE
 from barnabas.protocol.records.compression import Compression
 from tests.simulation.repeats.batches import ODD, TIME_MS, batch, changed
 from tests.simulation.repeats.twins import frame
@@ -30,11 +31,13 @@ from tests.simulation.repeats.world import (
     Producer,
     Step,
     World,
+    asks,
     do,
+    marker,
     world,
 )
 
-STORIES: Final = int(os.environ.get("BARNABAS_STORIES", "50"))
+STORIES: Final = int(os.environ.get("BARNABAS_STORIES", "40"))
 PLACES = st.sampled_from((T0, T0, T1, U0))
 TRANSACTIONAL = st.sampled_from(("x", "y"))
 TOPIC: Final = {
@@ -52,20 +55,10 @@ def flipped(data: bytes, number: int) -> bytes:
 
 RECORD_TWISTS: Final[dict[str, Callable[[bytes, int], bytes | None]]] = {
     "wrong CRC": lambda records, _: records[:-1] + bytes((records[-1] ^ 1,)),
-    "wrong count": lambda records, _: changed(records, count=9),
-    "wrong delta": lambda records, _: changed(records, delta=9),
-    "many records": lambda records, _: changed(records, count=5000, delta=4999),
     "unknown codec": lambda records, n: changed(records, attributes=5 + n % 3),
     "control": lambda records, _: changed(records, attributes=0x20),
-    "append time": lambda records, _: changed(records, attributes=0x08),
-    "odd attribute": lambda records, n: changed(records, attributes=0x40 << n % 8),
-    "base offset": lambda records, n: changed(records, base_offset=n % 5),
     "magic": lambda records, n: changed(records, magic=n % 5),
     "length": lambda records, n: changed(records, length=len(records) - 12 + n % 3 - 1),
-    "leader epoch": lambda records, n: changed(records, leader_epoch=n % 9),
-    "no timestamp": lambda r, _: changed(r, base_ms=NO_TIMESTAMP, max_ms=NO_TIMESTAMP),
-    "first timestamp": lambda records, _: changed(records, base_ms=TIME_MS * 2),
-    "last timestamp": lambda records, _: changed(records, max_ms=TIME_MS * 2),
     "flipped bit": flipped,
     "two batches": lambda records, _: records + records,
     "cut": lambda records, n: records[: n % len(records)],
@@ -172,9 +165,12 @@ def step(method: str, *args: Any, **options: Any) -> st.SearchStrategy[Step]:
     return st.builds(partial(do, method), *args, **options)
 
 
+def some(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+# Batches of other forms and segments are tried in `tests/unit/storage/test_sound_batches.py`.
 CONFIGURATIONS: Final = (
-    {"segment_bytes": "1048576"},
-    {"index_interval_bytes": "0"},
     {"max_message_bytes": "400"},
     {"max_message_bytes": "1048588"},
     {"message_timestamp_type": "LogAppendTime"},
@@ -186,45 +182,57 @@ CONFIGURATIONS: Final = (
     {"flush_messages": "1"},
     {"flush_messages": "9223372036854775807"},
     {"min_insync_replicas": "2"},
-    {"message_timestamp_before_max_ms": "3"},
-    {"message_timestamp_before_max_ms": "9223372036854775807"},
     {"segment_ms": "20"},
-    {"segment_ms": "604800000"},
 )
 LEADERS: Final = (
     {"later": 1, "leader": 0, "replicas": [0], "isr": [0]},
     {"later": 1, "leader": 99, "replicas": [99, 0], "isr": [99, 0]},
     {"replicas": [0, 1], "isr": [0]},
 )
-TOPICS = st.sampled_from(("t", "t", "t", "u"))
+TOPICS = some("t", "t", "t", "u")
+WHOSE = {"adds": st.booleans(), "epochs": some(0, 0, 0, 1)}
+QUESTIONS = st.builds(asks, some("x", "y", "y", "stranger"), PLACES, some(T0, U0), **WHOSE)
+MARKED = {"epoch": some(0, 1, 1), "committed": st.booleans(), "version": some(0, 0, 0, 2)}
+MARKERS = st.builds(marker, some(0, 1, 2, 3, -1, 1000), some(*3 * [T0, U0], ("v", 0)), **MARKED)
+OFFSETS = st.tuples(TOPICS, some(0, 0, 0, 7), st.integers(-1, 9))
+CONFIGURES = st.builds(lambda of, new: do("configure", of, **new), TOPICS, some(*CONFIGURATIONS))
+LEADS = st.builds(lambda place, new: do("lead", *place, **new), PLACES, some(*LEADERS))
 EVENTS: Final = (
     # One of the older protocol adds a partition.
     *3 * [step("add", st.just("x"), PLACES)],
-    *5 * [step("end", TRANSACTIONAL, commit=st.booleans(), wait_s=st.sampled_from((0, 0.2, 0.4)))],
+    *5 * [step("end", TRANSACTIONAL, commit=st.booleans(), wait_s=some(0, 0.2, 0.4))],
     step("init", TRANSACTIONAL, patience=st.just(1)),
-    *3
-    * [
-        st.builds(
-            lambda topic, configs: do("configure", topic, **configs),
-            TOPICS,
-            st.sampled_from(CONFIGURATIONS),
-        )
-    ],
-    step("delete", TOPICS, wait_s=st.sampled_from((0, 1))),
+    *3 * [CONFIGURES],
+    step("delete", TOPICS, wait_s=some(0, 1)),
     step("create", st.just("t"), st.just(2)),
     st.just(do("create", "t", 2, **TOPIC)),
     step("create", st.just("u")),
-    *3
-    * [
-        st.builds(
-            lambda place, changes: do("lead", *place, **changes), PLACES, st.sampled_from(LEADERS)
-        )
-    ],
+    *3 * [LEADS],
     st.builds(lambda offset, place: do("trim", offset, *place), st.integers(-1, 5), PLACES),
     *2 * [step("limit", st.none() | st.floats(1000, 40_000))],
-    *2 * [step("wait", st.sampled_from((0.01, 0.5, 12)))],
+    *2 * [step("wait", some(0.01, 0.5, 12))],
 )
-stories = st.lists(st.one_of(*[writes] * 4, st.one_of(*EVENTS)), min_size=4, max_size=24)
+REQUESTS = st.one_of(
+    step("read_on", some(0, -9), size=some(90, 300), isolation_level=st.integers(0, 1)),
+    step("question", QUESTIONS),
+    step("question", QUESTIONS, QUESTIONS),
+    step("mark", MARKERS),
+    step("mark", MARKERS, MARKERS),
+    step("commit", OFFSETS, version=some(7, 8, 8, 9)),
+    step("commit", OFFSETS, version=some(3, 5, 5), who=TRANSACTIONAL),
+    step("add_group", st.just("x")),
+)
+kinds = {
+    "writes": writes.map(lambda write: [write]),
+    "others": st.builds(lambda step, times: [step] * times, REQUESTS, st.integers(1, 6)),
+    "events": st.one_of(*EVENTS).map(lambda step: [step]),
+}
+steps = some("writes", "writes", "others", "others", "events").flatmap(lambda kind: kinds[kind])
+stories = st.lists(steps, min_size=4, max_size=24)
+BEGINS: Final = (
+    do("delete"), do("create", "t", 2, **TOPIC), do("find_group"), do("init", "x"), do("init", "y"),
+    do("mark"), do("of_brokers"), *8 * [do("write")],
+)  # fmt: skip
 
 
 @pytest.mark.timeout(36_000)
@@ -236,11 +244,11 @@ def test_random_requests_have_the_same_effect_with_and_without_fast_paths() -> N
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
-    @given(steps=stories)
-    def differ(steps: list[Any]) -> None:
-        with world(do("delete"), do("create", "t", 2, **TOPIC)) as it:
+    @given(stories)
+    def differ(story: list[list[Any]]) -> None:
+        with world(*BEGINS) as it:
             requests = Requests(it)
-            for each in steps:
+            for each in chain(*story):
                 # A partition that is gone has no leader.
                 with suppress(KafkaError):
                     if isinstance(each, Step):
@@ -248,7 +256,8 @@ def test_random_requests_have_the_same_effect_with_and_without_fast_paths() -> N
                     else:
                         requests.send(each)
                         it.pair.compare()
-            seen.update(sent=requests.number, served=it.pair.hits["produce"])
+            seen.update(it.pair.hits, sent=requests.number)
 
     differ()
-    assert seen["served"] > seen["sent"] / 5, seen
+
+    assert seen["produce"] > seen["sent"] / 10, seen

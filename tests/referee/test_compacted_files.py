@@ -55,7 +55,7 @@ def compacted(directory: Path) -> Log:
         transactional=True,
     )
     log.append(transactional, leader_epoch=1, now_ms=NOW)
-    abort = TxnMarker(6, 2, 9, False).batch(NOW)
+    abort = TxnMarker(6, 2, 9, False).packed(NOW)[0]
     log.append(abort, leader_epoch=1, now_ms=NOW, origin=Origin.COORDINATOR)
     log.roll(now_ms=NOW)
     log.append(build_batch([Record(0, NOW, b"k", b"v")]), leader_epoch=1, now_ms=NOW)

@@ -17,6 +17,7 @@ from barnabas.protocol.internal.transaction_log import (
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
 from tests.support.kafka.tools import Tools
+from tests.support.markers import marker_batch
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -90,7 +91,9 @@ def test_transaction_log_is_readable_and_our_tags_are_skipped(tools: Tools, tmp_
 def test_markers(tools: Tools, tmp_path: Path) -> None:
     segment = tmp_path / "00000000000000000000.log"
     segment.write_bytes(
-        b"".join(TxnMarker(8, 2, 12, bool(kind)).batch(NOW, offset=kind) for kind in ControlType)
+        b"".join(
+            marker_batch(TxnMarker(8, 2, 12, bool(kind)), NOW, offset=kind) for kind in ControlType
+        )
     )
     said = tools.dump_log(segment)
     assert said.count("isTransactional: true isControl: true") == 2

@@ -13,7 +13,6 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
     CorruptRecordError,
     packed,
-    set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.compression import PIECE
 from barnabas.protocol.records.record import iter_records
@@ -67,12 +66,6 @@ class TxnMarker(NamedTuple):
         )  # fmt: skip
         record = _RECORD.pack(_BEFORE_TYPE, committed, _BEFORE_EPOCH, coordinator_epoch, 0)
         return packed(covered, record)
-
-    def batch(self, timestamp: int, offset: int = 0) -> bytearray:
-        """Return the control batch with this marker."""
-        batch, header = self.packed(timestamp)
-        set_base_offset_and_epoch(batch, 0, offset, header.batch_length, -1)
-        return batch
 
 
 def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:

@@ -212,11 +212,6 @@ class ProducerStateManager:
             )
         return tuple(entries.values()), started, completed, verified
 
-    def opener(self, producer_id: int) -> Opener | None:
-        """Return the opener that the producer's open transaction was verified for, if known."""
-        entry = self.entries.get(producer_id)
-        return None if entry is None else entry.opened_by
-
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         """Return the guard that the producer's batch needs from its coordinator (KIP-890), or None.
 

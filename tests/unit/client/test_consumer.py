@@ -15,6 +15,7 @@ from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, iter_records, rewrite_batch
 from barnabas.protocol.topic_partition import TopicPartition
+from tests.support.markers import marker_batch
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -131,7 +132,7 @@ def transactions() -> list[fetch.PartitionData]:
     of = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
 
     def end(kind: ControlType, offset: int, producer: int) -> bytes:
-        return TxnMarker(producer, 0, 0, bool(kind)).batch(1, offset=offset)
+        return marker_batch(TxnMarker(producer, 0, 0, bool(kind)), 1, offset=offset)
 
     data = (
         batch(0, b"aborted", producer_id=1, **of)
@@ -153,7 +154,7 @@ async def test_read_committed_skips_aborted_records_and_markers() -> None:
 
 async def test_poll_skips_a_marker_that_compaction_has_emptied() -> None:
     """Compaction keeps the last batch of a producer without its records."""
-    marker = TxnMarker(1, 0, 0, committed=False).batch(1, offset=3)
+    marker = marker_batch(TxnMarker(1, 0, 0, committed=False), 1, offset=3)
     ((_, header),) = iter_headers(marker)
     emptied = rewrite_batch(header, [])
     consumer = consumer_of(Script([answer(0, emptied + batch(4, b"a"), aborted_transactions=[])]))
@@ -196,7 +197,7 @@ async def test_fetch_batches_returns_visible_batches_and_the_offsets_of_the_part
 
 
 async def test_fetch_batches_moves_behind_markers_alone_but_not_without_a_batch() -> None:
-    marker = bytes(TxnMarker(1, 0, 0, True).batch(1, offset=4))
+    marker = marker_batch(TxnMarker(1, 0, 0, True), 1, offset=4)
     assert (await fetched(Script([answer(0, marker)]), 4))[1:3] == ([], 5)
     assert (await fetched(Script([answer(0, batch(4, b"cut")[:-1])]), 4))[1:3] == ([], 4)
     assert (await fetched(Script([answer(0)]), 4))[1:3] == ([], 4)

@@ -148,7 +148,7 @@ async def test_an_idempotent_batch_belongs_to_no_transaction() -> None:
 async def test_marker_batch_emptied_by_compaction_is_skipped() -> None:
     host = Host()
     host.log.append(build_batch([Record(0, 0, b"number", b"5")]), 0)
-    marker = TxnMarker(1, 0, 1, True).batch(0)
+    marker = TxnMarker(1, 0, 1, True).packed(0)[0]
     host.log.append(rewrite_batch(read_header(marker), []), 0)
     await host.load()
     assert host.numbers == [5]
@@ -161,7 +161,7 @@ async def test_long_load_of_markers_yields_event_loop(
     host = Host()
     for _ in range(5):
         host.log.append(
-            TxnMarker(PRODUCER, EPOCH, 1, False).batch(0),
+            TxnMarker(PRODUCER, EPOCH, 1, False).packed(0)[0],
             0,
         )
     host.log.batches = [b"".join(host.log.batches)]

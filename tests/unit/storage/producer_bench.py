@@ -64,7 +64,7 @@ class Partition:
         coordinator_epoch: int = 0,
         origin: Origin = Origin.COORDINATOR,
     ) -> list[AbortedTxn]:
-        marker = TxnMarker(producer_id, epoch, coordinator_epoch, bool(kind)).batch(2000)
+        marker = TxnMarker(producer_id, epoch, coordinator_epoch, bool(kind)).packed(2000)[0]
         batches = [(0, read_header(marker))]
         update = self.state.prepare(marker, batches, origin=origin, base_offset=self.end)
         self.end += 1

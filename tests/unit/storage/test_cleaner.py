@@ -212,7 +212,7 @@ def test_an_open_transaction_holds_compaction_back(make: Make) -> None:
     append(log, "a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     append(log, "a")
     assert measure(log, 0, NOW).end_offset == 1
-    marker = TxnMarker(1, 0, 0, True).batch(NOW)
+    marker = TxnMarker(1, 0, 0, True).packed(NOW)[0]
     log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log.advance_high_watermark(4)
     assert measure(log, 0, NOW).end_offset == 3

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.storage.log.txn_index import AbortedTxn, encode
+from tests.support.markers import marker_batch
 from tests.unit.storage.log_on_disk import DAY, NOW, LogOnDisk, put
 
 
@@ -20,7 +21,7 @@ TXN = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
 def mark(log: LogOnDisk, kind: ControlType, first_offset: int = 0) -> AbortedTxn:
     """Append the marker of a transaction that began at `first_offset`, in a segment of its own."""
     base = log.end
-    log.add_segment([TxnMarker(5, 0, 1, bool(kind)).batch(NOW, offset=base)])
+    log.add_segment([marker_batch(TxnMarker(5, 0, 1, bool(kind)), NOW, offset=base)])
     txn = AbortedTxn(5, first_offset, base, base + 1)
     if kind is ControlType.ABORT:
         log.path(base, ".txnindex").write_bytes(encode(txn))

@@ -36,7 +36,7 @@ def with_a_marker(files: MemFiles) -> tuple[Log, int, int]:
     size of the marker."""
     log = load(files)
     put(log, b"x", base_sequence=0, transactional=True, producer_id=1, producer_epoch=0)
-    data = TxnMarker(1, 0, 0, False).batch(NOW)
+    data = TxnMarker(1, 0, 0, False).packed(NOW)[0]
     log.append(data, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     for sequence in range(3):
         put(log, b"y", base_sequence=sequence, producer_id=2, producer_epoch=0)

@@ -299,7 +299,7 @@ def abort(log: Log) -> None:
     """Append an aborted transaction of two batches."""
     data = batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     log.append(data, leader_epoch=0, now_ms=NOW)
-    marker = bytearray(TxnMarker(1, 0, 0, False).batch(NOW))
+    marker = bytearray(TxnMarker(1, 0, 0, False).packed(NOW)[0])
     log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log.advance_high_watermark(log.log_end_offset)
 

@@ -43,7 +43,7 @@ def test_expected_producer_opens_its_transaction_without_a_question(leader: Lead
     leader.send(0, guard)
     assert leader.open
     assert expectation.written
-    assert leader.state.opener(PID) == OPENER
+    assert leader.opener() == OPENER
     assert leader.begin(1) is None
 
 
@@ -122,7 +122,7 @@ def test_guard_of_an_earlier_leader_epoch_is_no_opener_of_an_open_transaction(
     leader.append(header(0, transactional=True), None, Origin.REPLICATION)
     leader.state.forget_expected()
     leader.send(1, guard)
-    assert leader.state.opener(PID) is None
+    assert leader.opener() is None
     assert not guard.written
 
 
@@ -167,7 +167,7 @@ def test_expected_producer_opens_its_next_transaction(leader: Leader) -> None:
     leader.send(1, leader.state.expected(PID, 0, OPENER))
     assert leader.state.opened_in(0, 10) == [PID]
     assert leader.state.first_unstable_offset == min(first, 0)
-    assert (leader.state.opener(PID), expectation.written) == (OPENER, True)
+    assert (leader.opener(), expectation.written) == (OPENER, True)
     leader.mark()
     assert leader.state.opened_in(0, 10) == []
 

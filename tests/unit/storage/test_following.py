@@ -39,7 +39,7 @@ class Producers:
             kind = self._rng.choice((ControlType.ABORT, ControlType.COMMIT))
             ended = [producer, *(each for each in sorted(self._open) if self._rng.random() < 0.5)]
             for each in dict.fromkeys(ended):
-                marker = TxnMarker(each, 0, 0, bool(kind)).batch(NOW)
+                marker = TxnMarker(each, 0, 0, bool(kind)).packed(NOW)[0]
                 leader.append(marker, epoch, NOW, Origin.COORDINATOR)
                 self._open.discard(each)
             return
@@ -104,7 +104,7 @@ def test_txn_index_of_a_follower_ignores_transactions_that_began_after_the_marke
     put(leader, b"first")
     follower.append_as_follower(leader.read(0, 1000, limit=1).read_bytes(), now_ms=NOW)
     put(leader, b"aborted", base_sequence=0, **ids)
-    marker = TxnMarker(1, 0, 0, False).batch(NOW)
+    marker = TxnMarker(1, 0, 0, False).packed(NOW)[0]
     leader.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     put(leader, b"in between")
     put(leader, b"next", base_sequence=1, **ids)

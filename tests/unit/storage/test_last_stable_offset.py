@@ -35,7 +35,7 @@ def send(log: Log, producer: int, sequence: int = 0, size: int = 1) -> int:
 
 
 def mark(log: Log, producer: int, *, committed: bool = False) -> int:
-    marker = TxnMarker(producer, 0, 0, committed).batch(NOW)
+    marker = TxnMarker(producer, 0, 0, committed).packed(NOW)[0]
     return log.append(
         bytearray(marker), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR
     ).first_offset

@@ -197,7 +197,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(log: Log) -> None:
     put(log, b"open", base_sequence=0, transactional=True, **ids)
     put(log, b"after")
     assert (log.last_stable_offset, log.high_watermark) == (1, 3)
-    marker = TxnMarker(**ids, coordinator_epoch=0, committed=False).batch(NOW)
+    marker = TxnMarker(**ids, coordinator_epoch=0, committed=False).packed(NOW)[0]
     log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     assert log.last_stable_offset == 1, "the marker is not replicated yet"
     log.advance_high_watermark(4)

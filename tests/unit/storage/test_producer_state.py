@@ -176,7 +176,7 @@ def test_plain_batches_are_refused_while_the_producers_transaction_is_open(log: 
 
 def test_batch_emptied_by_compaction_still_counts() -> None:
     state = ProducerStateManager()
-    marker = TxnMarker(PID, 0, 1, True).batch(1)
+    marker = TxnMarker(PID, 0, 1, True).packed(1)[0]
     data = read_header(rewrite_batch(header(5, 3), []))
     control = read_header(rewrite_batch(read_header(marker), []))._replace(base_offset=3)
     state.replay(b"", [(0, data), (0, control)])

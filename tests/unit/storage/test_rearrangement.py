@@ -32,7 +32,7 @@ def filled(files: MemFiles) -> Log:
     log = load(files, CONFIG)
     producer = {"producer_id": 1, "producer_epoch": 0}
     put(log, b"void", base_sequence=0, transactional=True, **producer)
-    marker = TxnMarker(1, 0, 0, False).batch(NOW)
+    marker = TxnMarker(1, 0, 0, False).packed(NOW)[0]
     log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     for number in range(40):
         put(log, b"%d" % number * 30, timestamp=NOW + number)

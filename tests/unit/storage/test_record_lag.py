@@ -44,7 +44,7 @@ def append(log: Log, *keys: str, compression: Compression = Compression.NONE, **
 
 
 def mark(log: Log, producer: int, *, committed: bool) -> None:
-    marker = bytearray(TxnMarker(producer, 0, 0, committed).batch(NOW))
+    marker = bytearray(TxnMarker(producer, 0, 0, committed).packed(NOW)[0])
     log.append(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     close_segment(log)
 
@@ -178,7 +178,7 @@ def test_steps_over_many_aborted_transactions_are_short(files: MemFiles) -> None
     for number in range(1_000):
         producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": number}
         log.append(batch(b"a", transactional=True, **producer), leader_epoch=0, now_ms=NOW)
-        marker = TxnMarker(1, 0, 0, committed=False).batch(NOW)
+        marker = TxnMarker(1, 0, 0, committed=False).packed(NOW)[0]
         log.append(bytearray(marker), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log.advance_high_watermark(log.log_end_offset)
     # Four pieces of the index, and chunks with the headers of about a hundred batches.

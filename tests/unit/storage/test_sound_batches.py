@@ -101,7 +101,7 @@ class Writer:
 
     def _marker(self, marker: TxnMarker) -> int:
         return self._append(
-            marker.batch(self.now_ms),
+            marker.packed(self.now_ms)[0],
             origin=Origin.COORDINATOR,
             transaction_version=marker.transaction_version,
         )

@@ -163,7 +163,7 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         """Append a marker, of this epoch or the next; mostly, but not always, of an open
         transaction."""
         epoch = self.model.epoch(producer) + (version == 2)
-        marker = TxnMarker(producer, epoch, 0, committed).batch(NOW)
+        marker = TxnMarker(producer, epoch, 0, committed).packed(NOW)[0]
         offset = self.log.append(
             bytearray(marker),
             leader_epoch=0,

@@ -126,7 +126,7 @@ def test_client_batch_with_forged_header_fields_is_refused(fields: dict[str, int
 
 
 def test_a_coordinator_may_write_a_marker() -> None:
-    marker = TxnMarker(5, 1, 3, False).batch(NOW)
+    marker = TxnMarker(5, 1, 3, False).packed(NOW)[0]
     assert judge(marker, origin=Origin.COORDINATOR)[0] is marker
 
 

@@ -467,7 +467,7 @@ def test_prepared_batch_changes_nothing_before_its_commit(leader: Leader) -> Non
 
 def test_prepared_marker_voids_no_guard_before_its_commit(leader: Leader) -> None:
     guard = leader.guard()
-    marker = TxnMarker(PID, 0, 0, True).batch(2000)
+    marker = TxnMarker(PID, 0, 0, True).packed(2000)[0]
     batches = [(0, read_header(marker))]
     leader.state.prepare(marker, batches, Origin.COORDINATOR, leader.end)
     leader.send(0, guard)

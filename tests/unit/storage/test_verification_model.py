@@ -203,7 +203,7 @@ class Model:
         state = self.leader.state
         for producer in PRODUCERS:
             waiting = self.waiting.get(producer)
-            assert state.opener(producer) == self.openers.get(producer)
+            assert self.leader.opener(producer) == self.openers.get(producer)
             for epoch in (0, 1):
                 for opener in (Opener("x", False, None), Opener("y", False, None)):
                     told = state.expected(producer, epoch, opener)

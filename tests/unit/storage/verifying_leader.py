@@ -6,7 +6,7 @@ from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.entry import BatchMetadata, DuplicateSequence
 from barnabas.storage.producers.state import ProducerStateManager
-from barnabas.storage.producers.verification import VerificationGuard
+from barnabas.storage.producers.verification import Opener, VerificationGuard
 from tests.unit.storage.producer_bench import PID, header
 
 TV1, TV2 = 0, 2
@@ -64,7 +64,7 @@ class Leader:
         kind: ControlType = ControlType.COMMIT,
         origin: Origin = Origin.COORDINATOR,
     ) -> None:
-        marker = TxnMarker(producer_id, epoch, coordinator_epoch, bool(kind)).batch(2000)
+        marker = TxnMarker(producer_id, epoch, coordinator_epoch, bool(kind)).packed(2000)[0]
         update = self.state.prepare(
             marker,
             [(0, read_header(marker))],
@@ -74,6 +74,11 @@ class Leader:
         )
         self.end += 1
         self.state.commit(update, self.end)
+
+    def opener(self, producer_id: int = PID) -> Opener | None:
+        """Return the opener that the producer's open transaction was verified for."""
+        entry = self.state.entry(producer_id)
+        return None if entry is None else entry.opened_by
 
     @property
     def open(self) -> bool:

@@ -66,7 +66,7 @@ class Reading:
     def aborted(self, producer_id: int) -> None:
         """Append a transaction of one record, and its abort marker."""
         self.append(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
-        marker = TxnMarker(producer_id, 0, 0, False).batch(1)
+        marker = TxnMarker(producer_id, 0, 0, False).packed(1)[0]
         self.partition.append(marker, now_ms=1, origin=Origin.COORDINATOR)
 
 

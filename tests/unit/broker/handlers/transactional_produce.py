@@ -81,7 +81,7 @@ class Rig:
 
     def mark(self, epoch: int = PRODUCER.epoch) -> None:
         """Append an abort marker."""
-        marker = TxnMarker(PRODUCER.producer_id, epoch, 0, False).batch(1_000)
+        marker = TxnMarker(PRODUCER.producer_id, epoch, 0, False).packed(1_000)[0]
         self.replicas.manager.partition("t", 0).append(
             bytearray(marker), now_ms=1_000, origin=Origin.COORDINATOR
         )

@@ -28,6 +28,7 @@ from barnabas.protocol.records.compression import Compression, compress, decompr
 from barnabas.protocol.records.control import ControlType, TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.records.varint import read_varint, read_varlong, write_varint
+from tests.support.markers import marker_batch
 
 payloads = st.none() | st.binary(max_size=200)
 headers = st.lists(st.tuples(st.text(max_size=8), payloads), max_size=3).map(tuple)
@@ -224,7 +225,7 @@ def test_varlongs_round_trip(value: int) -> None:
 
 @pytest.mark.parametrize("kind", ControlType)
 def test_markers_read_back(kind: ControlType) -> None:
-    batch = TxnMarker(8, 2, 12, bool(kind)).batch(3, offset=5)
+    batch = marker_batch(TxnMarker(8, 2, 12, bool(kind)), 3, offset=5)
     header = read_header(batch)
     assert header.is_control
     assert header.is_transactional
@@ -234,7 +235,7 @@ def test_markers_read_back(kind: ControlType) -> None:
 
 @pytest.mark.parametrize("kind", ControlType)
 def test_other_clients_read_a_marker_as_such(kind: ControlType) -> None:
-    batch = TxnMarker(8, 2, 12, bool(kind)).batch(3, offset=5)
+    batch = marker_batch(TxnMarker(8, 2, 12, bool(kind)), 3, offset=5)
     theirs = MemoryRecords(batch).next_batch()
     assert theirs.validate_crc()
     assert theirs.is_control_batch

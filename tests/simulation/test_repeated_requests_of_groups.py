@@ -1,7 +1,6 @@
 """Requests of group members that repeat (Heartbeat, ConsumerGroupHeartbeat, OffsetCommit and
 TxnOffsetCommit): histories of a broker that remembers them and of one that does not."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,13 +9,11 @@ from barnabas.broker.groups import known_offsets
 from barnabas.broker.handlers import consumer_group_heartbeat as consuming
 from barnabas.broker.handlers import heartbeat as beating
 from barnabas.broker.handlers import txn_offset_commit as in_transaction
-from barnabas.client.connection import Connection
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import heartbeat, join_group
+from barnabas.protocol.messages import heartbeat
 from barnabas.security.acl.rules import AclOperation, ResourceType
-from tests.simulation.repeats.twins import message
-from tests.simulation.repeats.world import GROUP, Step, World, do, happens, rule, world
+from tests.simulation.repeats.world import GROUP, Step, World, do, happens, rule
 from tests.support.mutants import cases, finds, hunt
 
 JOIN, LEAVE, BEAT = do("join").says("NONE"), do("leave").says("NONE"), do("beat")
@@ -68,6 +65,13 @@ BY_ID = [commit(at, "u", version=LATEST) for at in range(3)]
     ),
     # Heartbeats extend the session.
     ([*BEATS, *[do("wait", 7), BEAT.quick] * 5, do("wait", 14), BEAT.says(UNKNOWN_MEMBER)],),
+    (
+        [
+            *BEATS, do("another_joins"), *2 * [BEAT.says("REBALANCE_IN_PROGRESS")],
+            do("exchange", on=4, answers=1),
+        ],
+        (GroupCoordinator.heartbeat_at_once, " and not answer.error_code"),
+    ),
     # Refused offsets are not remembered.
     (
         [
@@ -95,27 +99,6 @@ BY_ID = [commit(at, "u", version=LATEST) for at in range(3)]
 )  # fmt: skip
 def test_member_repeats_itself(story: list[Step]) -> None:
     happens(do("find_group"), *story)
-
-
-@finds(GroupCoordinator.heartbeat_at_once, " and not answer.error_code")
-def test_rebalance_is_told() -> None:
-    with world(do("find_group"), *BEATS) as it:
-
-        async def join(side: Any) -> None:
-            side.other = await Connection.open("sim", 9092)
-            request = message(join_group.API.request, **it.joining())
-            joining = side.other.request(join_group.API, request, version=3, timeout=60)
-            side.joining = asyncio.ensure_future(joining)
-            await asyncio.sleep(0.5)
-
-        async def joined(side: Any) -> int:
-            answer = await side.joining
-            await side.other.close()
-            return int(answer.error_code)
-
-        it.pair.both(join)
-        it.tell(*[BEAT.says("REBALANCE_IN_PROGRESS")] * 2)
-        assert it.pair.both(joined) == 0
 
 
 @finds(beating.again, "None if response.error_code else ")

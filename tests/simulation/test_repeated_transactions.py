@@ -133,11 +133,11 @@ def test_question_about_a_known_transaction_is_answered(story: list[Any]) -> Non
 
 @finds(rules.verifies, "txn.state is TransactionState.ONGOING and")
 def test_transaction_that_waits_for_markers_is_refused() -> None:
-    at_once, sends = (
+    with (
+        world(*ASKED) as it,
         patch.object(marker_sender, "AT_ONCE", 0),
         patch.object(MarkerSender, "_send_due"),
-    )
-    with world(*ASKED) as it, at_once, sends:
+    ):
         it.tell(END_X, question(OF_X).slow)
 
 
@@ -270,48 +270,39 @@ def break_disk(it: World) -> None:
     assert not it.pair.fast.broker._coordination.transactions.writer.accepts([write])
 
 
+def one(*fields: Any, on: int = 2, **named: Any) -> Step:
+    return mark(marker(*fields, **named), on=on)
+
+
 # The topic of the coordinators has to be there, whose epochs a marker may have.
-OF_BROKERS = do("of_brokers")
+OF_BROKERS, MARK, MARK_LONG, NINTH = do("of_brokers"), one(), one(at=LONG), one(coordinator=9)
 BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), OF_BROKERS]
-ALL = [mark(marker(at=each)).slow for each in (T0, U0, LONG)]
-MARK = mark(marker())
-UNDER_MIN_ISR = "or partition.is_under_min_isr"
 
 
 @cases(
-    "known, story",
+    "story",
     (
-        ALL,
         [
-            *opens(T0, U0, LONG), MARK.quick, mark(marker(at=U0, committed=False)).quick,
+            MARK_LONG.slow, *opens(T0, U0, LONG), MARK.quick, one(at=U0, committed=False).quick,
             *opens(T0, producer_id=2000), mark(marker(2000), marker(at=LONG)).quick,
         ],
     ),
     (
-        ALL[:1],
         [
-            *[mark(each).slow for each in (
-                marker(at=U0), marker(coordinator=1), marker(version=2), marker(-1),
-            )],
-            mark(marker(), marker(at=LONG)).slow,
+            MARK_LONG.slow, one(coordinator=1).slow, one(version=2).slow, one(-1).slow,
+            mark(marker(), marker(at=("v", 0))).slow,
         ],
     ),
     (
-        ALL[:1],
-        [
-            newest_epoch(9), mark(marker(coordinator=9)).slow, mark(marker(coordinator=9)).quick,
-            newest_epoch(0), mark(marker(coordinator=9)).slow,
-        ],
+        [newest_epoch(9), NINTH.slow, NINTH.quick, newest_epoch(0), NINTH.slow],
         (marking._write_again, "if not origins.has_epoch(coordinator_epoch):", "if False:"),
     ),
     # A fenced marker alone and among others.
     (
-        ALL[:2],
         [
             *opens(T0, U0, epoch=LATER), *opens(U0, producer_id=2000), MARK.slow,
-            mark(marker(2000, U0), marker()).slow, *opens(LONG, epoch=LATER),
-            mark(marker(at=LONG)).slow, mark(marker(2000, LONG)).slow,
-            mark(marker(3000, LONG)).quick,
+            mark(marker(2000, U0), marker()).slow, *opens(LONG, epoch=LATER), MARK_LONG.slow,
+            one(2000, LONG).slow, one(3000, LONG).quick,
         ],
         (marking._write_again, " or not writer.accepts(writes)"),
         (marking._write_again, "or any(codes)"),
@@ -320,14 +311,10 @@ UNDER_MIN_ISR = "or partition.is_under_min_isr"
     ),
     # Two markers of one producer for one partition.
     (
-        ALL[:1], [*opens(T0), mark(marker(epoch=LATER), marker()).slow],
-        (
-            MarkerWriter.accepts,
-            "return len(writes) == 1 or len(asked) == len(writes)", "return True",
-        ),
+        [*opens(T0), mark(marker(epoch=LATER), marker()).slow],
+        (MarkerWriter.accepts, "len(writes) == 1 or len(asked) == len(writes)", "True"),
     ),
     (
-        ALL[:1],
         [
             do("lead", isr=[0, 1], replicas=[0, 1]), MARK.slow,
             do("lead", leader=1, leader_epoch=2, isr=[1], replicas=[0, 1]), MARK.slow,
@@ -335,36 +322,32 @@ UNDER_MIN_ISR = "or partition.is_under_min_isr"
         (MarkerWriter.accepts, "or not partition.commits_at_once"),
     ),
     (
-        ALL[:2],
-        [do("lead", "u", isr=[]), mark(marker(at=U0)).slow, mark(marker(), marker(2000, U0)).slow],
-        (MarkerWriter.accepts, UNDER_MIN_ISR),
+        [do("lead", "u", isr=[]), one(at=U0).slow, mark(marker(), marker(2000, U0)).slow],
+        (MarkerWriter.accepts, "or partition.is_under_min_isr"),
     ),
     (
-        ALL[:1], [break_disk, MARK.slow],
+        [break_disk, MARK.slow],
         (MarkerWriter.accepts, "or partition.log.log_dir.failure is not None"),
     ),
-    (ALL[:1], [do("delete"), MARK.slow], (MarkerWriter.accepts, "partition is None or ")),
+    ([do("delete"), MARK.slow], (MarkerWriter.accepts, "partition is None or ")),
     # A later connection of the coordinator; a request that is served again outdates earlier ones.
     (
-        ALL[:1],
         [
-            MARK.quick, *[mark(marker(), on=3)] * 2, MARK.slow, forget_connections,
-            mark(marker(), on=3).quick, MARK.slow,
+            MARK.quick, *[one(on=3)] * 2, MARK.slow, forget_connections, one(on=3).quick, MARK.slow,
         ],
         (marking._write_again, "origins.is_outdated(context) or "),
     ),
     (
-        ALL[:1],
-        [do("of_brokers", are=False), *[mark(marker(at=LONG)).slow] * 2],
+        [do("of_brokers", are=False), *[MARK_LONG.slow] * 2],
         (marking.again, " or not context.inter_broker"),
     ),
     (
-        ALL[:1],
         [mark(*map(marker, range(FEW))).quick, mark(*map(marker, range(FEW + 1))).slow],
         (Repeats._serve_by_element, " <= FEW"),
     ),
 )  # fmt: skip
-def test_known_marker_is_written_while_it_is_accepted(known: list[Step], story: list[Any]) -> None:
+def test_known_marker_is_written_while_it_is_accepted(story: list[Any]) -> None:
+    known = MARK.slow, one(at=U0).slow
     happens(*BEGINS, *known, *story, transaction_partition_verification_enable="false")
 
 

@@ -199,6 +199,16 @@ class World:
 
     # -- Produce ----------------------------------------------------------------------------------
 
+    def by_topic(self, *partitions: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return partitions by topic. A version sends either the name or the id."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for topic, partition in partitions:
+            topics.setdefault(topic, []).append(partition)
+        return [
+            {"name": topic, "topic_id": self.pair.ids.get(topic, bytes(16)), "partitions": some}
+            for topic, some in topics.items()
+        ]
+
     def written(
         self,
         records: bytes | None = BATCH,
@@ -220,16 +230,14 @@ class World:
 
     def write(
         self,
-        records: bytes | None = BATCH,
-        topic: str = "t",
-        index: int = 0,
-        *,
+        *batch: Any,
         version: int = OLDER,
         on: int = 0,
         client: bytes | None = b"client",
         **fields: Any,
     ) -> Any:
-        fields = self.written(records, topic, index, **fields)
+        """Send a batch, as `written` takes it."""
+        fields = self.written(*batch, **fields)
         return self.pair.ask("produce", version, on=on, client=client, **fields)
 
     def write_oddly(self, change: str, version: int) -> None:
@@ -339,14 +347,10 @@ class World:
             "current_leader_epoch": leader_epoch if version >= 9 else -1,
             "last_fetched_epoch": last_epoch if version >= 12 else -1,
         }
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for name, index in [] if offset is None else [(topic, 0), *others]:
-            topics.setdefault(name, []).append({"partition": index, **wanted})
-        named = [
-            ({"topic_id": self.pair.ids[name]} if version >= 13 else {"topic": name})
-            | {"partitions": partitions}
-            for name, partitions in topics.items()
-        ]
+        places = [] if offset is None else [(topic, 0), *others]
+        named = self.by_topic(*[(name, {"partition": at} | wanted) for name, at in places])
+        for each in named:
+            each["topic"] = each.pop("name")
         fields = {"max_wait_ms": 0, "min_bytes": 1, "topics": named} | known | fields
         answer = self.pair.ask("fetch", version, on=0, **fields)
         if session in ("begins", "next") and not answer.error_code:
@@ -366,32 +370,33 @@ class World:
         self.pair.ask("find_coordinator", coordinator_keys=[GROUP], key_type=0)
         self.pair.wait(3)
 
-    def joining(self, member_id: str = "", rebalance_timeout_ms: int = 3000) -> dict[str, Any]:
+    def _joining(self, rebalance_timeout_ms: int) -> dict[str, Any]:
         return {
             "group_id": GROUP,
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": rebalance_timeout_ms,
-            "member_id": member_id,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b""}],
         }
 
-    def _member(self) -> dict[str, Any]:
-        return {
-            "group_id": GROUP,
-            "generation_id": self.generation,
-            "member_id": self.member_id,
-        }
-
     def join(self) -> Any:
-        joined = self.pair.ask("join_group", 3, **self.joining(self.member_id, 10_000))
+        asked = self._joining(10_000) | {"member_id": self.member_id}
+        joined = self.pair.ask("join_group", 3, **asked)
         self.member_id, self.generation = joined.member_id, joined.generation_id
         assignments = [{"member_id": self.member_id, "assignment": b""}]
         return self.pair.ask("sync_group", 2, assignments=assignments, **self._member())
 
+    def another_joins(self) -> None:
+        """Have another member wait for the rebalance, on connection 4."""
+        request = frame("join_group", 3, member_id="", **self._joining(3_000))
+        self.pair.exchange(request, on=4, answers=0)
+
+    def _member(self, generations: int = 0) -> dict[str, Any]:
+        generation = self.generation + generations
+        return {"group_id": GROUP, "generation_id": generation, "member_id": self.member_id}
+
     def beat(self, generations: int = 0) -> Any:
-        member = self._member() | {"generation_id": self.generation + generations}
-        return self.pair.ask("heartbeat", 4, **member)
+        return self.pair.ask("heartbeat", 4, **self._member(generations))
 
     def leave(self, member_id: str = "") -> Any:
         members = [{"member_id": member_id or self.member_id}]
@@ -407,17 +412,13 @@ class World:
         generations: int = 0,
     ) -> Any:
         """Commit offsets of partitions, perhaps in a transaction, and read what is committed."""
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for topic, index, offset in offsets:
-            place = {"partition_index": index, "committed_offset": offset}
-            topics.setdefault(topic, []).append(place | {"committed_metadata": metadata})
-        by_id = version >= (6 if who else 10)
-        named = [
-            ({"topic_id": self.pair.ids[topic]} if by_id else {"name": topic})
-            | {"partitions": partitions}
-            for topic, partitions in topics.items()
+        said = {"committed_metadata": metadata}
+        partitions = [
+            (topic, said | {"partition_index": index, "committed_offset": offset})
+            for topic, index, offset in offsets
         ]
-        fields: dict[str, Any] = {"topics": named, "group_id": GROUP, "member_id": self.member_id}
+        topics = self.by_topic(*partitions)
+        fields: dict[str, Any] = {"topics": topics, "group_id": GROUP, "member_id": self.member_id}
         generation = self.generation + generations
         if who:
             fields |= self._sender(self.producer(who), epochs) | {"generation_id": generation}

@@ -36,6 +36,7 @@ def then(offset: int | None = None, *others: Any, **fields: Any) -> Step:
 
 
 KNOWN = (at(0).slow, at(1).quick)
+FORGETS = [{"topic": "t", "partitions": [1]}]
 
 
 @pytest.mark.parametrize("version", range(7, 19))
@@ -52,22 +53,12 @@ def test_older_versions_are_left_to_the_handler() -> None:
 @finds(Templates.find, "if size == fixed:", "if True:")
 def test_request_that_says_something_else_is_left_to_the_handler() -> None:
     others: list[dict[str, Any]] = [
-        {"topic": "u"},
-        {"size": 10},
-        {"max_bytes": 10},
-        {"isolation_level": 1},
-        {"rack_id": "r"},
-        {"leader_epoch": 0},
-        {"last_epoch": 0},
-        {"session_id": 7, "session_epoch": 3},
-        {"forgotten_topics_data": FORGETS},
-        {"behind": b"\0"},
-    ]
+        {"topic": "u"}, {"size": 10}, {"max_bytes": 10}, {"isolation_level": 1}, {"rack_id": "r"},
+        {"leader_epoch": 0}, {"last_epoch": 0}, {"session_id": 7, "session_epoch": 3},
+        {"forgotten_topics_data": FORGETS}, {"behind": b"\0"},
+    ]  # fmt: skip
     steps = [step for other in others for step in (at(1, **other).slow, at(1).quick)]
     happens(*FILLED, *KNOWN, *steps)
-
-
-FORGETS = [{"topic": "t", "partitions": [1]}]
 
 
 @cases(
@@ -92,14 +83,6 @@ def truncate(it: World) -> None:
         side.partition().log.truncating = not side.partition().log.truncating
 
 
-def keep_id(it: World) -> None:
-    it.pair.ids["kept"] = it.pair.ids["t"]
-
-
-def take_id_back(it: World) -> None:
-    it.pair.ids["t"] = it.pair.ids["kept"]
-
-
 DELETE = [do("delete")]
 MADE_ANEW = [*DELETE, do("create"), *[do("write")] * 4]
 STANDING = " or standing is not partition.standing"
@@ -113,7 +96,7 @@ STANDING = " or standing is not partition.standing"
     (DELETE, 12, (_read_again, "partition is None or ")),
     (DELETE, 13),
     (MADE_ANEW, 12, (_read_again, STANDING)),
-    ([keep_id, *MADE_ANEW, take_id_back], 13, (_read_again, STANDING)),
+    ([do("keep_id"), *MADE_ANEW, do("keep_id", "kept", "t")], 13, (_read_again, STANDING)),
     ([truncate], 12),
     ([do("trim", 3)], 12),
 )
@@ -123,11 +106,8 @@ def test_change_is_left_to_the_handler(change: list[Any], version: int) -> None:
     happens(*FILLED, first, second.quick, *change, third.slow, *ends)
 
 
-LEVEL_0, LEVEL_1, SHORT = (
-    {"isolation_level": 0},
-    {"isolation_level": 1},
-    {"isolation_level": 1, "size": 300},
-)
+LEVEL_1 = {"isolation_level": 1}
+SHORT = {"isolation_level": 1, "size": 300}
 ENOUGH = {"min_bytes": len(LAST), "max_wait_ms": 100}
 TOO_MUCH = {"min_bytes": len(LAST) + 1, "max_wait_ms": 100}
 NO_MINIMUM = {"min_bytes": 0}
@@ -151,7 +131,7 @@ NO_MINIMUM = {"min_bytes": 0}
     (
         [
             do("send", "y").says("NONE"),
-            at(0, **LEVEL_0), at(1, **LEVEL_0).quick, at(0, **LEVEL_1), at(1, **LEVEL_1).quick,
+            at(0), at(1).quick, at(0, **LEVEL_1), at(1, **LEVEL_1).quick,
             at(BATCHES, **LEVEL_1).slow, do("end", "y", commit=False).says("NONE"),
             *[at(offset, **each).slow for offset, each in (
                 (BATCHES, LEVEL_1), (BATCHES, SHORT), (1, SHORT),

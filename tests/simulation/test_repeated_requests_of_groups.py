@@ -41,10 +41,6 @@ def test_further_offsets_of_the_same_partitions_are_committed_again(version: int
     happens(do("find_group"), first.slow, *[each.quick for each in others])
 
 
-def keep_id(it: World) -> None:
-    it.pair.ids["kept"] = it.pair.ids["u"]
-
-
 BY_ID = [commit(at, "u", version=LATEST) for at in range(3)]
 
 
@@ -89,7 +85,7 @@ BY_ID = [commit(at, "u", version=LATEST) for at in range(3)]
     (
         [
             commit(0, "u").slow, commit(1, "u").quick, BY_ID[0].slow, BY_ID[1].quick,
-            keep_id, do("delete", "u", wait_s=5), commit(2, "u").says(UNKNOWN_PARTITION),
+            do("keep_id", "u"), do("delete", "u", wait_s=5), commit(2, "u").says(UNKNOWN_PARTITION),
             BY_ID[2].says("UNKNOWN_TOPIC_ID"), do("create", "u"), commit(3, "u").slow,
             commit(4, "u").quick, commit(5, "kept", version=LATEST).says("UNKNOWN_TOPIC_ID"),
         ],

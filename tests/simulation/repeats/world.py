@@ -372,7 +372,7 @@ class World:
 
     def find_group(self) -> None:
         self.pair.ask("find_coordinator", coordinator_keys=[GROUP], key_type=0)
-        self.pair.wait(3)
+        self.pair.wait(0.5)
 
     def _joining(self, rebalance_timeout_ms: int) -> dict[str, Any]:
         return {

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from benchmarks import floors, processes, requests, transaction_loads
-from benchmarks.side_by_side import BEFORE, KFAKE, OURS, PEERS, THEIRS, shown
-from benchmarks.systems import processes_name
+from benchmarks import floors, group_requests, processes, requests, transaction_loads
+from benchmarks.side_by_side import KFAKE, OURS, PEERS, THEIRS, shown
+from benchmarks.systems import BEFORE, GENERAL, GENERAL_BEFORE, processes_name
 from benchmarks.throughput import BATCH_BYTES, RECORD_BYTES
 
 SELF = "itself"
@@ -62,6 +62,9 @@ def aims() -> Iterator[Aim]:
     yield from _of_processes()
     yield Aim("start", "start", "seconds", _NOISE, BEFORE)
     yield Aim("start", "idle", "resident_mb", _NOISE, BEFORE)
+    replicated = "three replicas: 1024 B in 16 KB"
+    for ratio, beside in ((0.85, BEFORE), (0.15, THEIRS)):
+        yield Aim("cluster", replicated, "cpu_s_per_gb", ratio, beside)
     for name, figures in _CLUSTER.items():
         for figure in figures:
             least = figure == "mb_per_s"
@@ -70,7 +73,7 @@ def aims() -> Iterator[Aim]:
 
 
 _CLUSTER = {
-    "three replicas: 1024 B in 16 KB": ("mb_per_s", "cpu_s_per_gb"),
+    "three replicas: 1024 B in 16 KB": ("mb_per_s",),
     "three replicas: 1024 B in 1024 KB": ("mb_per_s", "cpu_s_per_gb"),
     "three replicas: one record at a time": ("p50_ms", "p99_ms", "cpu_us_per_request"),
     "three brokers at rest": ("resident_mb",),
@@ -80,30 +83,37 @@ _CLUSTER = {
 
 def _of_requests() -> Iterator[Aim]:
     plain, single, fetched = requests.PLAIN, requests.SINGLE, requests.FETCHED
-    bounds = [(plain, 0.6, BEFORE), (plain, 0.6, THEIRS), (plain, 0.7, KFAKE)]
-    bounds += [(plain, 2.0, floors.IN_C)]
-    bounds += [(requests.IDEMPOTENT, 0.55, BEFORE), (requests.IN_TRANSACTION, 0.45, BEFORE)]
-    for name, ratio, beside in bounds:
-        yield Aim("requests", name, "cpu_us", ratio, beside)
-    for name in (requests.IDEMPOTENT, requests.IN_TRANSACTION):
-        yield Aim("requests", name, "cpu_us", 1.25, SELF, other=plain)
-    yield Aim("requests", single, "cpu_us", 0.65, BEFORE)
+    for name in (plain, requests.IDEMPOTENT, requests.IN_TRANSACTION):
+        yield Aim("requests", name, "cpu_us", 0.9, BEFORE)
+        yield Aim("general", name, "cpu_us", 0.8, GENERAL_BEFORE, ours=GENERAL)
+    for ratio, beside in ((0.6, THEIRS), (0.55, KFAKE), (1.9, floors.IN_C)):
+        yield Aim("requests", plain, "cpu_us", ratio, beside)
     for figure, ratio, beside in (
-        ("p50_us", 0.75, THEIRS),
-        ("p50_us", 1.0, KFAKE),
+        ("cpu_us", 0.75, BEFORE),
+        ("cpu_us", 0.7, KFAKE),
+        ("p50_us", 0.8, BEFORE),
+        ("p50_us", 0.85, THEIRS),
+        ("p50_us", 0.95, KFAKE),
         ("p99_us", 0.5, THEIRS),
         ("p99_us", 0.5, KFAKE),
     ):
         yield Aim("requests", single, figure, ratio, beside)
-    for ratio, beside in ((0.65, BEFORE), (1.0, THEIRS), (1.0, KFAKE)):
+    for ratio, beside in ((0.7, BEFORE), (0.7, THEIRS), (0.65, KFAKE)):
         yield Aim("requests", fetched, "cpu_us", ratio, beside)
+    for name in group_requests.NAMES:
+        yield Aim("requests", name, "cpu_us", 0.8, BEFORE)
+        yield Aim("requests", name, "cpu_us", 1.0, THEIRS)
 
 
 def _of_transactions() -> Iterator[Aim]:
-    for count in (1, 8):
-        name = requests.transactions_name(count)
-        for ratio, beside in ((0.5, BEFORE), (0.6, THEIRS), (1.0, KFAKE)):
-            yield Aim("requests", name, "cpu_us", ratio, beside)
+    for count, bounds in (
+        (1, ((0.35, BEFORE), (0.6, THEIRS), (0.8, KFAKE))),
+        (8, ((0.33, BEFORE), (0.2, THEIRS), (1.2, KFAKE))),
+    ):
+        newer = transaction_loads.own_name(count)
+        for ratio, beside in bounds:
+            yield Aim("requests", requests.transactions_name(count), "cpu_us", ratio, beside)
+            yield Aim("transactions", newer, "cpu_us", ratio, beside)
     yield Aim("requests", requests.transactions_name(8), "per_s", 1.5, THEIRS, least=True)
 
 
@@ -126,6 +136,8 @@ def _of_processes() -> Iterator[Aim]:
         ):
             least = figure == "per_s"
             yield Aim("processes", name, figure, ratio, OURS, least, ours=several)
+        before = processes_name(count, before=True)
+        yield Aim("processes", transacted, "cpu_us", 0.6, before, ours=several)
 
 
 def verdicts(results: Mapping[str, Any]) -> Iterator[Verdict]:

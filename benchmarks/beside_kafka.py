@@ -31,6 +31,7 @@ from barnabas.broker.observability.interpreter import is_profile_guided
 from benchmarks import (
     checks,
     floors,
+    group_requests,
     processes,
     raw,
     registering,
@@ -44,9 +45,12 @@ from benchmarks import (
 )
 from benchmarks.clusters import BarnabasTrio, KafkaTrio
 from benchmarks.systems import (
+    BEFORE,
+    GENERAL,
+    GENERAL_BEFORE,
+    GENERAL_ONLY,
     ApacheKafka,
     Barnabas,
-    BarnabasBefore,
     Kfake,
     Processes,
     Running,
@@ -117,7 +121,7 @@ class Run(NamedTuple):
         if Kfake.name not in left_out():
             systems.insert(1, Kfake(self.directory))
         if self.before is not None:
-            systems.append(BarnabasBefore(self.directory, root=self.before))
+            systems.append(Barnabas(self.directory, root=self.before, name=BEFORE))
         return systems
 
 
@@ -230,13 +234,29 @@ def measure_start(run: Run) -> None:
 
 def measure_requests(run: Run) -> None:
     """Measure the CPU time of single requests, and of transactions of one record."""
-    systems = run.brokers()
+    brokers = run.brokers()
+    systems = [*brokers]
     if (cores := os.cpu_count() or 1) > 1:
         systems.append(Processes(run.directory, cores))
     with _all_running(systems):
         work = requests.loads(run.sizes.requests, run.sizes.transactions)
         everyone: list[System | floors.Floor] = [*systems, *floors.floors(run.directory)]
         run.found.rounds(everyone, work, run.sizes.rounds, run.sizes.warm_ups)
+        more = group_requests.loads(run.sizes.requests)
+        run.found.rounds(brokers, more, run.sizes.rounds, run.sizes.warm_ups)
+
+
+def measure_general(run: Run) -> None:
+    """Measure Produce with every short way switched off, beside an earlier checkout."""
+    systems: list[System] = [Barnabas(run.directory, GENERAL_ONLY, name=GENERAL)]
+    if run.before is not None:
+        systems.append(Barnabas(run.directory, GENERAL_ONLY, root=run.before, name=GENERAL_BEFORE))
+    work = [
+        partial(requests.produce, name=name, count=run.sizes.requests)
+        for name in (requests.PLAIN, requests.IDEMPOTENT, requests.IN_TRANSACTION)
+    ]
+    with _all_running(systems):
+        run.found.rounds(systems, work, run.sizes.rounds, run.sizes.warm_ups)
 
 
 def measure_profiled(run: Run) -> None:
@@ -255,6 +275,8 @@ def measure_processes(run: Run) -> None:
         if number > max(os.cpu_count() or 1, 2):
             continue
         systems: list[System] = [Barnabas(run.directory), Processes(run.directory, number)]
+        if run.before is not None:
+            systems.append(Processes(run.directory, number, run.before))
         work = processes.loads(number, 2 * run.sizes.requests, run.sizes.transactions)
         with _all_running(systems):
             run.found.rounds(systems, work, run.sizes.rounds)
@@ -379,6 +401,7 @@ def measure_security(run: Run) -> None:
 PARTS = {
     "start": measure_start,
     "requests": measure_requests,
+    "general": measure_general,
     PROFILED: measure_profiled,
     "processes": measure_processes,
     "throughput": measure_throughput,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.systems import Barnabas, BarnabasBefore
+from benchmarks.systems import BEFORE, Barnabas
 from tests.support.brokers.cluster import ProcessCluster
 from tests.support.brokers.process import ROOT
 from tests.support.kafka.cluster import KafkaCluster
@@ -59,7 +59,7 @@ class BarnabasTrio:
         self, directory: Path, properties: Mapping[str, str] = {}, root: Path = ROOT
     ) -> None:
         """`root` is the checkout whose brokers run."""
-        self.name = (Barnabas if root == ROOT else BarnabasBefore).name
+        self.name = Barnabas.name if root == ROOT else BEFORE
         self._directory = directory
         self._cluster = ProcessCluster(
             directory,

@@ -231,6 +231,7 @@ def _of_pipeline(medians: Medians) -> list[Row]:
 TITLES = {
     "start": "Start and memory at rest",
     "requests": "Single requests, and transactions of one record",
+    "general": "Produce with every short way switched off",
     "profiled": "The same on a Python built with profiles",
     "processes": "Several processes on one host",
     "throughput": "Producing and consuming at full speed",

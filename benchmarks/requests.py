@@ -140,7 +140,7 @@ def produce(system: System | floors.Floor, name: str, count: int) -> Round:
             stack.callback(accepted, coordinator, ended(producer))
         accepted(client, first.frame)
         frames = successors(first, producer, count)
-        figures = _measured(at, client, frames, count, 1 if small else WINDOW)
+        figures = measured(at.pid, client, frames, count, 1 if small else WINDOW)
         if error := error_of(first.frame, client.last_answer):
             raise RuntimeError(f"{name}: {system.name} answered {error}")
     return {name: figures}
@@ -156,7 +156,7 @@ def fetch(system: System | floors.Floor, name: str, count: int) -> Round:
         client.stream(successors(first, Producer(None), count), WINDOW)
         session = _new_session(client, topic) if name == IN_SESSION else 0
         requests = [_fetch(topic, number, session) for number in range(count)]
-        figures = _measured(at, client, requests, count, window=1)
+        figures = measured(at.pid, client, requests, count, window=1)
         if len(client.last_answer) < first.size:
             raise RuntimeError(f"{name}: {system.name} has sent less than a batch")
     return {name: figures}
@@ -178,16 +178,17 @@ def _fetch(topic: str, number: int, session: int) -> bytes:
     )
 
 
-def _measured(
-    at: Target,
+def measured(
+    pid: int,
     client: raw.Client,
     requests: Iterable[bytes | bytearray],
     count: int,
     window: int,
 ) -> Figures:
-    before, began = cpu_seconds(at.pid), time.perf_counter()
+    """Return the figures of requests of which `window` are in flight, for the process `pid`."""
+    before, began = cpu_seconds(pid), time.perf_counter()
     taken = client.stream(requests, window)
-    seconds, cpu = time.perf_counter() - began, cpu_seconds(at.pid) - before
+    seconds, cpu = time.perf_counter() - began, cpu_seconds(pid) - before
     return _figures(taken, seconds, cpu, count)
 
 

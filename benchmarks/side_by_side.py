@@ -6,10 +6,18 @@ The first figure is the one that counts: the broker's CPU time where it is measu
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import floors, processes, requests, transaction_loads
-from benchmarks.systems import ApacheKafka, Barnabas, BarnabasBefore, Kfake, processes_name
+from benchmarks import floors, group_requests, processes, requests, transaction_loads
+from benchmarks.systems import (
+    BEFORE,
+    GENERAL,
+    GENERAL_BEFORE,
+    ApacheKafka,
+    Barnabas,
+    Kfake,
+    processes_name,
+)
 
-OURS, BEFORE, THEIRS, KFAKE = Barnabas.name, BarnabasBefore.name, ApacheKafka.name, Kfake.name
+OURS, THEIRS, KFAKE = Barnabas.name, ApacheKafka.name, Kfake.name
 PEERS = (THEIRS, KFAKE)
 ORDER = (
     floors.IN_C,
@@ -18,7 +26,13 @@ ORDER = (
     KFAKE,
     BEFORE,
     OURS,
-    *(processes_name(count) for count in (2, 4, 8, 16, 32)),
+    GENERAL_BEFORE,
+    GENERAL,
+    *(
+        processes_name(count, before=before)
+        for count in (2, 4, 8, 16, 32)
+        for before in (True, False)
+    ),
 )
 
 Medians = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -95,12 +109,17 @@ def _of_start(_medians: Medians) -> Tables:
 
 def _of_requests(_medians: Medians) -> Tables:
     kinds = (requests.PLAIN, requests.IDEMPOTENT, requests.IN_TRANSACTION, requests.SINGLE)
-    for name in (*kinds, requests.FETCHED, requests.IN_SESSION):
+    for name in (*kinds, requests.FETCHED, requests.IN_SESSION, *group_requests.NAMES):
         yield name, name, [CPU, PER_S, P50, P99]
     for producers in (1, 8):
         name = requests.transactions_name(producers)
         columns = [CPU, Column("transactions/s", "per_s"), P50, P99]
         yield name, name, [*columns, Column("refusals each", "retries")]
+
+
+def _of_general(_medians: Medians) -> Tables:
+    for name in (requests.PLAIN, requests.IDEMPOTENT, requests.IN_TRANSACTION):
+        yield name, name, [CPU, PER_S, P50, P99]
 
 
 def _of_processes(_medians: Medians) -> Tables:
@@ -147,9 +166,11 @@ def _of_transactions(_medians: Medians) -> Tables:
         Column("p50 ms", "p50_ms"),
         Column("p99 ms", "p99_ms"),
     ]
-    for client, name in (("librdkafka", "one record each"), ("our client", "by our own client")):
-        for count in (1, 8):
-            yield f"By {client}, {count} at a time", f"{name}, {count} at a time", columns
+    for count in (1, 8):
+        name = f"one record each, {count} at a time"
+        yield f"By librdkafka, {count} at a time", name, columns
+        name = transaction_loads.own_name(count)
+        yield f"By our client, {count} at a time", name, columns
     yield (
         "Restart until 100,000 transactional ids are served",
         transaction_loads.RESTART,
@@ -160,6 +181,7 @@ def _of_transactions(_medians: Medians) -> Tables:
 _TABLES: Mapping[str, Callable[[Medians], Tables]] = {
     "start": _of_start,
     "requests": _of_requests,
+    "general": _of_general,
     "profiled": _of_requests,
     "processes": _of_processes,
     "throughput": _of_throughput,

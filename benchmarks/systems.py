@@ -1,6 +1,7 @@
 """The compared brokers, each in its own process, and their cost by the kernel's accounting."""
 
 import compileall
+import os
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from tests.support import go_programs
 from tests.support.brokers.process import ROOT, BrokerProcess
@@ -67,6 +68,12 @@ class System(Protocol):
         ...
 
 
+BEFORE: Final = "Barnabas before"
+GENERAL, GENERAL_BEFORE = "Barnabas, short ways off", "Barnabas before, short ways off"
+GENERAL_ONLY: Final = {"fast.paths.enable": "false"}
+"""The setting under which every request takes the general way."""
+
+
 class Barnabas:
     """`barnabas serve` with its defaults."""
 
@@ -79,10 +86,12 @@ class Barnabas:
         listeners: Sequence[str] = (),
         program: str = "",
         root: Path = ROOT,
+        name: str = name,
     ) -> None:
         """`program` is a module that runs a broker in place of `barnabas serve`, `root` the
         checkout whose broker runs."""
-        self.data = directory / self.name.replace(" ", "-")
+        self.name = name
+        self.data = directory / self.name.replace(",", "").replace(" ", "-")
         self._root = root
         self._broker = BrokerProcess(
             self.data,
@@ -119,21 +128,17 @@ class Barnabas:
         shutil.rmtree(self.data, ignore_errors=True)
 
 
-class BarnabasBefore(Barnabas):
-    """The broker of another checkout, for a comparison with itself."""
-
-    name = "Barnabas before"
-
-
 class Processes:
     """Several brokers of `barnabas serve --processes` on one host.
 
     The replication of internal topics is the default's: it is a part of what processes cost.
     """
 
-    def __init__(self, directory: Path, count: int) -> None:
-        self.name = processes_name(count)
-        self.data = directory / f"processes-{count}"
+    def __init__(self, directory: Path, count: int, root: Path = ROOT) -> None:
+        """`root` is the checkout whose brokers run."""
+        self.name = processes_name(count, before=root != ROOT)
+        self.data = directory / self.name.replace(",", "").replace(" ", "-")
+        self._root = root
         self.port = 0
         self.ports: list[int] = []
         self._count = count
@@ -153,7 +158,13 @@ class Processes:
         command += ["--listen", "127.0.0.1:0", "--data", str(self.data)]
         command += ["--processes", str(self._count)]
         command += [word for pair in _SHARED.items() for word in ("--set", "=".join(pair))]
-        self._parent = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self._parent = subprocess.Popen(
+            command,
+            cwd=self._root,
+            env={**os.environ, "PYTHONPATH": str(self._root)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self._parent.stdout is not None
         greeting = self._parent.stdout.readline()
         self.ports = [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", greeting)]
@@ -276,9 +287,9 @@ class Running:
         self.system.stop()
 
 
-def processes_name(count: int) -> str:
+def processes_name(count: int, *, before: bool = False) -> str:
     """Return the name of several processes of Barnabas as one system."""
-    return f"Barnabas, {count} processes"
+    return f"Barnabas{' before' if before else ''}, {count} processes"
 
 
 def left_out() -> dict[str, str]:

@@ -31,6 +31,11 @@ IDEMPOTENT, FLUSHED, BURSTS = (
 )
 
 
+def own_name(producers: int) -> str:
+    """Return the name of the measurement of transactions by our own client."""
+    return f"by our own client, {producers} at a time"
+
+
 def one_record_each(system: System, producers: int, count: int) -> Round:
     """Measure transactions of one record each, one after the other by each producer."""
     topic = f"txn-{producers}-{time.time_ns()}"
@@ -60,7 +65,7 @@ def by_own_client(system: System, producers: int, count: int) -> Round:
         "p50_ms": taken[len(taken) // 2] * 1e3,
         "p99_ms": taken[len(taken) * 99 // 100] * 1e3,
     }
-    return {f"by our own client, {producers} at a time": told}
+    return {own_name(producers): told}
 
 
 async def _own(port: int, topic: str, producers: int, count: int) -> list[float]:

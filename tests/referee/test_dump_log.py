@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 
+from barnabas.coordinator.group.consumer.records import KINDS
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.init_producer_id import API as INIT_PRODUCER_ID
 from barnabas.protocol.records.compression import Compression
 from barnabas.testing.broker import Broker
-from tests.referee import given
+from tests.referee import consumers, given
 from tests.referee.brokers import Address, warm_up
 from tests.referee.scenario import Peer
 from tests.support.command_line import Served
@@ -20,7 +22,11 @@ pytestmark = pytest.mark.xdist_group("referee-tools")
 
 GROUP = "g"
 RECORDS = 400
-CONFIGS = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}
+CONFIGS = {
+    "offsets.topic.num.partitions": "1",
+    "auto.create.topics.enable": "false",
+    "group.consumer.assignment.interval.ms": "0",
+}
 
 
 @pytest.fixture(scope="module", params=["after a clean stop", "after kill -9 and recovery"])
@@ -63,6 +69,13 @@ def write(peer: Peer) -> None:
         )
     given.committed(peer, GROUP, to, 17)
     given.member(peer, "members")
+    peer.do(consumers.join("consumers", "a", to, instance_id="i", server_assignor="range"))
+    of_expression = {"subscribed_topic_names": None, "subscribed_topic_regex": "dump.*"}
+    peer.do(consumers.join("consumers", "b", **of_expression))
+    peer.do(consumers.beat("consumers", "b", 2), until=lambda r: r.member_epoch == 3)
+    peer.do(consumers.join("deleted", "c"))
+    peer.do(consumers.beat("deleted", "c", -1))
+    peer.do(DeleteGroupsRequest(groups_names=["deleted"]))
 
 
 def files(directory: Path, topic: str, kind: str) -> list[Path]:
@@ -101,6 +114,10 @@ def test_the_offsets_topic(tools: Tools, written: Path) -> None:
     assert '"group":"g","topic":"dump-5-t","partition":0' in said, said
     assert '"offset":17' in said
     assert '"protocolType":"consumer"' in said
+    kinds = {int(each) for each in re.findall(r'key: \{"type":"(\d+)"', said)}
+    assert kinds == {1, 2, *KINDS}
+    assert '"data":{"groupId":"consumers","memberId":"a"}} payload: {"version":"0"' in said
+    assert '"regularExpression":"dump.*"}} payload: {"version":"0","data":{"topics":["dump' in said
 
 
 def test_active_segment_of_a_running_broker(tools: Tools, tmp_path: Path) -> None:

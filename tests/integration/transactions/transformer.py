@@ -101,7 +101,8 @@ class Transformer:
         while len(batch) < wanted:
             missing = wanted - len(batch)
             for each in insist(partial(self._worker.poll, missing)):
-                if each.offset != expected[each.partition]:
+                # A partition that it did not have at the rewind has no offset here.
+                if each.offset != expected.get(each.partition):
                     return None
                 expected[each.partition] += 1
                 batch.append(each)

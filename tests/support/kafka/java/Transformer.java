@@ -88,7 +88,9 @@ public final class Transformer {
         Map<Integer, Long> expected = new HashMap<>(at);
         while (batch.isEmpty()) {
             for (ConsumerRecord<String, String> each : consumer.poll(Duration.ofMillis(100))) {
-                if (each.offset() != expected.get(each.partition())) {
+                // A partition that it did not have at the rewind has no offset here.
+                if (!expected.containsKey(each.partition())
+                        || each.offset() != expected.get(each.partition())) {
                     return List.of();
                 }
                 expected.put(each.partition(), each.offset() + 1);

@@ -73,6 +73,26 @@ QUIRKS = (
         "An expression that does not match them, as `[^_].*`.",
     ),
     Quirk(
+        "Kafka Connect 4.4",
+        "With `consumer.override.group.protocol=consumer` a sink task ends in "
+        "UnsupportedOperationException when it gives up partitions, if it has read nothing since "
+        "its last periodic commit; on Kafka as here. An idle sink does not survive another member.",
+        "The classic protocol.",
+    ),
+    Quirk(
+        "Kafka Streams 4.4",
+        "It ignores `consumer.group.protocol=consumer`, with a line in its log, and joins by the "
+        "classic protocol; `group.protocol` takes `classic` and `streams` alone.",
+        "None is needed.",
+    ),
+    Quirk(
+        "@platformatic/kafka 2.12",
+        "With `groupProtocol: 'consumer'` a member that was removed from its group, as after a "
+        "pause longer than its session, does not join again. It reads the partitions that it had, "
+        "next to their new owner, until a commit fails and its stream ends; on Kafka as here.",
+        "Commits by the member, and a new consumer when its stream ends.",
+    ),
+    Quirk(
         "librdkafka before 2.6.1",
         "With SCRAM it puts its own nonce before the full one, and cannot log in: Apache Kafka "
         "refuses it too since CVE-2024-56128 (3.7.2).",

@@ -38,14 +38,17 @@ def java(_: Path, servers: str, topic: str, group: str) -> list[str]:
 
 
 def connect(directory: Path, servers: str, topic: str, group: str) -> list[str]:
-    """Return the command of Kafka Connect with a sink (`PrintingSink.java`)."""
+    """Return the command of Kafka Connect with a sink (`PrintingSink.java`).
+
+    It commits when it gives partitions up, and not at the end of an interval: see "Kafka Connect"
+    in docs/COMPATIBILITY.md.
+    """
     converter = "org.apache.kafka.connect.storage.StringConverter"
     worker = {
         "bootstrap.servers": servers,
         "key.converter": converter,
         "value.converter": converter,
         "offset.storage.file.filename": str(directory / "offsets"),
-        "offset.flush.interval.ms": "200",
         "listeners": "HTTP://127.0.0.1:0",
         # Its own classes are in no jar that lists its plugins.
         "plugin.discovery": "only_scan",

@@ -1,41 +1,22 @@
 """The embedded consumer protocol of a classic group: subscriptions and assignments as bytes."""
 
 from collections.abc import Iterable
-from struct import Struct
-from typing import Final, TypeVar
 
 from barnabas.client.groups.assignors import Subscription
-from barnabas.protocol.codec import decode_prefix, encode
-from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.internal.consumer_protocol import (
-    LAST_VERSION,
     AssignedPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     OwnedPartitions,
+    read_versioned,
+    write_versioned,
 )
 from barnabas.protocol.topic_partition import TopicPartition, by_topic
-
-M = TypeVar("M")
-_VERSION: Final = Struct(">h")
-
-
-def _read(cls: type[M], data: bytes) -> M:
-    """Decode a subscription or assignment, which follows its version.
-
-    The protocol grows at its end: a later version is read as the last one that is known.
-    """
-    if len(data) < _VERSION.size:
-        raise ProtocolError("a consumer's metadata is cut off")
-    (version,) = _VERSION.unpack_from(data)
-    if version < 0:
-        raise ProtocolError(f"a consumer's metadata has version {version}")
-    return decode_prefix(cls, min(version, LAST_VERSION), data, _VERSION.size)
 
 
 def read_subscription(data: bytes) -> Subscription:
     """Decode the subscription of a member; raises ProtocolError if it is invalid."""
-    value = _read(ConsumerProtocolSubscription, data)
+    value = read_versioned(ConsumerProtocolSubscription, data)
     owned = [TopicPartition(row.topic, p) for row in value.owned_partitions for p in row.partitions]
     generation = value.generation_id
     if generation < 0 and value.user_data is not None and len(value.user_data) == 4:
@@ -55,7 +36,7 @@ def write_subscription(subscription: Subscription, version: int = 0) -> bytes:
         owned_partitions=[OwnedPartitions(topic=t, partitions=ps) for t, ps in owned.items()],
         generation_id=generation,
     )
-    return _write(value, version)
+    return write_versioned(value, version)
 
 
 def read_assignment(data: bytes) -> list[TopicPartition]:
@@ -65,7 +46,7 @@ def read_assignment(data: bytes) -> list[TopicPartition]:
     """
     if not data:
         return []
-    value = _read(ConsumerProtocolAssignment, data)
+    value = read_versioned(ConsumerProtocolAssignment, data)
     return [
         TopicPartition(row.topic, p) for row in value.assigned_partitions for p in row.partitions
     ]
@@ -74,13 +55,9 @@ def read_assignment(data: bytes) -> list[TopicPartition]:
 def write_assignment(share: Iterable[TopicPartition]) -> bytes:
     """Encode the assignment of a member in version 0; later versions have the same fields."""
     rows = by_topic(share).items()
-    return _write(
+    return write_versioned(
         ConsumerProtocolAssignment(
             assigned_partitions=[AssignedPartitions(topic=t, partitions=ps) for t, ps in rows]
         ),
         0,
     )
-
-
-def _write(value: object, version: int) -> bytes:
-    return _VERSION.pack(version) + encode(value, version)

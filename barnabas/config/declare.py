@@ -61,11 +61,13 @@ def string(
     doc: str,
     *,
     one_of: tuple[str, ...] = (),
+    any_case: bool = False,
     update: Update = Update.READ_ONLY,
 ) -> Key[str]:
-    """Declare a key with a text, one of `one_of` if given."""
-    check = _one_of(one_of) if one_of else None
-    return Key(Type.STRING, default, doc, update, check, _choices(one_of))
+    """Declare a key with a text, one of `one_of` if given; with `any_case` they are capitals."""
+    check = _one_of(one_of, any_case=any_case) if one_of else None
+    valid = "(case insensitive) " * any_case + _choices(one_of)
+    return Key(Type.STRING, default, doc, update, check, valid)
 
 
 def names(
@@ -138,10 +140,13 @@ def _range_text(low: float | None, high: float | None) -> str:
     return f"[{'...' if low is None else low},...{'' if high is None else f',{high}'}]"
 
 
-def _one_of(choices: tuple[str, ...]) -> Check:
+def _one_of(choices: tuple[str, ...], *, any_case: bool = False) -> Check:
+    how = " (case insensitive)" * any_case
+
     def check(key: str, value: str) -> None:
-        if value not in choices:
-            raise ConfigError.invalid(key, value, f"String must be one of: {', '.join(choices)}")
+        if (value.upper() if any_case else value) not in choices:
+            reason = f"String must be one of{how}: {', '.join(choices)}"
+            raise ConfigError.invalid(key, value, reason)
 
     return check
 

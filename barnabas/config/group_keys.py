@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, Self
 
-from barnabas.config.declare import boolean, integer, long, names, short
+from barnabas.config.declare import boolean, integer, long, names, short, string
 from barnabas.config.key import INT_MAX, ConfigError, Update
 from barnabas.config.table import Table, require_known
 
@@ -136,6 +136,14 @@ class ConsumerGroupKeys(Table):
     )
     group_consumer_max_size = integer(
         INT_MAX, "Maximum number of members of one consumer group.", at_least=1
+    )
+    group_consumer_migration_policy = string(
+        "bidirectional",
+        "Conversions of groups that have members: `upgrade` from the classic to the consumer "
+        "protocol, `downgrade` back, `bidirectional` both, `disabled` none. A group without "
+        "members is always converted.",
+        one_of=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
+        any_case=True,
     )
     group_consumer_min_assignment_interval_ms = integer(
         0, "Minimum of `consumer.assignment.interval.ms` of a group.", at_least=0

@@ -136,7 +136,6 @@ _SINGLE: Final = frozenset(
         "control.plane.listener.name",
         "controller.listener.names",
         "controller.socket.timeout.ms",
-        "group.consumer.migration.policy",
         "initial.broker.registration.timeout.ms",
         "inter.broker.protocol.version",
         "log.dir.failure.timeout.ms",

@@ -478,15 +478,6 @@ DIFFERENCES = (
         "A Python broker cannot load Java classes.",
     ),
     Difference(
-        "Groups with members of both protocols",
-        "Not yet: a group with members keeps its protocol, and an empty one gets that of its next "
-        "member. JoinGroup to a consumer group with members answers "
-        "INCONSISTENT_GROUP_PROTOCOL, ConsumerGroupHeartbeat to a classic one GROUP_ID_NOT_FOUND, "
-        "as with group.consumer.migration.policy=disabled; the key has no effect yet.",
-        "By default members of both protocols share a group, which changes its protocol with them.",
-        "It comes later. All members of a group are stopped before they change the protocol.",
-    ),
-    Difference(
         "ApiVersions: consumer groups",
         "ConsumerGroupHeartbeat and ConsumerGroupDescribe are announced while group.version is 1.",
         "They are always announced, and answer UNSUPPORTED_VERSION below that level.",

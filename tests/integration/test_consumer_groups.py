@@ -19,7 +19,12 @@ PARTITIONS = 6
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker({"group.consumer.assignment.interval.ms": "100"}) as running:
+    quick = {
+        "group.consumer.assignment.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "200",
+        "group.consumer.min.heartbeat.interval.ms": "200",
+    }
+    with Broker(quick) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         for made in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
             made.result(30)
@@ -114,3 +119,45 @@ def test_expression_finds_a_topic_that_is_created_later(broker: Broker) -> None:
         until(lambda: len(member.partitions) == PARTITIONS + 1, within_s=60)
     finally:
         member.stop()
+
+
+CONSUMER: dict[str, Any] = {}
+CLASSIC: dict[str, Any] = {"group.protocol": "classic", "heartbeat.interval.ms": 100}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_change_the_protocol_one_by_one_there_and_back(
+    broker: Broker, strategy: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    written = produce(broker, 60)
+    # The user data of librdkafka's sticky assignor would be lost: such a group is not upgraded.
+    back = CLASSIC | {"partition.assignment.strategy": strategy}
+    with members(broker, 0) as found:
+        everyone = [Member(broker, **CLASSIC).start() for _ in range(2)]
+        found += everyone
+        until(lambda: shares(found) == [3, 3])
+        assert _type(admin) == "CLASSIC"
+        for options, then in ((CONSUMER, "CONSUMER"), (back, "CLASSIC")):
+            for count in range(2):
+                member = Member(broker, **options).start()
+                found.append(member)
+                everyone.append(member)
+                until(lambda: shares(found) == [2, 2, 2])
+                assert _type(admin) == "CONSUMER"
+                found.pop(0).stop()
+                until(lambda: shares(found) == [3, 3])
+                assert all_partitions(found) == set(range(PARTITIONS))
+                assert _type(admin) == ("CONSUMER" if count == 0 else then)
+                written |= produce(broker, 60)
+                until(lambda: _read(everyone) == written)  # noqa: B023
+
+
+def _read(found: list[Member]) -> set[bytes]:
+    return {value for each in found for value in each.records}
+
+
+def _type(admin: AdminClient) -> str:
+    (group,) = admin.list_consumer_groups().result(30).valid
+    return str(group.type.name)

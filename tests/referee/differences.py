@@ -67,6 +67,27 @@ WANTED = (
         why="a request of a few kilobytes would have an answer of gigabytes",
     ),
     Difference(
+        scenarios=(
+            "JoinGroup/the_last_member_leaves_and_the_group_is_downgraded",
+            "JoinGroup/a_member_is_removed_and_the_group_is_downgraded",
+            "JoinGroup/the_last_static_member_changes_its_protocol_while_an_assignment_waits",
+        ),
+        path="DescribeGroups.groups*.member_assignment",
+        kafka="a consumer group that becomes a classic one shows the targets of its members",
+        barnabas="shows what each member may still use, until all have joined again",
+        why="if it becomes a consumer group again before that, no partition has two members",
+    ),
+    Difference(
+        scenarios=(
+            "JoinGroup/a_static_member_upgrades_a_group_that_rebalances",
+            "JoinGroup/a_static_member_upgrades_a_group_with_partitions_that_have_no_member",
+        ),
+        path="ConsumerGroupDescribe",
+        kafka="the consumer group goes on with the assignment of the classic one",
+        barnabas="the next epoch begins",
+        why="a new member would get nothing, and new partitions or those of one that left no owner",
+    ),
+    Difference(
         scenarios=("OffsetFetch/the_same_group_twice", "OffsetFetch/the_same_partition_twice"),
         path="OffsetFetch.*",
         kafka="answers each group and partition as often as the request names it",

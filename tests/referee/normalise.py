@@ -108,7 +108,7 @@ COORDINATOR_EPOCH = slice(12, 16)
 _OF_ONE_BROKER = ("remote.storage.", "remote.log.", "local.retention.", "message.records.")
 """Beginnings of topic keys that only one of the two brokers has."""
 
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=-)[A-Za-z0-9_-]{22}$")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(^|(?<=-))[A-Za-z0-9_-]{22}$")
 
 
 def plain(value: Any, version: int) -> Any:

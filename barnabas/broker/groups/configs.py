@@ -10,7 +10,7 @@ from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.observability.logging import get_logger
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.group_keys import GroupConfig, readable_group_overrides
-from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
+from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings, MigrationPolicy
 
 _log = get_logger(__name__)
 _AT_ONCE: Final = 64
@@ -87,5 +87,6 @@ def _settings(broker: BrokerConfig, overrides: Mapping[str, str]) -> ConsumerGro
         offloads_assignment=group.consumer_assignor_offload_enable,
         assignors=broker.group_consumer_assignors,
         max_size=broker.group_consumer_max_size,
+        migration_policy=MigrationPolicy(broker.group_consumer_migration_policy.lower()),
         regex_refresh_interval_ms=broker.group_consumer_regex_refresh_interval_ms,
     )

@@ -8,8 +8,8 @@ INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, and those of coordinators.
 
 from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.group.client import Client
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.group.joining import Client
 from barnabas.coordinator.soon import settle
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.join_group import API, JoinGroupRequest, JoinGroupResponse

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.group import admin, joining, membership
+from barnabas.coordinator.group.client import Client
 from barnabas.coordinator.group.committing import CommitOffsets, commit_offsets
 from barnabas.coordinator.group.consumer import describe as consumer_describe
 from barnabas.coordinator.group.consumer import sessions
@@ -15,7 +16,6 @@ from barnabas.coordinator.group.consumer.records import GROUP, ConsumerGroupReco
 from barnabas.coordinator.group.consumer.replay import replay
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group
-from barnabas.coordinator.group.joining import Client
 from barnabas.coordinator.group.offsets import CommittedOffset
 from barnabas.coordinator.group.rebalance import resume_sessions
 from barnabas.coordinator.group.records import (
@@ -401,7 +401,14 @@ class GroupShard:
             return
         # A load during a compaction may miss the deletions of the consumer group (KAFKA-21117).
         self.state.consumers.pop(group_id, None)
-        if group is not None and self._live:
+        if (
+            group is not None
+            and self._live
+            and not (
+                # One that was a consumer group, and had its offsets alone in between.
+                group.state is GroupState.EMPTY and value.members
+            )
+        ):
             assignments = {each.member_id: each.assignment for each in value.members}
             group.adopt(value.generation, assignments, value.current_state_timestamp)
         else:

@@ -44,6 +44,10 @@ class Draft:
         """Return the decision, with the answer to the request; `steps` adds further records."""
         return Decision(answer, self.records, self.effects, self.then, steps=steps)
 
+    def afterwards(self, then: Callable[[KafkaError | None, Instant], GroupDecision[None]]) -> None:
+        """Make a further decision once the records are committed or refused."""
+        self.then = then if self.then is None else partial(_both, self.then, then)
+
     def collect(self, found: Iterable[GroupCoordinatorRecord | None]) -> Steps[None]:
         """Add records in steps."""
         for number, record in enumerate(found):
@@ -79,3 +83,13 @@ class Draft:
 
     def cancel(self, timer: TimerKey) -> None:
         self.effects.append(CancelTimer(timer))
+
+
+def _both(
+    first: Callable[[KafkaError | None, Instant], GroupDecision[None]],
+    second: Callable[[KafkaError | None, Instant], GroupDecision[None]],
+    error: KafkaError | None,
+    now: Instant,
+) -> GroupDecision[None]:
+    one, two = first(error, now), second(error, now)
+    return one._replace(records=[*one.records, *two.records], effects=[*one.effects, *two.effects])

@@ -30,6 +30,9 @@ PROTOCOL_BYTES: Final = 150
 """The memory of a protocol beside its name and metadata, about."""
 PENDING_BYTES: Final = 1024
 """The memory of a member id that has been given out, about."""
+NOT_SETTLED: Final = -1
+"""The time of the state of a group with members whose partitions are not all assigned: it was a
+consumer group, and has to rebalance, also after a fail-over."""
 GROUP_BYTES: Final = 1024
 """The memory of a group that JoinGroup has created, without its members, about."""
 

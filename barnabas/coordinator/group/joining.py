@@ -1,9 +1,11 @@
 """JoinGroup: the admission of clients as members of a group, and their member ids."""
 
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.coordinator.decision import DeferredAnswer, Instant
+from barnabas.coordinator.group.client import Client, rebalance_timeout
+from barnabas.coordinator.group.consumer import classic
 from barnabas.coordinator.group.consumer.records import deletion
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import (
@@ -32,20 +34,7 @@ from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-_MEMBER_ID_REQUIRED_SINCE: Final = 4
-_NULL_PROTOCOL_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
-
-
-class Client(NamedTuple):
-    """The client of a JoinGroup, from its connection and its request."""
-
-    version: int
-    """The version of JoinGroup."""
-    client_id: str
-    client_host: str
-    protocols: Protocols
-    """The protocols of the request, which may be very many."""
 
 
 def join(
@@ -65,7 +54,11 @@ def join(
     consumers = table.consumers.get(request.group_id)
     if consumers is not None:
         if consumers.members:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            try:
+                return classic.join(draft, consumers, request, client)
+            except KafkaError as error:
+                # As in Kafka, without the member id.
+                return Draft(table, now).decision(client.refusal(error.code))
         # An empty group changes its protocol with its next member.
         draft.records += deletion(consumers)
     group = table.groups.get(request.group_id)
@@ -109,20 +102,12 @@ def _join_first(
     if instance_id is not None and instance_id in group.static_ids:
         member = _member(table, request, client, member_id)
         return _take_over(draft, group, group.static_ids[instance_id], member, client)
-    if instance_id is None and client.version >= _MEMBER_ID_REQUIRED_SINCE:
+    if client.needs_id(request):
         # KIP-394: a client that never receives its id must not become a member of the group.
         group.pending_joins[member_id] = MemoryShare(table.memory).take(PENDING_BYTES)
         table.groups[request.group_id] = group
         expect_join(draft, group, member_id, request.session_timeout_ms)
-        return draft.decision(
-            JoinGroupResponse(
-                error_code=ErrorCode.MEMBER_ID_REQUIRED,
-                protocol_name=None if client.version >= _NULL_PROTOCOL_SINCE else "",
-                leader="",
-                member_id=member_id,
-                members=[],
-            )
-        )
+        return draft.decision(client.with_id(member_id))
     member = _member(table, request, client, member_id)
     table.groups[request.group_id] = group
     return _add(draft, group, member, request.protocol_type)
@@ -150,7 +135,7 @@ def _member(table: GroupTable, request: JoinGroupRequest, client: Client, member
         client.client_id,
         client.client_host,
         session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=_rebalance_timeout(request),
+        rebalance_timeout_ms=rebalance_timeout(request),
         protocols=protocols,
         memory=MemoryShare(table.memory).take(member_bytes(protocols)),
     )
@@ -177,7 +162,7 @@ def _join_again(
     member.memory.take(member_bytes(protocols, member.assignment))
     group.change_protocols(member, protocols)
     member.session_timeout_ms = request.session_timeout_ms
-    member.rebalance_timeout_ms = _rebalance_timeout(request)
+    member.rebalance_timeout_ms = rebalance_timeout(request)
     # Only the last JoinGroup of a member waits: its client has given the earlier ones up.
     draft.answer_join(member, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS))
     answer = member.joining = DeferredAnswer()
@@ -259,10 +244,3 @@ def _taken_over(
         response.members = []
     draft.answer(answer, response)
     return draft.decision(None)
-
-
-def _rebalance_timeout(request: JoinGroupRequest) -> int:
-    """Return the rebalance timeout; version 0 has none, and its session timeout serves for both."""
-    if request.rebalance_timeout_ms < 0:
-        return request.session_timeout_ms
-    return request.rebalance_timeout_ms

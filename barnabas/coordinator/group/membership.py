@@ -4,6 +4,7 @@ answers."""
 from collections.abc import Iterable
 
 from barnabas.coordinator.decision import DeferredAnswer, Instant
+from barnabas.coordinator.group.consumer import classic
 from barnabas.coordinator.group.consumer.sessions import leave_consumers
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group, member_bytes
@@ -28,7 +29,9 @@ def sync(
     table: GroupTable, request: SyncGroupRequest, now: Instant
 ) -> GroupDecision[SyncGroupResponse]:
     """Take the leader's assignments, and give each member its own."""
-    group = table.require_of_member(request.group_id)
+    group = table.groups.get(request.group_id)
+    if group is None:
+        return classic.sync(table, request, now)
     member = group.require_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
@@ -64,7 +67,9 @@ def heartbeat(
     table: GroupTable, request: HeartbeatRequest, now: Instant
 ) -> GroupDecision[HeartbeatResponse]:
     """Extend the member's session; the answer asks it to join again during a rebalance."""
-    group = table.require_of_member(request.group_id)
+    group = table.groups.get(request.group_id)
+    if group is None:
+        return classic.heartbeat(table, request, now)
     member = group.require_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)

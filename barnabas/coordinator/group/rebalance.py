@@ -7,7 +7,7 @@ from functools import partial
 
 from barnabas.coordinator.decision import Instant, TimerKey
 from barnabas.coordinator.group.draft import Draft
-from barnabas.coordinator.group.group import Group, Member
+from barnabas.coordinator.group.group import NOT_SETTLED, Group, Member
 from barnabas.coordinator.group.records import group_record
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
@@ -55,6 +55,14 @@ def end_session(draft: Draft, group: Group, member_id: str) -> None:
     draft.cancel(session_key(group, member_id))
 
 
+def end_timers(draft: Draft, group: Group) -> None:
+    """Cancel the timers of a group that is replaced."""
+    for member_id in (*group.members, *group.pending_joins):
+        end_session(draft, group, member_id)
+    draft.cancel(_join_key(group))
+    draft.cancel(_sync_key(group))
+
+
 def _start_session(draft: Draft, group: Group, member: Member) -> None:
     member.timer_ms = member.deadline_ms
     delay_ms = member.deadline_ms - draft.now.monotonic_ms
@@ -89,11 +97,13 @@ def _session_over(
 
 def resume_sessions(table: GroupTable, now: Instant) -> GroupDecision[None]:
     """Give every member a whole session: after a load, no member has sent a heartbeat to this
-    broker."""
+    broker. Groups that have to rebalance do."""
     draft = Draft(table, now)
     for group in table.groups.values():
         for member in group.members.values():
             extend_session(draft, group, member)
+        if group.state is GroupState.STABLE and group.state_timestamp_ms == NOT_SETTLED:
+            prepare(draft, group)
     return draft.decision(None)
 
 

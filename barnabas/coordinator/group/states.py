@@ -30,25 +30,25 @@ class IllegalTransition(Exception):
     """A bug: the table has no such transition."""
 
 
-_DELETED: Final = "the group is deleted or has expired"
+_UPGRADED: Final = "the group is deleted, or becomes a consumer group"
 TRANSITIONS: Final[dict[GroupState, dict[GroupState, str]]] = {
     GroupState.EMPTY: {
         GroupState.PREPARING_REBALANCE: "a member joins",
-        GroupState.DEAD: _DELETED,
+        GroupState.DEAD: "the group is deleted, has expired, or becomes a consumer group",
     },
     GroupState.PREPARING_REBALANCE: {
         GroupState.EMPTY: "no member has joined in time",
         GroupState.COMPLETING_REBALANCE: "all members have joined, or the time to join is over",
-        GroupState.DEAD: _DELETED,
+        GroupState.DEAD: _UPGRADED,
     },
     GroupState.COMPLETING_REBALANCE: {
         GroupState.PREPARING_REBALANCE: "a member comes, leaves or expires",
         GroupState.STABLE: "the leader's assignment is committed",
-        GroupState.DEAD: _DELETED,
+        GroupState.DEAD: _UPGRADED,
     },
     GroupState.STABLE: {
         GroupState.PREPARING_REBALANCE: "a member comes, leaves, expires or changes",
-        GroupState.DEAD: _DELETED,
+        GroupState.DEAD: _UPGRADED,
     },
     GroupState.DEAD: {},
 }

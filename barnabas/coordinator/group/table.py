@@ -64,9 +64,9 @@ class GroupTable:
             )
         return group
 
-    def require_of_member(self, group_id: str) -> Group:
-        """Return the group of a member; raises UNKNOWN_MEMBER_ID."""
-        group = self.groups.get(group_id)
+    def require_consumers(self, group_id: str) -> ConsumerGroup:
+        """Return the consumer group of a member; raises UNKNOWN_MEMBER_ID."""
+        group = self.consumers.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from barnabas.coordinator.group.consumer.group import ConsumerGroup
@@ -64,15 +65,15 @@ class Consumers(Groups):
         self.consumer_settings = ConsumerGroupSettings(**settings)
         self.offloaded = 0
         self.client = ConsumerClient(1, "c", "/h")
+        self._ids = count()
         self.runtime._new_shard = lambda *_: self.new_shard()
 
     def new_shard(self) -> GroupShard:
         """Return a shard without records."""
-        ids = iter(range(1_000_000))
         return GroupShard(
             GroupTable(
                 self._settings,
-                lambda: f"id-{next(ids)}",
+                lambda: f"id-{next(self._ids)}",
                 self.counts,
                 self.memory,
                 self.topics,
@@ -201,6 +202,8 @@ def check_group(group: ConsumerGroup) -> None:
     assert again.static_ids == group.static_ids
     assert again.expression_users == group.expression_users
     assert again.assignor_votes == group.assignor_votes
+    assert again.classic_members == group.classic_members
+    assert again.classic_protocols == group.classic_protocols
     owned = [
         (topic_id, index)
         for each in group.members.values()

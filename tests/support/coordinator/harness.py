@@ -11,11 +11,11 @@ import pytest
 
 from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.decision import TransactionalProducer
+from barnabas.coordinator.group.client import Client
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupShard
 from barnabas.coordinator.group.counts import OffsetCounts
 from barnabas.coordinator.group.group import MemberMemory
-from barnabas.coordinator.group.joining import Client
 from barnabas.coordinator.group.records import GroupCoordinatorRecord
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.coordinator.group.table import GroupTable

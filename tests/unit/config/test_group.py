@@ -94,6 +94,10 @@ def test_keys_of_other_protocols_are_refused_and_dropped_where_kafka_stored_them
             {"min.session.timeout.ms": "100", "session.timeout.ms": "5000"},
             "heartbeat.interval.ms must be less than group.consumer.session.timeout.ms",
         ),
+        (
+            {"migration.policy": "sideways"},
+            "String must be one of (case insensitive): DISABLED, DOWNGRADE, UPGRADE, BIDIRECTIONAL",
+        ),
         ({"assignors": "org.example.Assignor"}, "String must be one of: uniform, range"),
         ({"assignors": ""}, "must not be empty"),
         ({"regex.refresh.interval.ms": "9999"}, "Value must be at least 10000"),
@@ -112,3 +116,8 @@ def test_every_assignor_may_be_configured():
     config = BrokerConfig.from_properties({"group.consumer.assignors": names})
     assert config.group_consumer_assignors == tuple(ASSIGNORS)
     assert BrokerConfig.group_consumer_assignors.valid == f"[{', '.join(ASSIGNORS)}]"
+
+
+def test_migration_policy_is_taken_in_any_case():
+    config = BrokerConfig.from_properties({"group.consumer.migration.policy": "UpGrade"})
+    assert config.group_consumer_migration_policy == "UpGrade"

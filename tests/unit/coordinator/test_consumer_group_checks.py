@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.group.consumer import leaving
+from barnabas.coordinator.group.consumer.advancing import (
+    _replace,
+    _take_step,
+    advance,
+    successor,
+)
 from barnabas.coordinator.group.consumer.assignment import Assigning
 from barnabas.coordinator.group.consumer.expressions import _resolved, refresh_is_due
 from barnabas.coordinator.group.consumer.group import (
@@ -20,15 +26,12 @@ from barnabas.coordinator.group.consumer.group import (
 from barnabas.coordinator.group.consumer.heartbeat import (
     _fill,
     _leave,
-    _replace,
     _require_epoch,
     _static,
-    _take_step,
     _tells_something,
     _updated,
     _validate,
     _validate_join,
-    heartbeat,
     steady,
 )
 from barnabas.coordinator.group.consumer.reconciliation import (
@@ -139,8 +142,8 @@ async def test_member_from_another_client_is_recorded(change: dict[str, str]) ->
 
 @finds(_take_step, "if member != updated: draft.records.append", "if True: draft.records.append")
 @finds(
-    heartbeat,
-    "if updated != member or (member_id not in group.members and replaced is None):",
+    advance,
+    "if updated != member or (updated.member_id not in group.members and replaced is None):",
     "if True:",
 )
 @finds(Assigning._is_due, "self.epoch > self.assignment_epoch and", "")
@@ -301,7 +304,7 @@ def unknown_state() -> ConsumerGroupRecord:
     return ConsumerGroupRecord(CURRENT, GROUP, "a", value)
 
 
-@finds(heartbeat, "require_known_state(updated, request.topic_partitions)", "pass", {A: [0]})
+@finds(advance, "require_known_state(updated, owned)", "pass", {A: [0]})
 @finds(require_known_state, "(owned is None or owned)", "owned", None)
 @finds(require_known_state, "(owned is None or owned)", "owned is None", {A: [0]})
 @finds(require_known_state, "and (owned is None or owned)", "", {})
@@ -370,7 +373,7 @@ async def test_static_member_that_is_away_has_to_join() -> None:
     check_group(host.group)
 
 
-@finds(_static, "if known.epoch != LEAVE_STATIC:", "if False:")
+@finds(_static, "if known.epoch != LEAVE_STATIC and known.classic is None:", "if False:")
 async def test_instance_id_in_use_is_not_taken_over() -> None:
     host = await consumers()
     one = static(host, "a")
@@ -380,8 +383,8 @@ async def test_instance_id_in_use_is_not_taken_over() -> None:
     assert one.fences == []
 
 
-@finds(_static, ", epoch=JOIN, previous_epoch=0)", ")")
-@finds(_static, "epoch=JOIN, previous_epoch=0", "epoch=JOIN")
+@finds(successor, ", epoch=JOIN, previous_epoch=0)", ")")
+@finds(successor, "epoch=JOIN, previous_epoch=0", "epoch=JOIN")
 @finds(_replace, "forget(draft, group_id, old.member_id)", "pass")
 @finds(_replace, "draft.records.append(records.target(group_id, member_id, target))", "pass")
 @finds(leaving.away, "_without_epochs(member.assigned)", "member.assigned")
@@ -483,7 +486,7 @@ async def test_assignor_that_most_members_choose_is_used() -> None:
 
 
 @finds(Assigning._subscribed, "count > (name in gone.topics)", "True")
-@finds(heartbeat, "updated.topics != member.topics or resolved", "resolved")
+@finds(advance, "updated.topics != member.topics or resolved", "resolved")
 async def test_group_has_the_hash_of_the_topics_that_are_left() -> None:
     host = await consumers()
     host.topics.create("u", 2)
@@ -493,13 +496,9 @@ async def test_group_has_the_hash_of_the_topics_that_are_left() -> None:
 
 
 @finds(Assigning._subscribed, "count > (text == gone.expression)", "True")
-@finds(heartbeat, "or (expression_changed and not updated.expression)", "")
-@finds(heartbeat, "if expression_changed: assigning.forget_unused(member.expression)", "pass")
-@finds(
-    heartbeat,
-    "expression_changed or updated.topics != member.topics",
-    "updated.topics != member.topics",
-)
+@finds(advance, "or (expression_changed and not updated.expression)", "")
+@finds(advance, "if expression_changed: assigning.forget_unused(member.expression)", "pass")
+@finds(_take_step, "or updated.expression != before.expression", "")
 async def test_kafka_19899_subscription_by_expression_that_ends_is_a_new_epoch() -> None:
     host = await consumers(assignment_interval_ms=1_000)
     host.topics.create("u", 2)
@@ -517,7 +516,7 @@ async def test_kafka_19899_subscription_by_expression_that_ends_is_a_new_epoch()
     check_group(host.group)
 
 
-@finds(heartbeat, "updated.topics != member.topics or resolved", "updated.topics != member.topics")
+@finds(advance, "updated.topics != member.topics or resolved", "updated.topics != member.topics")
 @finds(Assigning._subscribed, "names |= group.expressions[text].topics", "pass")
 async def test_expression_that_is_resolved_already_counts_at_once() -> None:
     host = await consumers()

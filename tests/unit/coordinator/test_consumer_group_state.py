@@ -11,13 +11,11 @@ import pytest
 from barnabas.coordinator.group import admin
 from barnabas.coordinator.group.consumer import describe as describing
 from barnabas.coordinator.group.consumer import replay
+from barnabas.coordinator.group.consumer.advancing import _take_step
 from barnabas.coordinator.group.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     ResolvedExpression,
-)
-from barnabas.coordinator.group.consumer.heartbeat import (
-    _take_step,
 )
 from barnabas.coordinator.group.consumer.offsets import _had, check_commit, check_fetch
 from barnabas.coordinator.group.consumer.reconciliation import (
@@ -65,6 +63,7 @@ from tests.support.mutants import cases, finds, hunt
 from tests.support.steps import all_taken
 
 A, B = bytes(15) + b"\1", bytes(15) + b"\2"
+USED: Any = ConsumerMember.used.fget  # type: ignore[attr-defined]
 
 
 # -- revocation before assignment ------------------------------------------------------------------
@@ -333,12 +332,22 @@ def test_kafka_21117_classic_group_takes_the_place_of_a_consumer_group_in_a_load
     assert set(shard.state.consumers) == {GROUP}
 
 
-@finds(deletion, "for text in group.expressions:", "for text in ():")
-def test_deletion_of_a_group_has_its_expressions() -> None:
+@finds(deletion, "for text in group.expressions", "for text in ()")
+@finds(deletion, "for kind in (CURRENT, TARGET):", "for kind in (CURRENT,):")
+@finds(
+    deletion,
+    "yield from (tombstone(MEMBER, group_id, member_id) for member_id in group.members)",
+    "pass",
+)
+def test_deletion_of_a_group_has_its_members_and_expressions() -> None:
     group = ConsumerGroup(GROUP, expressions={"x": ResolvedExpression(frozenset(), 1, 1)})
+    group.put(ConsumerMember("a"))
     assert [(each.kind, each.name) for each in deletion(group)] == [
-        (EXPRESSION, "x"),
+        (CURRENT, "a"),
+        (TARGET, "a"),
         (TARGET_EPOCH, ""),
+        (MEMBER, "a"),
+        (EXPRESSION, "x"),
         (TOPICS, ""),
         (GROUP_EPOCH, ""),
     ]
@@ -355,7 +364,7 @@ def owner() -> ConsumerGroup:
 
 
 OUTSIDE = "if in_transaction and epoch < 0 and not member_id and not has_instance:"
-VERSION = "if not knows_epochs and not in_transaction:"
+VERSION = "not knows_epochs and not in_transaction and"
 IN_TRANSACTION = {"in_transaction": True}
 
 
@@ -372,7 +381,7 @@ IN_TRANSACTION = {"in_transaction": True}
      (check_commit, "epoch < 0 and not group.members", "epoch < 0"),
      (check_commit, "in_transaction and epoch < 0 and", "epoch < 0 and")),
     ("a", 5, 0, {"knows_epochs": False}, "UNSUPPORTED_VERSION",
-     (check_commit, VERSION, "if False:")),
+     (check_commit, VERSION, "False and")),
     ("", -1, 0, IN_TRANSACTION, "NONE", (check_commit, OUTSIDE, "if False:")),
     ("a", -1, 0, IN_TRANSACTION, "STALE_MEMBER_EPOCH", (check_commit, "and not member_id", "")),
     ("", 5, 0, IN_TRANSACTION, "UNKNOWN_MEMBER_ID",
@@ -380,7 +389,7 @@ IN_TRANSACTION = {"in_transaction": True}
     ("", -1, 0, IN_TRANSACTION | {"has_instance": True}, "UNKNOWN_MEMBER_ID",
      (check_commit, "and not has_instance", "")),
     ("a", 5, 0, IN_TRANSACTION | {"knows_epochs": False}, "NONE",
-     (check_commit, VERSION, "if not knows_epochs:")),
+     (check_commit, VERSION, "not knows_epochs and")),
     ("a", 2, 0, IN_TRANSACTION | {"knows_epochs": False}, "ILLEGAL_GENERATION",
      (check_commit, "if knows_epochs else ErrorCode.ILLEGAL_GENERATION", "")),
 )  # fmt: skip
@@ -403,7 +412,7 @@ def test_commit_of_a_former_member_to_an_empty_group_is_refused() -> None:
     "member_id, epoch, expected",
     (None, -1, "NONE"),
     ("a", 5, "NONE"),
-    ("a", 4, "STALE_MEMBER_EPOCH", "if epoch != group.require", "if epoch > group.require"),
+    ("a", 4, "STALE_MEMBER_EPOCH", "if epoch != member.epoch:", "if epoch > member.epoch:"),
     ("a", -1, "STALE_MEMBER_EPOCH", "member_id is None and epoch < 0", "epoch < 0"),
     ("b", 5, "UNKNOWN_MEMBER_ID"),
     of=check_fetch,
@@ -472,7 +481,7 @@ async def test_group_that_is_not_there_is_not_described(group_id: str, expected:
     assert found == expected
 
 
-@finds(describing._used, "used.setdefault(topic_id, {}).update(indexes)", "pass")
+@finds(USED, "used.setdefault(topic_id, {}).update(indexes)", "pass")
 @finds(describing._assignment, "if name is not None:", "if True:")
 async def test_description_has_what_is_still_in_use_of_topics_that_exist() -> None:
     host = await consumers()

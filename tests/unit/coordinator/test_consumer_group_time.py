@@ -9,13 +9,13 @@ import gc
 import pytest
 
 from barnabas.coordinator.group.consumer import leaving, sessions
-from barnabas.coordinator.group.consumer.heartbeat import (
+from barnabas.coordinator.group.consumer.advancing import (
     _after_steps,
     _joined,
-    _leave,
     _take_memory,
     _take_step,
 )
+from barnabas.coordinator.group.consumer.heartbeat import _leave
 from barnabas.coordinator.group.consumer.records import (
     CURRENT,
     EXPRESSION,
@@ -25,6 +25,7 @@ from barnabas.coordinator.group.consumer.records import (
 from barnabas.coordinator.group.consumer.records import (
     GROUP as GROUP_EPOCH,
 )
+from barnabas.coordinator.group.consumer.timers import REBALANCE, timers_of
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leave_group import MemberIdentity
 from tests.support.coordinator.consumers import (
@@ -48,11 +49,11 @@ from tests.support.mutants import cases, finds, hunt
 
 def revocations(host: Consumers) -> list[str]:
     """Return the members that have a time to give partitions up."""
-    return [key[-1] for key in host.timers if key[0] == sessions._REBALANCE]
+    return [key[-1] for key in host.timers if key[0] == REBALANCE]
 
 
 @finds(_take_step, "sessions.end_revocation(draft, group.group_id, member.member_id)", "pass")
-@finds(sessions.end_revocation, "draft.cancel((_REBALANCE, group_id, member_id))", "pass")
+@finds(sessions.end_revocation, "draft.cancel((REBALANCE, group_id, member_id))", "pass")
 async def test_time_to_give_up_ends_when_the_member_has_given_up() -> None:
     host = await consumers()
     (one,) = joined(host, "a")
@@ -79,8 +80,8 @@ async def test_kafka_14462_time_to_give_up_is_the_one_that_the_same_request_tell
     assert "a" not in host.group.members
 
 
-@finds(sessions.end_session, "end_revocation(draft, group.group_id, member_id)", "pass", "leave")
-@finds(sessions.end_session, "draft.cancel((_SESSION, group.group_id, member_id))", "pass", "leave")
+@finds(timers_of, "SESSION, REBALANCE,", "SESSION,", "leave")
+@finds(timers_of, "SESSION, REBALANCE,", "REBALANCE,", "leave")
 @finds(sessions._fence, "end_session(draft, group, member_id)", "pass", "wait")
 @finds(sessions.leave_consumers, "end_session(draft, group, member.member_id)", "pass", "remove")
 @finds(_leave, "sessions.end_session(draft, group, member.member_id)", "pass", "leave")
@@ -100,7 +101,7 @@ async def test_removed_member_leaves_no_timer(how: str) -> None:
     assert {key[-1] for key in host.timers} == {"b"}
 
 
-@finds(sessions.resume, "if member.state is MemberState.UNREVOKED_PARTITIONS:", "if False:")
+@finds(sessions.resume, "if member.state is MemberState.UNREVOKED_PARTITIONS and", "if False and")
 async def test_loaded_coordinator_waits_for_partitions_to_be_given_up() -> None:
     host = await consumers()
     (one,) = joined(host, "a")
@@ -178,7 +179,7 @@ async def test_refused_step_of_a_large_group_starts_no_timer() -> None:
     assert revocations(host) == []
 
 
-@finds(_joined, "error is None and group is not None and member_id in group.members", "group")
+@finds(_joined, "error is None and group is not None and member is not None", "group")
 async def test_member_whose_join_was_refused_has_no_session() -> None:
     host = await consumers()
     joined(host, "a")

@@ -53,7 +53,7 @@ def _describe_members(
                 client_host=member.client_host,
                 subscribed_topic_names=list(member.topics),
                 subscribed_topic_regex=member.expression,
-                assignment=_assignment(table, _used(member)),
+                assignment=_assignment(table, member.used),
                 target_assignment=_assignment(
                     table, {topic_id: dict.fromkeys(target[topic_id], 0) for topic_id in target}
                 ),
@@ -61,14 +61,6 @@ def _describe_members(
             )
         )
     return described
-
-
-def _used(member: ConsumerMember) -> Partitions:
-    """Return what a member has and what it has not given up yet."""
-    used = {topic_id: dict(indexes) for topic_id, indexes in member.assigned.items()}
-    for topic_id, indexes in member.revoking.items():
-        used.setdefault(topic_id, {}).update(indexes)
-    return used
 
 
 def _assignment(table: GroupTable, partitions: Partitions) -> Assignment:

@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.consumer.states import ConsumerGroupState, MemberState
-from barnabas.coordinator.group.group import MEMBER_BYTES, MemoryShare
+from barnabas.coordinator.group.group import (
+    CONSUMER,
+    MEMBER_BYTES,
+    PROTOCOL_BYTES,
+    MemoryShare,
+    Protocols,
+)
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.internal.consumer_group import ClassicMemberMetadata
+from barnabas.protocol.internal.consumer_group import ClassicMemberMetadata, ClassicProtocol
 
 JOIN: Final = 0
 """The epoch with which a member joins."""
@@ -59,11 +65,27 @@ class ConsumerMember:
     """Partitions that it has to give up, and may still use."""
 
     @property
+    def used(self) -> Partitions:
+        """The partitions that it has, or has not given up yet."""
+        used = {topic_id: dict(indexes) for topic_id, indexes in self.assigned.items()}
+        for topic_id, indexes in self.revoking.items():
+            used.setdefault(topic_id, {}).update(indexes)
+        return used
+
+    @property
     def size(self) -> int:
         """The memory of the member without its partitions, about."""
         texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.expression)
         named = sum(len(each) + TOPIC_BYTES for each in self.topics)
-        return MEMBER_BYTES + named + sum(len(each or "") for each in texts)
+        known = sum(PROTOCOL_BYTES + len(each) + len(data) for each, data in self.protocols)
+        return MEMBER_BYTES + named + known + sum(len(each or "") for each in texts)
+
+    @property
+    def protocols(self) -> Protocols:
+        """The protocols of a member that speaks the classic protocol."""
+        if self.classic is None:
+            return ()
+        return tuple((each.name, each.metadata) for each in self.classic.supported_protocols)
 
     def is_at(self, assignment_epoch: int) -> bool:
         """Return whether the member has its target of this epoch."""
@@ -72,6 +94,14 @@ class ConsumerMember:
     def owns(self, topic_id: bytes, partition: int) -> bool:
         """Return whether a partition is assigned to the member."""
         return partition in self.assigned.get(topic_id, ())
+
+
+def classic_part(session_timeout_ms: int, protocols: Protocols) -> ClassicMemberMetadata:
+    """Return the part of a member that speaks the classic protocol."""
+    return ClassicMemberMetadata(
+        session_timeout_ms=session_timeout_ms,
+        supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in protocols],
+    )
 
 
 class ResolvedExpression(NamedTuple):
@@ -90,6 +120,8 @@ class Session:
     memory: MemoryShare
     deadline_ms: int = 0
     timer_ms: int | None = None
+    must_join: bool = False
+    """Whether a classic member was asked to join again."""
 
 
 @dataclass(slots=True)
@@ -113,6 +145,8 @@ class ConsumerGroup:
     expression_users: Counter[str] = field(default_factory=Counter)
     assignor_votes: Counter[str] = field(default_factory=Counter)
     classic_members: int = 0
+    classic_protocols: Counter[str] = field(default_factory=Counter)
+    """The number of classic members that support a protocol."""
     owners: dict[bytes, dict[int, str]] = field(default_factory=dict)
     """The member that has a partition, or has not given it up yet."""
 
@@ -140,6 +174,21 @@ class ConsumerGroup:
     def changed(self) -> None:
         """Derive the state again when it is asked for: epochs or members have changed."""
         self._state = None
+
+    def copy(self) -> "ConsumerGroup":
+        """Return a group with the same logged state."""
+        group = ConsumerGroup(
+            self.group_id,
+            self.epoch,
+            self.metadata_hash,
+            self.assignment_epoch,
+            self.assigned_at_ms,
+            targets=dict(self.targets),
+            expressions=dict(self.expressions),
+        )
+        for member in self.members.values():
+            group.put(member)
+        return group
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -179,6 +228,7 @@ class ConsumerGroup:
         if member.assignor is not None:
             self.assignor_votes[member.assignor] += 1
         self.classic_members += member.classic is not None
+        self.classic_protocols.update({name for name, _ in member.protocols})
         for partitions in (member.assigned, member.revoking):
             for topic_id, indexes in partitions.items():
                 owners = self.owners.setdefault(topic_id, {})
@@ -204,6 +254,7 @@ class ConsumerGroup:
         if member.assignor is not None:
             _subtract(self.assignor_votes, (member.assignor,))
         self.classic_members -= member.classic is not None
+        _subtract(self.classic_protocols, {name for name, _ in member.protocols})
         for partitions in (member.assigned, member.revoking):
             for topic_id, indexes in partitions.items():
                 owners = self.owners.get(topic_id, {})
@@ -216,6 +267,21 @@ class ConsumerGroup:
     def is_free(self, topic_id: bytes, partition: int) -> bool:
         """Return whether no member has the partition."""
         return partition not in self.owners.get(topic_id, ())
+
+    def awaits(self, member: ConsumerMember) -> bool:
+        """Return whether another member still has a part of a member's target."""
+        return any(
+            not self.is_free(topic_id, index)
+            for topic_id, indexes in self.targets.get(member.member_id, NO_TARGET).items()
+            for index in indexes
+            if not member.owns(topic_id, index)
+        )
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Return whether a classic member has a protocol in common with the others."""
+        return protocol_type == CONSUMER and any(
+            self.classic_protocols[name] == self.classic_members for name, _ in protocols
+        )
 
     # -- subscriptions -----------------------------------------------------------------------------
 

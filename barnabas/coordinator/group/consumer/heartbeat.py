@@ -9,33 +9,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.decision import NOTHING, Instant
+from barnabas.coordinator.decision import Instant
 from barnabas.coordinator.group.consumer import records, sessions
-from barnabas.coordinator.group.consumer.assignment import Assigning
-from barnabas.coordinator.group.consumer.expressions import (
-    compiled,
-    refresh_if_due,
-    refresh_is_due,
-)
+from barnabas.coordinator.group.consumer.advancing import Change, advance, require_room, successor
+from barnabas.coordinator.group.consumer.expressions import refresh_is_due
 from barnabas.coordinator.group.consumer.group import (
     JOIN,
     LEAVE,
     LEAVE_STATIC,
-    NO_TARGET,
     ConsumerGroup,
     ConsumerMember,
     Partitions,
 )
-from barnabas.coordinator.group.consumer.leaving import away, fence, forget
-from barnabas.coordinator.group.consumer.reconciliation import (
-    is_subset,
-    reconciled,
-    require_known_state,
-)
+from barnabas.coordinator.group.consumer.leaving import away, fence
+from barnabas.coordinator.group.consumer.reconciliation import is_subset
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
-from barnabas.coordinator.group.consumer.states import MemberState
+from barnabas.coordinator.group.consumer.upgrade import upgrade
 from barnabas.coordinator.group.draft import Draft
-from barnabas.coordinator.group.group import MemoryShare
 from barnabas.coordinator.group.records import GroupRecord
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
@@ -46,7 +36,6 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from barnabas.protocol.steps import Steps, at_once
 
 _OWN_IDS_SINCE: Final = 1
 """The version from which on members choose their ids (KIP-1082)."""
@@ -79,6 +68,7 @@ def steady(
         or member is None
         or member.epoch != request.member_epoch
         or member.epoch <= 0
+        or member.classic is not None
         or not member.is_at(group.assignment_epoch)
         or group.epoch != group.assignment_epoch
         or group.checked_version != table.topics.version
@@ -121,7 +111,7 @@ def heartbeat(
     if request.member_epoch in (LEAVE, LEAVE_STATIC):
         return _leave(draft, request)
     group = _group(draft, request)
-    _require_room(table, group, request.member_id)
+    require_room(table, group, request.member_id)
     member_id = request.member_id or table.new_id()
     replaced = None
     if request.instance_id is None:
@@ -129,86 +119,10 @@ def heartbeat(
     else:
         member, replaced = _static(group, member_id, request, request.instance_id)
     updated = _updated(member, request, client)
-    expression_changed = updated.expression != member.expression
-    if expression_changed and updated.expression:
-        compiled(updated.expression)
-    memory = _take_memory(draft, group, updated)
-    require_known_state(updated, request.topic_partitions)
-    assigning = Assigning(draft, group, member, updated, replaced)
-    if replaced is not None:
-        _replace(draft, group, replaced, member)
-    if updated != member or (member_id not in group.members and replaced is None):
-        draft.records.append(records.subscription(group.group_id, updated))
-    if expression_changed:
-        assigning.forget_unused(member.expression)
-    resolved = expression_changed and updated.expression in group.expressions
-    bumps = updated.topics != member.topics or resolved
-    assigning.advance(bumps=bumps or (expression_changed and not updated.expression))
-    refresh_if_due(draft, group, updated, client.may_describe)
-    _keep_alive(draft, group, member_id, memory)
     response = ConsumerGroupHeartbeatResponse()
-    subscription_changed = expression_changed or updated.topics != member.topics
-    step = _take_step(
-        draft,
-        assigning,
-        request,
-        (member, updated),
-        response,
-        loses=subscription_changed and member.epoch != 0,
-    )
-    if not assigning.takes_long:
-        at_once(step)
-        return draft.decision(response)
-    draft.then = partial(_after_steps, draft, len(draft.effects), draft.then)
-    return draft.decision(response, step)
-
-
-def _after_steps(
-    draft: Draft,
-    performed: int,
-    then: Callable[[KafkaError | None, Instant], GroupDecision[None]] | None,
-    error: KafkaError | None,
-    now: Instant,
-) -> GroupDecision[None]:
-    """Perform the effects that the steps of a decision have added, and make the next decision."""
-    following = NOTHING if then is None else then(error, now)
-    late = () if error is not None else draft.effects[performed:]
-    return following._replace(effects=[*following.effects, *late])
-
-
-def _take_step(
-    draft: Draft,
-    assigning: Assigning,
-    request: ConsumerGroupHeartbeatRequest,
-    members: tuple[ConsumerMember, ConsumerMember],
-    response: ConsumerGroupHeartbeatResponse,
-    *,
-    loses: bool,
-) -> Steps[None]:
-    """Let a member take a step towards its target, and fill in the answer.
-
-    `members` are the member before the request and with what it tells. If it `loses`, partitions of
-    topics to which it no longer subscribes go at once.
-    """
-    before, updated = members
-    group = assigning.group
-    target = yield from assigning.target()
-    member = reconciled(
-        updated,
-        target,
-        assigning.assignment_epoch,
-        request.topic_partitions,
-        group.is_free,
-        assigning.is_subscribed if loses else None,
-    )
-    if member != updated:
-        draft.records.append(records.current(group.group_id, member))
-    if member.state is MemberState.UNREVOKED_PARTITIONS:
-        if member != updated:
-            sessions.await_revocation(draft, group.group_id, member)
-    elif before.state is MemberState.UNREVOKED_PARTITIONS:
-        sessions.end_revocation(draft, group.group_id, member.member_id)
-    _fill(response, draft, request, before, member)
+    change = Change(group, member, updated, replaced, request.topic_partitions, client.may_describe)
+    fill = partial(_fill, response, draft, request, member)
+    return advance(draft, change, response, fill)
 
 
 def _fill(
@@ -218,6 +132,7 @@ def _fill(
     before: ConsumerMember,
     member: ConsumerMember,
 ) -> None:
+    """Fill in the answer to a member, which was `before`."""
     is_full = (
         request.rebalance_timeout_ms != -1
         and request.topic_partitions is not None
@@ -290,8 +205,8 @@ def _invalid(text: str) -> KafkaError:
 
 
 def _group(draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-    """Return the group; a new one, or one in place of an empty classic group, for a member that
-    joins. Raises GROUP_ID_NOT_FOUND."""
+    """Return the group; a new one, or one in place of a classic group, for a member that joins.
+    Raises GROUP_ID_NOT_FOUND."""
     table, group_id = draft.table, request.group_id
     group = table.consumers.get(group_id)
     if group is not None:
@@ -300,24 +215,16 @@ def _group(draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerGrou
     if classic is None and request.member_epoch != JOIN:
         raise _not_found(f"Consumer group {group_id} not found.")
     if classic is not None:
-        empty = classic.state is GroupState.EMPTY and not classic.pending_joins
-        if request.member_epoch != JOIN or not empty:
+        if request.member_epoch != JOIN:
             raise _not_found(f"Group {group_id} is not a consumer group.")
+        if classic.state is not GroupState.EMPTY:
+            return upgrade(draft, classic)
         draft.records.append(GroupRecord(group_id, None))
     return ConsumerGroup(group_id)
 
 
 def _not_found(text: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
-
-
-def _require_room(table: GroupTable, group: ConsumerGroup, member_id: str) -> None:
-    most = table.settings_of(group.group_id).max_size
-    if len(group.members) >= most and member_id not in group.members:
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {most} members.",
-        )
 
 
 # -- the member ------------------------------------------------------------------------------------
@@ -347,13 +254,13 @@ def _static(
     known = group.members.get(group.static_ids.get(instance_id, ""))
     if known is None:
         return group.members.get(member_id) or ConsumerMember(member_id), None
-    if known.epoch != LEAVE_STATIC:
+    if known.epoch != LEAVE_STATIC and known.classic is None:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group "
             f"because the instance id is owned by {known.member_id} member.",
         )
-    return replace(known, member_id=member_id, epoch=JOIN, previous_epoch=0), known
+    return successor(known, member_id), known
 
 
 def _require_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -396,50 +303,6 @@ def _updated(
 
 def _told(new: str | None, known: str | None) -> str | None:
     return known if new is None else new
-
-
-def _replace(
-    draft: Draft, group: ConsumerGroup, old: ConsumerMember, member: ConsumerMember
-) -> None:
-    """Give the place of a static member that left to a new id."""
-    group_id, member_id = group.group_id, member.member_id
-    sessions.end_session(draft, group, old.member_id)
-    forget(draft, group_id, old.member_id)
-    target = group.targets.get(old.member_id, NO_TARGET)
-    draft.records.append(records.subscription(group_id, member))
-    draft.records.append(records.target(group_id, member_id, target))
-    draft.records.append(records.current(group_id, member))
-
-
-def _take_memory(draft: Draft, group: ConsumerGroup, member: ConsumerMember) -> MemoryShare:
-    """Return the memory of a member. Raises COORDINATOR_NOT_AVAILABLE if there is no room."""
-    session = group.sessions.get(member.member_id)
-    share = MemoryShare(draft.table.memory) if session is None else session.memory
-    return share.take(member.size)
-
-
-def _keep_alive(draft: Draft, group: ConsumerGroup, member_id: str, memory: MemoryShare) -> None:
-    """Extend the member's session; a new one begins once the member's records are committed."""
-    table = draft.table
-    if member_id in group.sessions:
-        sessions.extend_session(draft, group, member_id)
-    else:
-        draft.then = partial(_joined, table, group.group_id, member_id, memory)
-
-
-def _joined(
-    table: GroupTable,
-    group_id: str,
-    member_id: str,
-    memory: MemoryShare,
-    error: KafkaError | None,
-    now: Instant,
-) -> GroupDecision[None]:
-    draft = Draft(table, now)
-    group = table.consumers.get(group_id)
-    if error is None and group is not None and member_id in group.members:
-        sessions.extend_session(draft, group, member_id, memory)
-    return draft.decision(None)
 
 
 # -- leaving ---------------------------------------------------------------------------------------

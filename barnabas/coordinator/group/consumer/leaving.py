@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from barnabas.coordinator.group.consumer import records
+from barnabas.coordinator.group.consumer.downgrade import downgrade, may_downgrade
 from barnabas.coordinator.group.consumer.group import (
     LEAVE_STATIC,
     NO_PARTITIONS,
@@ -15,11 +16,14 @@ from barnabas.coordinator.group.draft import Draft
 
 
 def fence(draft: Draft, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> None:
-    """Remove members; the group goes on to its next epoch without them."""
+    """Remove members; the group goes on to its next epoch without them, or as a classic group."""
     gone = {each.member_id for each in members}
+    kept = [each for each in group.members.values() if each.member_id not in gone]
+    if may_downgrade(draft.table, group, kept):
+        downgrade(draft, group, kept)
+        return
     for member in members:
         forget(draft, group.group_id, member.member_id)
-    kept = [each for each in group.members.values() if each.member_id not in gone]
     used = {each.expression for each in kept}
     for member in members:
         if member.expression in group.expressions and member.expression not in used:

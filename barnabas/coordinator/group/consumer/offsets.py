@@ -20,8 +20,8 @@ def check_commit(
 
     A commit in an earlier epoch counts for partitions that the member had by then, and still has
     (KIP-1251). Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, and UNSUPPORTED_VERSION for a version
-    that knows generations only; such a commit in a transaction is refused with
-    ILLEGAL_GENERATION.
+    that knows generations only; such a commit in a transaction, or one of a classic member, is
+    refused with ILLEGAL_GENERATION.
     """
     if epoch < 0 and not group.members:
         # A consumer that assigns partitions itself, or an administrator.
@@ -29,7 +29,7 @@ def check_commit(
     if in_transaction and epoch < 0 and not member_id and not has_instance:
         return
     member = group.require(member_id)
-    if not knows_epochs and not in_transaction:
+    if not knows_epochs and not in_transaction and member.classic is None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             "OffsetCommit version 9 or above must be used by members using the modern group "
@@ -37,6 +37,8 @@ def check_commit(
         )
     if epoch == member.epoch:
         return
+    if member.classic is not None:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
     if epoch > member.epoch or not all(
         _had(member, topic_id, index, epoch) for topic_id, index in partitions
     ):
@@ -53,8 +55,12 @@ def _had(member: ConsumerMember, topic_id: bytes, index: int, epoch: int) -> boo
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Check the member of a fetch and its epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+    """Check the member of a fetch and its epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH,
+    ILLEGAL_GENERATION."""
     if member_id is None and epoch < 0:
         return
-    if epoch != group.require(member_id or "").epoch:
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+    member = group.require(member_id or "")
+    if epoch != member.epoch:
+        raise KafkaError(
+            ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        )

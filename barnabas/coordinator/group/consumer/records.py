@@ -65,11 +65,14 @@ def tombstone(kind: int, group_id: str, name: str = "") -> ConsumerGroupRecord:
 
 
 def deletion(group: ConsumerGroup) -> Iterator[ConsumerGroupRecord]:
-    """Yield the records that delete an empty group."""
-    for text in group.expressions:
-        yield tombstone(EXPRESSION, group.group_id, text)
-    for kind in (TARGET_EPOCH, TOPICS, GROUP):
-        yield tombstone(kind, group.group_id)
+    """Yield the records that delete a group with its members."""
+    group_id = group.group_id
+    for kind in (CURRENT, TARGET):
+        yield from (tombstone(kind, group_id, member_id) for member_id in group.members)
+    yield tombstone(TARGET_EPOCH, group_id)
+    yield from (tombstone(MEMBER, group_id, member_id) for member_id in group.members)
+    yield from (tombstone(EXPRESSION, group_id, text) for text in group.expressions)
+    yield from (tombstone(kind, group_id) for kind in (TOPICS, GROUP))
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> ConsumerGroupRecord:

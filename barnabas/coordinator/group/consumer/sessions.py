@@ -6,20 +6,18 @@ the rest: so a heartbeat costs no timer.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from barnabas.coordinator.decision import Instant, StartTimer, TimerKey
 from barnabas.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember, Session
 from barnabas.coordinator.group.consumer.leaving import fence
 from barnabas.coordinator.group.consumer.states import MemberState
+from barnabas.coordinator.group.consumer.timers import JOIN, REBALANCE, SESSION, SYNC, timers_of
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import MemoryShare
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leave_group import MemberIdentity
-
-_SESSION: Final = "consumer session"
-_REBALANCE: Final = "consumer rebalance"
 
 
 def extend_session(
@@ -27,7 +25,11 @@ def extend_session(
 ) -> None:
     """Extend a member's session from now; a new one gets the memory of its member."""
     now_ms = draft.now.monotonic_ms
-    timeout_ms = draft.table.settings_of(group.group_id).session_timeout_ms
+    member = group.members.get(member_id)
+    if member is None or member.classic is None:
+        timeout_ms = draft.table.settings_of(group.group_id).session_timeout_ms
+    else:
+        timeout_ms = member.classic.session_timeout_ms
     session = group.sessions.get(member_id)
     if session is None:
         if memory is None:
@@ -41,27 +43,65 @@ def extend_session(
 def _start_session(draft: Draft, group_id: str, member_id: str, session: Session) -> None:
     session.timer_ms = session.deadline_ms
     delay_ms = session.deadline_ms - draft.now.monotonic_ms
-    _start(draft, (_SESSION, group_id, member_id), group_id, delay_ms, _session_over)
+    _start(draft, (SESSION, group_id, member_id), group_id, delay_ms, _session_over)
 
 
 def await_revocation(draft: Draft, group_id: str, member: ConsumerMember) -> None:
     """Give a member its rebalance timeout to give partitions up."""
-    key = (_REBALANCE, group_id, member.member_id)
+    key = (REBALANCE, group_id, member.member_id)
     decide = partial(_revocation_over, draft.table, group_id, member.member_id, member.epoch)
     draft.effects.append(StartTimer(key, member.rebalance_timeout_ms, group_id, decide))
 
 
 def end_revocation(draft: Draft, group_id: str, member_id: str) -> None:
     """Stop the time of `await_revocation`."""
-    draft.cancel((_REBALANCE, group_id, member_id))
+    draft.cancel((REBALANCE, group_id, member_id))
+
+
+def await_join(draft: Draft, group: ConsumerGroup, member: ConsumerMember) -> None:
+    """Give a classic member that is asked to join again its rebalance timeout for that."""
+    session = group.sessions.get(member.member_id)
+    if session is not None and not session.must_join:
+        session.must_join = True
+        _await(draft, JOIN, group, member)
+
+
+def await_sync(draft: Draft, group: ConsumerGroup, member: ConsumerMember) -> None:
+    """Give a classic member that has joined its rebalance timeout to ask for its assignment."""
+    session = group.sessions.get(member.member_id)
+    if session is not None:
+        session.must_join = False
+    draft.cancel((JOIN, group.group_id, member.member_id))
+    _await(draft, SYNC, group, member)
+
+
+def end_sync(draft: Draft, group: ConsumerGroup, member_id: str) -> None:
+    """Stop the time of `await_sync`."""
+    draft.cancel((SYNC, group.group_id, member_id))
+
+
+def _await(draft: Draft, kind: str, group: ConsumerGroup, member: ConsumerMember) -> None:
+    key = (kind, group.group_id, member.member_id)
+    _start(draft, key, group.group_id, member.rebalance_timeout_ms, _too_late)
+
+
+def _too_late(
+    table: GroupTable, group_id: str, member_id: str, now: Instant
+) -> GroupDecision[None]:
+    """Remove a classic member that has not done its part of a rebalance in time."""
+    draft = Draft(table, now)
+    group = table.consumers.get(group_id)
+    if group is not None and member_id in group.members:
+        _fence(draft, group, member_id)
+    return draft.decision(None)
 
 
 def end_session(draft: Draft, group: ConsumerGroup, member_id: str) -> None:
     """End the session of a member that is removed; if its removal fails, its next heartbeat begins
     another one."""
     group.sessions.pop(member_id, None)
-    draft.cancel((_SESSION, group.group_id, member_id))
-    end_revocation(draft, group.group_id, member_id)
+    for timer in timers_of(group.group_id, member_id):
+        draft.cancel(timer)
 
 
 def resume(draft: Draft, group: ConsumerGroup) -> None:
@@ -69,7 +109,7 @@ def resume(draft: Draft, group: ConsumerGroup) -> None:
     member has sent a heartbeat to this broker."""
     for member in group.members.values():
         extend_session(draft, group, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
             await_revocation(draft, group.group_id, member)
 
 

@@ -1,6 +1,26 @@
 """The configuration of a consumer group. Times in ms."""
 
+from enum import Enum
 from typing import NamedTuple
+
+
+class MigrationPolicy(Enum):
+    """The conversions that groups with members may go through."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        """Whether a classic group becomes a consumer group with its first such member."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        """Whether a consumer group becomes a classic group when its last such member leaves."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 class ConsumerGroupSettings(NamedTuple):
@@ -14,4 +34,5 @@ class ConsumerGroupSettings(NamedTuple):
     assignors: tuple[str, ...] = ("uniform", "range")
     """The names that members may choose; the first one is the default."""
     max_size: int = 2**31 - 1
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     regex_refresh_interval_ms: int = 600_000

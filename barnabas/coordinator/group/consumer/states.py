@@ -11,7 +11,9 @@
 | DEAD |+--------------------------------------------------------------- | STABLE |
 +------+                                                                 +--------+
 
-One decision may take a group through several of them.
+One decision may take a group through several of them. From each of them a group with members of
+both protocols becomes a classic one when its last member of the newer protocol is gone; a classic
+group that becomes a consumer group begins with its members.
 """
 
 from enum import Enum, IntEnum
@@ -30,6 +32,7 @@ class ConsumerGroupState(Enum):
 
 _GROWS: Final = "a member comes, leaves, expires or changes, or a topic changes"
 _ASSIGNED: Final = "the target assignment is computed, and a member has not got its part yet"
+_DOWNGRADED: Final = "only classic members are left: the group becomes a classic group"
 _LEFT: Final = "the last member leaves or expires"
 TRANSITIONS: Final[dict[ConsumerGroupState, dict[ConsumerGroupState, str]]] = {
     ConsumerGroupState.EMPTY: {
@@ -42,16 +45,19 @@ TRANSITIONS: Final[dict[ConsumerGroupState, dict[ConsumerGroupState, str]]] = {
         ConsumerGroupState.EMPTY: _LEFT,
         ConsumerGroupState.RECONCILING: _ASSIGNED,
         ConsumerGroupState.STABLE: "the target assignment is computed, and every member has it",
+        ConsumerGroupState.DEAD: _DOWNGRADED,
     },
     ConsumerGroupState.RECONCILING: {
         ConsumerGroupState.EMPTY: _LEFT,
         ConsumerGroupState.ASSIGNING: _GROWS,
         ConsumerGroupState.STABLE: "every member has its part of the target assignment",
+        ConsumerGroupState.DEAD: _DOWNGRADED,
     },
     ConsumerGroupState.STABLE: {
         ConsumerGroupState.EMPTY: _LEFT,
         ConsumerGroupState.ASSIGNING: _GROWS,
         ConsumerGroupState.RECONCILING: "a member changes, and has to give partitions up",
+        ConsumerGroupState.DEAD: _DOWNGRADED,
     },
     ConsumerGroupState.DEAD: {},
 }

@@ -15,7 +15,7 @@ from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import Create, Delete
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
-from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
+from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings, MigrationPolicy
 from barnabas.storage.files.mem_files import MemFiles
 from tests.support.stored_passwords import passwords
 
@@ -65,6 +65,7 @@ async def test_group_without_values_has_those_of_the_broker(store: EmbeddedStore
     member = Member(
         store,
         2,
+        migration_policy="UPGRADE",
         assignors="range",
         max_size="7",
         session_timeout_ms="50000",
@@ -74,6 +75,7 @@ async def test_group_without_values_has_those_of_the_broker(store: EmbeddedStore
         session_timeout_ms=50_000,
         assignors=("range",),
         max_size=7,
+        migration_policy=MigrationPolicy.UPGRADE,
         regex_refresh_interval_ms=10_000,
     )
 

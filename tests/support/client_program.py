@@ -61,6 +61,11 @@ class Program:
         assert code == 0, (code, self.complaints())
         return self.told()
 
+    def stop(self) -> None:
+        """Ask it to end, and wait for that."""
+        self._process.terminate()
+        self._process.wait(IN_TIME_S)
+
     def complaints(self) -> str:
         """Return the ends of its standard output and standard error."""
         told = "\n".join(line[:300] for line in self.told()[-30:])

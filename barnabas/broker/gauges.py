@@ -20,6 +20,7 @@ from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.transactions.coordination import TransactionCoordination
+from barnabas.coordinator.group.admin import CLASSIC, CONSUMER
 from barnabas.coordinator.group.consumer.states import ConsumerGroupState
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.transaction.states import TransactionState
@@ -167,13 +168,21 @@ def read_groups(
             if end is not None:
                 yield (group_id, topic, str(partition)), offset_lag(committed.offset, end)
 
-    def states() -> Iterator[tuple[Labels, float]]:
+    def by_state(
+        of_type: type[GroupState] | type[ConsumerGroupState],
+    ) -> Iterator[tuple[Labels, float]]:
         counted = coordinator.states()
-        # Groups of both protocols: some of their states have one name.
-        names = dict.fromkeys(each.value for each in (*GroupState, *ConsumerGroupState))
-        return (((name,), counted[name]) for name in names)
+        return (((each.value,), counted[each]) for each in of_type)
 
-    gauges.groups.read_each_with(states)
+    def by_type() -> Iterator[tuple[Labels, float]]:
+        for name, of_type in ((CLASSIC, GroupState), (CONSUMER, ConsumerGroupState)):
+            yield (name,), sum(count for _, count in by_state(of_type))
+
+    gauges.groups.read_each_with(lambda: by_state(GroupState))
+    gauges.consumer_groups.read_each_with(lambda: by_state(ConsumerGroupState))
+    gauges.by_type.read_each_with(by_type)
+    gauges.classic_rebalances.read_with(lambda: counts.classic_rebalances)
+    gauges.consumer_rebalances.read_with(lambda: counts.consumer_rebalances)
     gauges.offsets.read_with(coordinator.count_offsets)
     gauges.offset_commits.read_with(lambda: counts.committed)
     gauges.offset_expirations.read_with(lambda: counts.expired)

@@ -359,8 +359,24 @@ class GroupMetrics:
     def __init__(self, registry: Registry) -> None:
         self.groups = registry.gauge(
             "kafka_coordinator_group_groupmetadatamanager_numgroups",
-            "Groups coordinated here, by state.",
+            "Classic groups coordinated here, by state.",
             ("state",),
+        )
+        self.by_type = registry.gauge(
+            _GROUPS + "group_count", "Groups coordinated here, by type.", ("protocol",)
+        )
+        self.consumer_groups = registry.gauge(
+            _GROUPS + "consumer_group_count",
+            "Groups of the consumer protocol (KIP-848) coordinated here, by state.",
+            ("state",),
+        )
+        self.classic_rebalances = registry.counter(
+            _GROUPS + "group_completed_rebalance_count_total",
+            "Rebalances of classic groups that were completed.",
+        )
+        self.consumer_rebalances = registry.counter(
+            _GROUPS + "consumer_group_rebalance_count_total",
+            "Epochs that groups of the consumer protocol began.",
         )
         self.offsets = registry.gauge(
             "kafka_coordinator_group_groupmetadatamanager_numoffsets",

@@ -252,7 +252,12 @@ ROWS: Final[Mapping[str, Sequence[Panel]]] = {
         Panel(
             "Groups by state",
             "short",
-            {"{{state}}": f"sum by (state) ({_GROUPS}groupmetadatamanager_numgroups)"},
+            {
+                "classic, {{state}}": f"sum by (state) ({_GROUPS}groupmetadatamanager_numgroups)",
+                "consumer, {{state}}": (
+                    "sum by (state) (kafka_server_group_coordinator_metrics_consumer_group_count)"
+                ),
+            },
         ),
         Panel(
             "Committed offsets",

@@ -6,10 +6,16 @@ from urllib.request import urlopen
 
 import pytest
 
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer import Consumer
+from barnabas.client.group import GroupMember
 from barnabas.config.key import ConfigError
 from barnabas.protocol.messages import metadata
 from tests.support.data_path import batch, connected, make_broker, running
 from tests.support.ports import free_port
+
+METRICS = "kafka_server_group_coordinator_metrics_"
+CLASSIC = "kafka_coordinator_group_groupmetadatamanager_numgroups"
 
 
 async def test_an_error_of_one_partition_is_counted_for_its_api(tmp_path: Path) -> None:
@@ -31,6 +37,38 @@ async def test_an_error_of_one_partition_is_counted_for_its_api(tmp_path: Path) 
             ("Produce", "UNKNOWN_TOPIC_OR_PARTITION"): 1,
             ("Fetch", "OFFSET_OUT_OF_RANGE"): 1,
             ("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"): 1,
+        }
+
+
+async def test_groups_are_counted_by_type_and_state(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as client:
+        await client.create()
+
+        servers = f"127.0.0.1:{broker.port}"
+
+        def counted(name: str) -> dict[str, float]:
+            family = next(each for each in broker.registry.snapshot() if each.name == name)
+            return {labels[0]: value for labels, value in family.samples if value}
+
+        async with Cluster(servers) as one, Cluster(servers) as two:
+            async with (
+                GroupMember(one, Consumer(one), "old", ["t"]) as old,
+                GroupMember(two, Consumer(two), "new", ["t"], protocol="consumer") as new,
+            ):
+                await old.ensure_joined()
+                await new.ensure_joined()
+                assert counted(f"{METRICS}group_count") == {"classic": 1, "consumer": 1}
+                assert counted(f"{METRICS}consumer_group_count") == {"Stable": 1}
+                assert counted(CLASSIC) == {"Stable": 1}
+            assert counted(f"{METRICS}consumer_group_count") == {"Empty": 1}
+        counters = {
+            each.name: dict(each.samples)[()]
+            for each in broker.registry.snapshot()
+            if each.name.endswith("rebalance_count_total")
+        }
+        assert counters == {
+            f"{METRICS}group_completed_rebalance_count_total": 1,
+            f"{METRICS}consumer_group_rebalance_count_total": 2,
         }
 
 

@@ -18,7 +18,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
 from barnabas.coordinator.group.consumer.topics import Topic
 from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupShard
-from barnabas.coordinator.group.counts import OffsetCounts
+from barnabas.coordinator.group.counts import GroupCounts
 from barnabas.coordinator.group.group import MemberMemory
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.coordinator.group.table import GroupTable
@@ -50,7 +50,7 @@ class GroupCoordination:
         self._config = config
         self._cache = cache
         self._offload = offload
-        self.counts = OffsetCounts()
+        self.counts = GroupCounts()
         settings = group_settings(config)
         timers, memory = LoopTimers(), MemberMemory(config.group_members_max_bytes)
         new_id = _member_ids(random)

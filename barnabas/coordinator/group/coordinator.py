@@ -14,6 +14,7 @@ from barnabas.coordinator.group.consumer import sessions
 from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient, heartbeat, steady
 from barnabas.coordinator.group.consumer.records import GROUP, ConsumerGroupRecord
 from barnabas.coordinator.group.consumer.replay import replay
+from barnabas.coordinator.group.consumer.states import ConsumerGroupState
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.offsets import CommittedOffset
@@ -301,12 +302,10 @@ class GroupCoordinator:
 
     # -- for metrics -----------------------------------------------------------------------------
 
-    def states(self) -> Counter[str]:
-        """Count the groups that are coordinated here by state."""
+    def states(self) -> Counter[GroupState | ConsumerGroupState]:
+        """Count the groups that are coordinated here by state, which says their type too."""
         return Counter(
-            group.state.value
-            for _, table in self._runtime.served()
-            for group in table.every_group()
+            group.state for _, table in self._runtime.served() for group in table.every_group()
         )
 
     def count_offsets(self) -> int:

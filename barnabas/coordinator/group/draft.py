@@ -15,6 +15,7 @@ from barnabas.coordinator.decision import (
     StartTimer,
     TimerKey,
 )
+from barnabas.coordinator.group.consumer.records import group_epoch
 from barnabas.coordinator.group.group import Group, Member
 from barnabas.coordinator.group.records import GroupCoordinatorRecord
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
@@ -55,6 +56,11 @@ class Draft:
                 yield None
             if record is not None:
                 self.records.append(record)
+
+    def begin_epoch(self, group_id: str, epoch: int, metadata_hash: int) -> None:
+        """Begin the next epoch of a consumer group."""
+        self.records.append(group_epoch(group_id, epoch, metadata_hash))
+        self.table.counts.consumer_rebalances += 1
 
     def answer(self, deferred: DeferredAnswer[A], answer: A | KafkaError) -> None:
         """Answer an earlier request."""

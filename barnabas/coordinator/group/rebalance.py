@@ -251,6 +251,8 @@ def _assigned(
     _propagate(draft, group, error)
     if error is not None:
         members_changed(draft, group)
+    else:
+        table.counts.classic_rebalances += 1
     return draft.decision(None)
 
 

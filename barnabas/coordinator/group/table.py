@@ -7,7 +7,7 @@ from barnabas.coordinator.decision import Decision
 from barnabas.coordinator.group.consumer.group import ConsumerGroup
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
 from barnabas.coordinator.group.consumer.topics import NoTopics, TopicHashes, Topics
-from barnabas.coordinator.group.counts import OffsetCounts
+from barnabas.coordinator.group.counts import GroupCounts
 from barnabas.coordinator.group.group import Group, MemberMemory
 from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.group.records import GroupCoordinatorRecord
@@ -26,7 +26,7 @@ class GroupTable:
         self,
         settings: GroupSettings,
         new_id: Callable[[], str],
-        counts: OffsetCounts,
+        counts: GroupCounts,
         memory: MemberMemory,
         topics: Topics | None = None,
         settings_of: Callable[[str], ConsumerGroupSettings] = lambda _: ConsumerGroupSettings(),

@@ -14,7 +14,7 @@ from barnabas.coordinator.decision import TransactionalProducer
 from barnabas.coordinator.group.client import Client
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupShard
-from barnabas.coordinator.group.counts import OffsetCounts
+from barnabas.coordinator.group.counts import GroupCounts
 from barnabas.coordinator.group.group import MemberMemory
 from barnabas.coordinator.group.records import GroupCoordinatorRecord
 from barnabas.coordinator.group.settings import GroupSettings
@@ -96,7 +96,7 @@ class Groups:
         self.in_touch = True
         ids = (str(number) for number in count(1))
         self._settings = GroupSettings(**settings)
-        self.counts = OffsetCounts()
+        self.counts = GroupCounts()
         self.memory = MemberMemory()
         self.runtime = CoordinatorRuntime(
             lambda *_: GroupShard(

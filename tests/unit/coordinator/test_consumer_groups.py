@@ -131,6 +131,15 @@ async def test_second_member_gets_a_partition_once_the_first_has_given_it_up() -
     assert host.group.state.value == "Stable"
 
 
+async def test_epochs_are_counted_as_rebalances() -> None:
+    host = await consumers()
+    one, two = members(host, 2)
+    settle([one, two])
+    assert (host.counts.consumer_rebalances, host.counts.classic_rebalances) == (2, 0)
+    two.leave()
+    assert host.counts.consumer_rebalances == 3
+
+
 async def test_equal_heartbeat_changes_and_writes_nothing() -> None:
     host = await consumers()
     (one,) = members(host, 1)

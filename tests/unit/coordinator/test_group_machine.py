@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.coordinator.group.coordinator import GroupShard
-from barnabas.coordinator.group.counts import OffsetCounts
+from barnabas.coordinator.group.counts import GroupCounts
 from barnabas.coordinator.group.group import Group, MemberMemory
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.coordinator.group.states import GroupState
@@ -46,9 +46,7 @@ def logged(group: Group) -> tuple[Any, ...]:
 
 def reloaded(groups: Groups) -> GroupTable:
     """Return the state of a fresh shard that has replayed the committed log."""
-    shard = GroupShard(
-        GroupTable(GroupSettings(), lambda: "unused", OffsetCounts(), MemberMemory())
-    )
+    shard = GroupShard(GroupTable(GroupSettings(), lambda: "unused", GroupCounts(), MemberMemory()))
     for batch in groups.log.batches:
         for position, header in iter_headers(batch):
             for record in iter_records(batch, position, header):

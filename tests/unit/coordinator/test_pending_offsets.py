@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from barnabas.coordinator.group.counts import OffsetCounts
+from barnabas.coordinator.group.counts import GroupCounts
 from barnabas.coordinator.group.records import (
     GroupRecord,
     OffsetAndMetadata,
@@ -355,7 +355,7 @@ async def test_counts_of_offsets_survive_reloads(groups: Groups) -> None:
     delete(groups)
     groups.time.pass_ms(RETENTION_MS)
     await groups.coordinator.expire()
-    assert groups.counts == OffsetCounts(committed=2, expired=1, deleted=1)
+    assert groups.counts == GroupCounts(committed=2, expired=1, deleted=1)
 
 
 # -- reading what is stable --------------------------------------------------------------------

@@ -84,8 +84,7 @@ class Assigning:
         metadata_hash = self._table.hashes.of_group(self._subscribed())
         if bumps or metadata_hash != group.metadata_hash:
             self.epoch += 1
-            record = records.group_epoch(group.group_id, self.epoch, metadata_hash)
-            self._draft.records.append(record)
+            self._draft.begin_epoch(group.group_id, self.epoch, metadata_hash)
         else:
             group.checked_version = version
 

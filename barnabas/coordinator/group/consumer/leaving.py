@@ -34,7 +34,7 @@ def fence(draft: Draft, group: ConsumerGroup, members: Sequence[ConsumerMember])
     names = {name for each in kept for name in group.topics_of(each)}
     metadata_hash = draft.table.hashes.of_group(names)
     epoch = group.epoch + 1
-    draft.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
+    draft.begin_epoch(group.group_id, epoch, metadata_hash)
     if not kept:
         draft.records.append(records.target_epoch(group.group_id, epoch))
 

@@ -34,7 +34,9 @@ KEYS = {
 }
 PARTITIONS = 12
 RECORDS = 10_000
-COPIED = 6_000
+COPIED = 12_000
+COPIERS = 6
+"""The partitions of the topics that are copied."""
 PACE = 300
 """Records per second at first."""
 WITHOUT = {"franz": franz_go.why_not(), "platformatic": node_programs.why_not()}
@@ -109,48 +111,46 @@ def test_members_read_everything_through_kills_and_wait_for_no_slow_one(
 
 
 @pytest.mark.timeout(300)
-def test_records_are_copied_once_through_kills(cluster: Cluster, tmp_path: Path) -> None:
+def test_members_of_one_group_copy_each_record_once_through_kills(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     kinds = [each for each in ("confluent", "java", "franz") if each in KINDS]
-    routes = {kind: Route.named(f"{kind}-", "consumer") for kind in kinds}
-    for route in routes.values():
-        cluster.create_topic(route.input, partitions=3, replication_factor=3)
-        cluster.create_topic(route.output, partitions=3, replication_factor=3)
+    route = Route.named("copied-", "any")
+    for topic in (route.input, route.output):
+        cluster.create_topic(topic, partitions=COPIERS, replication_factor=3)
     servers = cluster.bootstrap_servers
-    feeder = Feeder(servers, [route.input for route in routes.values()], 3, COPIED, PACE)
+    feeder = Feeder(servers, [route.input], COPIERS, COPIED, PACE)
     feeder.start()
     with ExitStack() as programs:
 
-        def start(life: str) -> dict[str, Program]:
-            (directory := tmp_path / life).mkdir()
-            return {
-                kind: programs.enter_context(
-                    transform(kind, servers, COPIED, directory, f"{kind}-", "consumer")
-                )
-                for kind in kinds
-            }
+        def start(kind: str, life: int) -> Program:
+            (directory := tmp_path / f"{kind}-{life}").mkdir()
+            program = transform(kind, servers, COPIED, directory, "copied-", f"-{kind}")
+            return programs.enter_context(program)
 
-        first = start("first")
-        commit_on(first)
-        for route in routes.values():
-            assert protocols(cluster, route.group) == ["consumer"]
-        coordinator = cluster.coordinator_of(group=routes["confluent"].group)
+        copying = {kind: start(kind, 1) for kind in kinds}
+        commit_on(copying)
+        assert protocols(cluster, route.group) == ["consumer"] * len(kinds)
+        coordinator = cluster.coordinator_of(group=route.group)
         cluster.kill(coordinator)
-        commit_on(first)
+        commit_on(copying)
         cluster.start_broker(coordinator)
         cluster.wait_until_in_sync()
-        for each in first.values():
-            each.send(signal.SIGKILL)
-        leader = cluster.leader_of(routes["java"].output)
+        for kind in kinds[:-1]:
+            copying[kind].send(signal.SIGKILL)
+            copying[kind] = start(kind, 2)
+        leaders = {cluster.leader_of(route.output, each) for each in range(COPIERS)}
+        leader = min(leaders - {cluster.coordinator_of(group=route.group)})
         cluster.kill(leader)
-        second = start("second")
-        commit_on(second)
+        commit_on(copying)
         cluster.start_broker(leader)
         feeder.hurry()
-        for each in second.values():
-            each.finish()
+        until(
+            lambda: cluster.lag(route.group, route.input) == 0,
+            lambda: [each.complaints() for each in copying.values()],
+        )
     copies = Counter(transformed(b"%d" % number) for number in range(COPIED))
-    for kind, route in routes.items():
-        assert Counter(committed(cluster, route.output, range(3))) == copies, kind
+    assert Counter(committed(cluster, route.output, range(COPIERS))) == copies
 
 
 def commit_on(programs: dict[str, Program]) -> None:

@@ -1,10 +1,10 @@
 """A client library as a program that prints what it has done to standard output.
 
-    python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS ROUTE HOW
+    python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS ROUTE
     python -m tests.integration.transactions.program read LIBRARY SERVERS PARTITIONS ROUTE
 
-HOW is the protocol of the group: classic or consumer. A reader prints each record as "partition
-value", and ends after the last of each partition.
+With one more argument, a name, it is one of several members in a group of the consumer protocol.
+A reader prints each record as "partition value", and ends after the last of each partition.
 """
 
 import importlib

@@ -14,11 +14,12 @@ def transform(
     records: int,
     directory: Path,
     route: str = "",
-    protocol: str = "classic",
+    *member: str,
 ) -> Program:
-    """Start a client library that copies the input of a route to its output."""
+    """Start a client library that copies the input of a route to its output, alone or as a named
+    member of its group."""
     output = directory / f"transform-{kind}"
-    return _start("transform", kind, servers, records, output, route, protocol)
+    return _start("transform", kind, servers, records, output, route, *member)
 
 
 def read(

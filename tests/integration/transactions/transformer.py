@@ -23,13 +23,14 @@ class Route(NamedTuple):
     output: str
     group: str
     transactional_id: str
-    protocol: str = "classic"
+    protocol: str
 
     @classmethod
-    def named(cls, name: str, protocol: str = "classic") -> Self:
-        """Return one of several routes that are used at once."""
-        names = f"{name}input", f"{name}output", f"{name}transformers", f"{name}transformer"
-        return cls(*names, protocol)
+    def named(cls, name: str, member: str = "") -> Self:
+        """Return one of several routes that are used at once, for its only member or for one of
+        several, which are a group of the consumer protocol."""
+        names = f"{name}input", f"{name}output", f"{name}transformers", f"{name}transformer{member}"
+        return cls(*names, "consumer" if member else "classic")
 
 
 class Taken(NamedTuple):
@@ -43,7 +44,9 @@ class Taken(NamedTuple):
 class Worker(Protocol):
     """A consumer in the group, and a transactional producer. Any call may raise."""
 
-    def poll(self, limit: int) -> list[Taken]: ...
+    def poll(self, limit: int) -> list[Taken] | None:
+        """Return records; None if partitions were given up, with records of polls before."""
+        ...
 
     def rewind(self) -> dict[int, int]:
         """Go back to the group's offsets of the input, and return them by partition; the default is
@@ -100,7 +103,13 @@ class Transformer:
         wanted = min(BATCH, self._total - sum(self._at.values()))
         while len(batch) < wanted:
             missing = wanted - len(batch)
-            for each in insist(partial(self._worker.poll, missing)):
+            polled = insist(partial(self._worker.poll, missing))
+            if polled is None:
+                return None
+            if batch and not polled:
+                # Other members may have the rest.
+                break
+            for each in polled:
                 # A partition that it did not have at the rewind has no offset here.
                 if each.offset != expected.get(each.partition):
                     return None
@@ -110,7 +119,8 @@ class Transformer:
 
     def _transact(self, batch: list[Taken], *, aborts: bool) -> None:
         worker = self._worker
-        after = {**self._at, **{each.partition: each.offset + 1 for each in batch}}
+        # Those of its other partitions may belong to another member by now.
+        after = {each.partition: each.offset + 1 for each in batch}
         worker.begin()
         for each in batch:
             worker.send(each.partition, transformed(each.value))
@@ -122,7 +132,7 @@ class Transformer:
         else:
             worker.commit()
             tell("committed")
-            self._at = after
+            self._at |= after
 
     def _recover(self, error: Exception) -> None:
         tell(f"failed {error!r}")

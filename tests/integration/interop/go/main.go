@@ -1,6 +1,6 @@
 // franz-go as a program that prints what it has done to standard output.
 //
-//	franz transform SERVERS RECORDS ROUTE PROTOCOL
+//	franz transform SERVERS RECORDS ROUTE [MEMBER]
 //	franz read SERVERS PARTITIONS ROUTE
 //	franz exchange
 //	franz member SERVERS TOPIC GROUP
@@ -34,7 +34,7 @@ func main() {
 	}
 	number, err := strconv.Atoi(os.Args[3])
 	if err == nil && os.Args[1] == "transform" {
-		err = transform(route{servers, name}, int64(number), os.Args[5])
+		err = transform(route{servers, name}, int64(number), strings.Join(os.Args[5:], ""))
 	} else if err == nil {
 		err = read(route{servers, name}, number)
 	}

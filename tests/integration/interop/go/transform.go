@@ -14,14 +14,14 @@ const batch = 200
 // transformer copies the input to the output, each record once.
 type transformer struct {
 	route
-	protocol string
+	member   string
 	session  *kgo.GroupTransactSession
 	attempts int
 }
 
 // transform ends when the group has committed that many records of the input.
-func transform(r route, total int64, protocol string) error {
-	t := &transformer{route: r, protocol: protocol}
+func transform(r route, total int64, member string) error {
+	t := &transformer{route: r, member: member}
 	for {
 		done, err := t.done()
 		if err == nil && done >= total {
@@ -47,10 +47,10 @@ func (t *transformer) done() (int64, error) {
 			kgo.ConsumerGroup(t.group()),
 			kgo.ConsumeTopics(t.input()),
 			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-			kgo.TransactionalID(t.name+"transformer"),
+			kgo.TransactionalID(t.name+"transformer"+t.member),
 			kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		)
-		if t.protocol == "classic" {
+		if t.member == "" {
 			// The library loses its member id if it cannot reach a coordinator that moves: the
 			// group would wait for that member until its session ends.
 			opts = append(opts, kgo.InstanceID("transformer"))

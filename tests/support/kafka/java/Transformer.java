@@ -28,14 +28,16 @@ public final class Transformer {
     private final Properties common = new Properties();
     private final int total;
     private final String name;
+    private final String member;
     private final KafkaConsumer<String, String> consumer;
     private KafkaProducer<String, String> producer;
     private Map<Integer, Long> at = new HashMap<>();
     private int attempts;
 
-    private Transformer(String servers, int total, String name, String protocol) {
+    private Transformer(String servers, int total, String name, String member) {
         this.total = total;
         this.name = name;
+        this.member = member;
         common.put("bootstrap.servers", servers);
         common.put("reconnect.backoff.ms", 10);
         common.put("reconnect.backoff.max.ms", 100);
@@ -43,7 +45,7 @@ public final class Transformer {
         Properties config = new Properties();
         config.putAll(common);
         config.put("group.id", name + "transformers");
-        config.put("group.protocol", protocol);
+        config.put("group.protocol", member.isEmpty() ? "classic" : "consumer");
         config.put("enable.auto.commit", false);
         config.put("auto.offset.reset", "earliest");
         config.put("isolation.level", "read_committed");
@@ -52,10 +54,11 @@ public final class Transformer {
         consumer.subscribe(List.of(name + "input"));
     }
 
-    /** Arguments: servers, number of records of the input, the route's name, and the protocol. */
+    /** Arguments: servers, number of records of the input, the route's name, maybe a member. */
     public static void main(String[] arguments) throws Exception {
         int total = Integer.parseInt(arguments[1]);
-        new Transformer(arguments[0], total, arguments[2], arguments[3]).run();
+        String member = arguments.length > 3 ? arguments[3] : "";
+        new Transformer(arguments[0], total, arguments[2], member).run();
     }
 
     private void run() throws Exception {
@@ -101,7 +104,8 @@ public final class Transformer {
     }
 
     private void transact(List<ConsumerRecord<String, String>> batch) throws Exception {
-        Map<Integer, Long> after = new HashMap<>(at);
+        // Those of its other partitions may belong to another member by now.
+        Map<Integer, Long> after = new HashMap<>();
         batch.forEach(each -> after.put(each.partition(), each.offset() + 1));
         producer.beginTransaction();
         for (ConsumerRecord<String, String> each : batch) {
@@ -123,7 +127,7 @@ public final class Transformer {
         } else {
             producer.commitTransaction();
             tell("committed");
-            at = after;
+            at.putAll(after);
         }
     }
 
@@ -144,7 +148,7 @@ public final class Transformer {
         }
         Properties config = new Properties();
         config.putAll(common);
-        config.put("transactional.id", name + "transformer");
+        config.put("transactional.id", name + "transformer" + member);
         producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer());
         producer.initTransactions();
         return null;

@@ -8,8 +8,10 @@ import re
 
 import pytest
 
+from barnabas.client.group import PROTOCOLS
 from tests.simulation.cluster import stage
 from tests.simulation.cluster.stories import (
+    MembersComeAndGo,
     RestartsWhileTheStoreIsAway,
     SessionsExpireInAQuietCluster,
 )
@@ -73,3 +75,10 @@ def test_quiet_followers_rejoin_every_isr_after_their_sessions_expired(seed: int
     """A leader told of the expiry during the first Fetch of the new registration did not count the
     later ones, which name no quiet partition."""
     history(seed, SessionsExpireInAQuietCluster)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_members_of_both_protocols_read_everything_through_all_faults(seed: int) -> None:
+    lives = history(seed, MembersComeAndGo).members.lives
+    ways = {f"{protocol} {end}" for protocol in PROTOCOLS for end in ("left", "abandoned")}
+    assert ways <= {*lives}

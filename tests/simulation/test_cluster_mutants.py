@@ -9,6 +9,7 @@ from tests.simulation.cluster.stories import (
     HearsAnOldControllerLate,
     InTheMinority,
     LosesPowerAfterAFailedFsync,
+    MembersComeAndGo,
     RestartsWhileTheStoreIsAway,
     SessionsExpireInAQuietCluster,
 )
@@ -24,11 +25,13 @@ FOUND = {
     "counts_who_diverges": (World, 18),
     "cuts_to_its_high_watermark": (World, 285),
     "followers_forget_producers": (World, 11),
+    "forgets_sessions": (MembersComeAndGo, 5),
     "forgets_quiet_followers": (SessionsExpireInAQuietCluster, 56),
     "goes_home_in_the_same_epoch": (World, 2),
     "never_cuts": (World, 7),
     "obeys_anybody": (HearsAnOldControllerLate, 0),
     "refuses_when_deposed": (InTheMinority, 19),
+    "shares_what_is_not_given_up": (MembersComeAndGo, 0),
     "trusts_what_lost_power": (RestartsWhileTheStoreIsAway, 2),
 }
 """The kind of history, and the seed from which a history with the fault is searched."""

@@ -16,6 +16,8 @@ from barnabas.broker.replication.follower.follower_state import FollowerState
 from barnabas.broker.replication.leader.follower_read import FollowerRead
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
+from barnabas.coordinator.group.consumer import reconciliation, sessions
+from barnabas.coordinator.group.consumer.group import ConsumerMember
 from barnabas.coordinator.hosted_shard import HostedShard
 from barnabas.protocol.errors import ErrorCode
 from barnabas.storage.opening import log_manager
@@ -125,6 +127,22 @@ def believes_a_lost_answer() -> AbstractContextManager[object]:
     return patch.object(VerificationRequest, "all_with", hopeful)
 
 
+def shares_what_is_not_given_up() -> AbstractContextManager[object]:
+    """A member of a consumer group gets a partition that another one still reads."""
+    towards = reconciliation._towards
+
+    def hasty(*known: Any) -> ConsumerMember:
+        member, target, epoch, owned, _, subscribed = known
+        return towards(member, target, epoch, owned, lambda *_: True, subscribed)
+
+    return patch.object(reconciliation, "_towards", hasty)
+
+
+def forgets_sessions() -> AbstractContextManager[object]:
+    """A new coordinator waits for the members of consumer groups without an end."""
+    return patch.object(sessions, "resume", lambda *_: None)
+
+
 MUTANTS: dict[str, Mutant] = {
     mutant.__name__: mutant
     for mutant in (
@@ -139,5 +157,7 @@ MUTANTS: dict[str, Mutant] = {
         followers_forget_producers,
         goes_home_in_the_same_epoch,
         refuses_when_deposed,
+        shares_what_is_not_given_up,
+        forgets_sessions,
     )
 }

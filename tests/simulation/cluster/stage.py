@@ -1,7 +1,7 @@
 """Three complete brokers, their store and their clients on one loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
 from barnabas.broker.offload import InlineOffload
@@ -53,6 +53,8 @@ COMPARE_EVERY = 0.25
 class Stage:
     """The brokers, store and clients of a history, and checks of their state."""
 
+    MORE_KEYS: Mapping[str, str] = {}
+    """Further keys of the brokers."""
     FLUSHES = False
     """Whether the cluster of every seed flushes before it acknowledges, instead of some."""
 
@@ -63,9 +65,9 @@ class Stage:
         self.faults: list[str] = []
         self._faulty_for = faulty_for
         self._enabled = [each for each in FAULTS if self.random.random() < 0.5] or ["kill"]
-        keys = KEYS
+        keys = KEYS | self.MORE_KEYS
         if self.FLUSHES or Random(f"flushing {seed}").random() < _FLUSHING_SHARE:
-            keys = KEYS | FLUSHING
+            keys = keys | FLUSHING
             self._enabled.append("lose all power")
         self.has_fast_paths = Random(f"paths {seed}").random() >= GENERAL_SHARE
         if not self.has_fast_paths:

@@ -1,11 +1,14 @@
 """Histories with given faults, for situations that random ones reach too seldom."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
-from tests.simulation.cluster.hosts import STORE
+from tests.simulation.cluster.hosts import STORE, HostedLoop
+from tests.simulation.cluster.members import Members, require_exclusive
 from tests.simulation.cluster.node import DirectoryFault
 from tests.simulation.cluster.stage import CONVERGES_WITHIN
-from tests.simulation.cluster.workload import PLAIN
+from tests.simulation.cluster.workload import GIVE_UP, PLAIN, Values
 from tests.simulation.cluster.world import World
 
 
@@ -86,3 +89,36 @@ class LosesPowerAfterAFailedFsync(World):
         )
         await self.fault_prefer()
         await self.fault_lose_all_power()
+
+
+class MembersComeAndGo(World):
+    """Members of both protocols share a group, in which some end without leaving."""
+
+    MORE_KEYS = {
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.min.heartbeat.interval.ms": "1000",
+        "group.consumer.heartbeat.interval.ms": "1000",
+    }
+
+    def __init__(self, seed: int, loop: HostedLoop, *, faulty_for: float = 10.0) -> None:
+        super().__init__(seed, loop, faulty_for=faulty_for)
+        self.members = Members(self.bootstrap, self.random.getrandbits(32))
+
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        return [*super()._work(), self._read()]
+
+    async def _read(self) -> None:
+        reading = [asyncio.ensure_future(self.members.member(f"m{each}")) for each in range(3)]
+        while not self.workload.stopping:
+            require_exclusive(self.nodes)
+            await asyncio.sleep(0.1)
+        # The writer has ended, or gives up soon.
+        await asyncio.sleep(2 * GIVE_UP)
+        self.members.stop()
+        await asyncio.gather(*reading)
+
+    def _judge(self, plain: Values, transacted: Values, processed: Values) -> None:
+        super()._judge(plain, transacted, processed)
+        unread = {value for values in plain.values() for value in values} - self.members.read
+        assert not unread, f"no member of the group has read {sorted(unread)[:5]}"

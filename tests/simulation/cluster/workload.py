@@ -25,7 +25,7 @@ PARTITIONS = 3
 PLAIN, TRANSACTED, PROCESSED = "plain", "transacted", "processed"
 GROUP = "processors"
 TRANSACTION_TIMEOUT = 15.0
-_GIVE_UP = 20.0
+GIVE_UP = 20.0
 """Seconds after which a producer gives up a record, whose outcome is unknown then."""
 
 Values = dict[int, list[bytes]]
@@ -66,13 +66,17 @@ class Workload:
         """Write no new records; those that were written are still processed."""
         self._stopping = True
 
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
     async def idempotent(self, name: str) -> None:
         """Write records in order, with a few of them in flight."""
         told = self.told
         count = 0
         while not self._stopping:
             told.began.append(count)
-            settings = ProducerSettings(delivery_timeout=_GIVE_UP, linger=0.01)
+            settings = ProducerSettings(delivery_timeout=GIVE_UP, linger=0.01)
             async with Cluster(self._bootstrap) as cluster:
                 producer = Producer(cluster, settings, now=self._now)
                 try:
@@ -98,7 +102,7 @@ class Workload:
         """Write transactions of a few records in some partitions; abort a fifth of them."""
         count = 0
         while not self._stopping:
-            settings = ProducerSettings(delivery_timeout=_GIVE_UP)
+            settings = ProducerSettings(delivery_timeout=GIVE_UP)
             async with Cluster(self._bootstrap) as cluster:
                 producer = TransactionalProducer(
                     cluster, name, settings, transaction_timeout=TRANSACTION_TIMEOUT, now=self._now
@@ -117,7 +121,7 @@ class Workload:
     async def pipeline(self, name: str) -> None:
         """Consume, transform, produce: commit the offsets together with the results."""
         while not self._finished:
-            settings = ProducerSettings(delivery_timeout=_GIVE_UP)
+            settings = ProducerSettings(delivery_timeout=GIVE_UP)
             async with Cluster(self._bootstrap) as cluster:
                 producer = TransactionalProducer(
                     cluster, name, settings, transaction_timeout=TRANSACTION_TIMEOUT, now=self._now

@@ -4,6 +4,8 @@ quiet start -> random faults, repeatedly -> all faults end -> all invariants mus
 """
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -22,6 +24,7 @@ from tests.simulation.cluster.workload import (
     PLAIN,
     PROCESSED,
     TRANSACTED,
+    Values,
     judge,
     read_everything,
 )
@@ -57,12 +60,7 @@ class World(Faults):
 
     async def _history(self) -> None:
         await self._create_topics()
-        work = [
-            asyncio.ensure_future(self.workload.idempotent("a")),
-            asyncio.ensure_future(self.workload.transactional("t")),
-            asyncio.ensure_future(self.workload.transactional("u")),
-            asyncio.ensure_future(self.workload.pipeline("p")),
-        ]
+        work = [asyncio.ensure_future(each) for each in self._work()]
         comparing = asyncio.ensure_future(self._compare())
         await asyncio.sleep(2.0)
         await self._go_wrong()
@@ -85,7 +83,19 @@ class World(Faults):
         processed = await read_everything(self.bootstrap, PROCESSED, read_committed=True)
         told = self.workload.told
         self.loop.note(f"told {len(told.acknowledged)} {len(told.transactions)}")
-        judge(told, plain, transacted, processed)
+        self._judge(plain, transacted, processed)
+
+    def _judge(self, plain: Values, transacted: Values, processed: Values) -> None:
+        judge(self.workload.told, plain, transacted, processed)
+
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what the clients do."""
+        return [
+            self.workload.idempotent("a"),
+            self.workload.transactional("t"),
+            self.workload.transactional("u"),
+            self.workload.pipeline("p"),
+        ]
 
     async def _create_topics(self) -> None:
         for topic in TOPICS:

@@ -1,24 +1,27 @@
-"""confluent-kafka as a member of a group in the consumer protocol (KIP-848).
+"""confluent-kafka as a member of a group.
 
-    python -m tests.integration.interop.member_program SERVERS TOPIC GROUP
+    python -m tests.integration.interop.member_program SERVERS TOPIC GROUP PROTOCOL
 
 It prints the partitions that it owns whenever they change, as "owns 0 1 2", and each record as
-"read PARTITION VALUE", before it commits the record's offset. It runs until it is killed.
+"read PARTITION VALUE", before it commits the record's offset. It leaves the group on SIGTERM.
 """
 
+import signal
 import sys
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
+from tests.support.group_protocols import settings
+
 
 def main() -> None:
-    servers, topic, group = sys.argv[1:]
+    servers, topic, group, protocol = sys.argv[1:]
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": group,
-            "group.protocol": "consumer",
+            **settings(protocol),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "log_level": 0,
@@ -27,9 +30,11 @@ def main() -> None:
         }
     )
 
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: signals.append(number))
     consumer.subscribe([topic])
     owned = None
-    while True:
+    while not signals:
         records = [each for each in consumer.consume(100, 0.05) if each.error() is None]
         now = sorted(each.partition for each in consumer.assignment())
         if now != owned:
@@ -43,6 +48,7 @@ def main() -> None:
                 consumer.commit(asynchronous=False)
             except KafkaException as error:
                 print("failed", error, flush=True)
+    consumer.close()
 
 
 main()

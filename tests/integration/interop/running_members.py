@@ -1,17 +1,18 @@
-"""Members of one group in the consumer protocol (KIP-848), each a process of a client library.
+"""Members of one group, each a process of a client library.
 
 `COMMANDS` has each library's command line, which takes a directory for its files, the servers, the
-topic and the group.
+topic, the group and the group's protocol: "consumer" (KIP-848) or "classic".
 """
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.integration.interop import franz_go
 from tests.support import node_programs
 from tests.support.client_program import Program
+from tests.support.group_protocols import settings
 from tests.support.kafka import jvm
 
 _VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
@@ -31,13 +32,15 @@ def platformatic(_: Path, *place: str) -> list[str]:
     return ["node", str(node_programs.installed(_NODE) / "member.js"), *place]
 
 
-def java(_: Path, servers: str, topic: str, group: str) -> list[str]:
+def java(directory: Path, servers: str, topic: str, group: str, protocol: str) -> list[str]:
+    config = directory / f"{protocol}.properties"
+    config.write_text(_properties(settings(protocol)))
     place = ("--bootstrap-server", servers, "--topic", topic, "--group-id", group)
-    how = ("--group-protocol", "consumer", "--reset-policy", "earliest", "--verbose")
-    return [*jvm.program(_VERIFIABLE_CONSUMER), *place, *how]
+    how = ("--group-protocol", protocol, "--reset-policy", "earliest", "--verbose")
+    return [*jvm.program(_VERIFIABLE_CONSUMER), *place, *how, "--command-config", str(config)]
 
 
-def connect(directory: Path, servers: str, topic: str, group: str) -> list[str]:
+def connect(directory: Path, servers: str, topic: str, group: str, protocol: str) -> list[str]:
     """Return the command of Kafka Connect with a sink (`PrintingSink.java`).
 
     It commits when it gives partitions up, and not at the end of an interval: see "Kafka Connect"
@@ -58,12 +61,16 @@ def connect(directory: Path, servers: str, topic: str, group: str) -> list[str]:
         "connector.class": "PrintingSink",
         "topics": topic,
         "consumer.override.group.id": group,
-        "consumer.override.group.protocol": "consumer",
+        "consumer.override.group.protocol": protocol,
     }
     files = [directory / "worker.properties", directory / "connector.properties"]
     for file, properties in zip(files, (worker, connector), strict=True):
-        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        file.write_text(_properties(properties))
     return [*jvm.program(_CONNECT), *map(str, files)]
+
+
+def _properties(values: Mapping[str, object]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in values.items())
 
 
 COMMANDS: dict[str, Callable[..., list[str]]] = {

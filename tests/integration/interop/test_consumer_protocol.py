@@ -1,5 +1,5 @@
 """Members of the four libraries that speak the consumer protocol (KIP-848), and of Kafka Connect on
-one of them, through kill -9 of members and brokers."""
+one of them, through kill -9 of members and brokers, and through changes of the protocol."""
 
 import json
 import signal
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,10 +42,12 @@ PACE = 300
 """Records per second at first."""
 WITHOUT = {"franz": franz_go.why_not(), "platformatic": node_programs.why_not()}
 KINDS = [each for each in COMMANDS if WITHOUT.get(each) is None]
+TRANSACTIONAL: list[str] = [each for each in ("confluent", "java", "franz") if each in KINDS]
 
 SESSION = "consumer.session.timeout.ms"
 
 Join = Callable[..., RunningMember]
+Copy = Callable[..., Program]
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +62,30 @@ def join(cluster: Cluster, tmp_path: Path) -> Iterator[Join]:
     with ExitStack() as programs:
         count = 0
 
-        def start(kind: str, topic: str, group: str) -> RunningMember:
+        def start(kind: str, topic: str, group: str, protocol: str = "consumer") -> RunningMember:
             nonlocal count
             count += 1
-            command = COMMANDS[kind](tmp_path, cluster.bootstrap_servers, topic, group)
+            command = COMMANDS[kind](tmp_path, cluster.bootstrap_servers, topic, group, protocol)
             program = programs.enter_context(Program(command, tmp_path / f"{count}-{kind}"))
             return RunningMember(kind, program)
+
+        yield start
+
+
+@pytest.fixture
+def copy(cluster: Cluster, tmp_path: Path) -> Iterator[Copy]:
+    """Return a function that starts a member which copies the input of a route to its output."""
+    with ExitStack() as programs:
+        count = 0
+
+        def start(kind: str, route: str, protocol: str = "consumer") -> Program:
+            nonlocal count
+            count += 1
+            (directory := tmp_path / f"copy-{count}").mkdir()
+            member = (f"-{kind}", protocol)
+            servers = cluster.bootstrap_servers
+            program = transform(kind, servers, COPIED, directory, route, *member)
+            return programs.enter_context(program)
 
         yield start
 
@@ -112,43 +133,103 @@ def test_members_read_everything_through_kills_and_wait_for_no_slow_one(
 
 @pytest.mark.timeout(300)
 def test_members_of_one_group_copy_each_record_once_through_kills(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, copy: Copy
 ) -> None:
-    kinds = [each for each in ("confluent", "java", "franz") if each in KINDS]
-    route = Route.named("copied-", "any")
+    route, feeder = fed(cluster, "copied-")
+    copying = {kind: copy(kind, "copied-") for kind in TRANSACTIONAL}
+    commit_on(copying)
+    assert protocols(cluster, route.group) == ["consumer"] * len(copying)
+    coordinator = cluster.coordinator_of(group=route.group)
+    cluster.kill(coordinator)
+    commit_on(copying)
+    cluster.start_broker(coordinator)
+    cluster.wait_until_in_sync()
+    for kind in TRANSACTIONAL[:-1]:
+        copying[kind].send(signal.SIGKILL)
+        copying[kind] = copy(kind, "copied-")
+    leaders = {cluster.leader_of(route.output, each) for each in range(COPIERS)}
+    leader = min(leaders - {cluster.coordinator_of(group=route.group)})
+    cluster.kill(leader)
+    commit_on(copying)
+    cluster.start_broker(leader)
+    feeder.hurry()
+    check_copies(cluster, route, copying)
+
+
+@pytest.mark.timeout(300)
+def test_groups_change_their_protocol_and_back_while_all_members_read_on(
+    cluster: Cluster, join: Join, copy: Copy
+) -> None:
+    """One group reads every record, and another copies it once; their members are restarted with
+    the other protocol, one after the other."""
+    route, feeder = fed(cluster, "rolled-")
+    reading: dict[str, RunningMember] = {}
+    copying: dict[str, Program] = {}
+    ended: list[RunningMember] = []
+
+    def start(kind: str, protocol: str) -> None:
+        copying[kind] = copy(kind, "rolled-", protocol)
+        reading[kind] = join(kind, route.input, "readers", protocol)
+
+    def change(kinds: list[str], protocol: str) -> None:
+        for kind in kinds:
+            copying[kind].stop()
+            reading[kind].program.stop()
+            ended.append(reading[kind])
+            start(kind, protocol)
+            go_on([*reading.values()])
+            commit_on(copying)
+
+    def check(group_type: str, newer: int) -> None:
+        for group in ("readers", route.group):
+            told = describe(cluster, group)
+            members = Counter(each["protocol"] for each in told["members"])
+            assert (told["type"], members["consumer"]) == (group_type, newer), told
+            assert members.total() == len(TRANSACTIONAL), told
+
+    first, others = TRANSACTIONAL[:1], TRANSACTIONAL[1:]
+    for kind in TRANSACTIONAL:
+        start(kind, "classic")
+    go_on([*reading.values()])
+    commit_on(copying)
+    check("classic", 0)
+    change(first, "consumer")
+    check("consumer", 1)
+    coordinator = cluster.coordinator_of(group=route.group)
+    cluster.kill(coordinator)
+    go_on([*reading.values()])
+    cluster.start_broker(coordinator)
+    change(others, "consumer")
+    check("consumer", len(TRANSACTIONAL))
+    change(others, "classic")
+    check("consumer", 1)
+    change(first, "classic")
+    check("classic", 0)
+    feeder.hurry()
+    members = [*reading.values(), *ended]
+    until(
+        lambda: set().union(*(each.read for each in members)) == set(range(COPIED)),
+        lambda: described(members),
+    )
+    check_copies(cluster, route, copying)
+
+
+def fed(cluster: Cluster, name: str) -> tuple[Route, Feeder]:
+    """Create the topics of a route, and write records to its input."""
+    route = Route.named(name)
     for topic in (route.input, route.output):
         cluster.create_topic(topic, partitions=COPIERS, replication_factor=3)
-    servers = cluster.bootstrap_servers
-    feeder = Feeder(servers, [route.input], COPIERS, COPIED, PACE)
+    feeder = Feeder(cluster.bootstrap_servers, [route.input], COPIERS, COPIED, PACE)
     feeder.start()
-    with ExitStack() as programs:
+    return route, feeder
 
-        def start(kind: str, life: int) -> Program:
-            (directory := tmp_path / f"{kind}-{life}").mkdir()
-            program = transform(kind, servers, COPIED, directory, "copied-", f"-{kind}")
-            return programs.enter_context(program)
 
-        copying = {kind: start(kind, 1) for kind in kinds}
-        commit_on(copying)
-        assert protocols(cluster, route.group) == ["consumer"] * len(kinds)
-        coordinator = cluster.coordinator_of(group=route.group)
-        cluster.kill(coordinator)
-        commit_on(copying)
-        cluster.start_broker(coordinator)
-        cluster.wait_until_in_sync()
-        for kind in kinds[:-1]:
-            copying[kind].send(signal.SIGKILL)
-            copying[kind] = start(kind, 2)
-        leaders = {cluster.leader_of(route.output, each) for each in range(COPIERS)}
-        leader = min(leaders - {cluster.coordinator_of(group=route.group)})
-        cluster.kill(leader)
-        commit_on(copying)
-        cluster.start_broker(leader)
-        feeder.hurry()
-        until(
-            lambda: cluster.lag(route.group, route.input) == 0,
-            lambda: [each.complaints() for each in copying.values()],
-        )
+def check_copies(cluster: Cluster, route: Route, copying: dict[str, Program]) -> None:
+    """Wait until the whole input is copied, and check that each record is copied once."""
+    until(
+        lambda: cluster.lag(route.group, route.input) == 0,
+        lambda: [each.complaints() for each in copying.values()],
+    )
     copies = Counter(transformed(b"%d" % number) for number in range(COPIED))
     assert Counter(committed(cluster, route.output, range(COPIERS))) == copies
 
@@ -186,8 +267,13 @@ def restart(cluster: Cluster, broker: int, members: list[RunningMember]) -> None
 
 def protocols(cluster: Cluster, group: str) -> list[str]:
     """Return the protocol of each member of a group."""
+    return [each["protocol"] for each in describe(cluster, group)["members"]]
+
+
+def describe(cluster: Cluster, group: str) -> dict[str, Any]:
     told = run("groups", "describe", group, "--json", servers=cluster.bootstrap_servers).stdout
-    return [each["protocol"] for each in json.loads(told)["members"]]
+    described: dict[str, Any] = json.loads(told)
+    return described
 
 
 def shared(members: list[RunningMember]) -> bool:

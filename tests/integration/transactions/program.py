@@ -3,11 +3,13 @@
     python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS ROUTE
     python -m tests.integration.transactions.program read LIBRARY SERVERS PARTITIONS ROUTE
 
-With one more argument, a name, it is one of several members in a group of the consumer protocol.
+With two more arguments, a name and a protocol, it is one of several members in a group. It leaves
+the group on SIGTERM.
 A reader prints each record as "partition value", and ends after the last of each partition.
 """
 
 import importlib
+import signal
 import sys
 
 from tests.integration.transactions.transformer import Route, Transformer, insist
@@ -22,7 +24,9 @@ def main() -> None:
     module = importlib.import_module(f"tests.integration.transactions.with_{library}")
     if what == "transform":
         worker = insist(lambda: module.Worker(servers, route))
-        Transformer(worker, int(number)).run()
+        transformer = Transformer(worker, int(number))
+        signal.signal(signal.SIGTERM, lambda *_: transformer.stop())
+        transformer.run()
         return
     open_partitions = set(range(int(number)))
     for partition, value in module.read(servers, route.output, int(number)):

@@ -16,8 +16,8 @@ def transform(
     route: str = "",
     *member: str,
 ) -> Program:
-    """Start a client library that copies the input of a route to its output, alone or as a named
-    member of its group."""
+    """Start a client library that copies the input of a route to its output, alone or as a member
+    of its group with a name and a protocol."""
     output = directory / f"transform-{kind}"
     return _start("transform", kind, servers, records, output, route, *member)
 

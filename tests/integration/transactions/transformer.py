@@ -1,7 +1,7 @@
 """Consume, transform, produce, each record once, with any client library.
 
-A library implements `Worker`. Each transaction takes `BATCH` records of the input; every third one
-is aborted and repeated. After any error the worker continues from the group's committed offsets.
+A library implements `Worker`. A transaction takes up to `BATCH` records of the input; every third
+one is aborted and repeated. After any error the worker continues from the group's offsets.
 """
 
 import time
@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 T = TypeVar("T")
 
 BATCH = 200
+GATHERED_S = 0.2
+"""A transaction of an input that is slow has fewer records."""
 IN_TIME_S = 60.0
 
 
@@ -26,11 +28,11 @@ class Route(NamedTuple):
     protocol: str
 
     @classmethod
-    def named(cls, name: str, member: str = "") -> Self:
+    def named(cls, name: str, member: str = "", protocol: str = "classic") -> Self:
         """Return one of several routes that are used at once, for its only member or for one of
-        several, which are a group of the consumer protocol."""
+        several."""
         names = f"{name}input", f"{name}output", f"{name}transformers", f"{name}transformer{member}"
-        return cls(*names, "consumer" if member else "classic")
+        return cls(*names, protocol)
 
 
 class Taken(NamedTuple):
@@ -80,10 +82,15 @@ class Transformer:
         self._at: dict[int, int] = {}
         """The group's offsets, by partition."""
         self._attempts = 0
+        self._stops = False
+
+    def stop(self) -> None:
+        """Leave the group after the current transaction."""
+        self._stops = True
 
     def run(self) -> None:
         self._rewind()
-        while sum(self._at.values()) < self._total:
+        while sum(self._at.values()) < self._total and not self._stops:
             batch = self._take()
             if batch is None:
                 self._rewind()
@@ -96,15 +103,16 @@ class Transformer:
         self._worker.close()
 
     def _take(self) -> list[Taken] | None:
-        """Return records for one transaction; None if the consumer is not at the group's
-        offsets."""
+        """Return records for one transaction; None if the consumer is not at the group's offsets,
+        or it stops."""
         batch: list[Taken] = []
         expected = dict(self._at)
         wanted = min(BATCH, self._total - sum(self._at.values()))
-        while len(batch) < wanted:
+        began = time.monotonic()
+        while len(batch) < wanted and not (batch and time.monotonic() > began + GATHERED_S):
             missing = wanted - len(batch)
             polled = insist(partial(self._worker.poll, missing))
-            if polled is None:
+            if polled is None or (self._stops and not polled):
                 return None
             if batch and not polled:
                 # Other members may have the rest.

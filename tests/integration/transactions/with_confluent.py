@@ -10,6 +10,7 @@ from tests.integration.transactions.transformer import (
     Route,
     Taken,
 )
+from tests.support.group_protocols import settings
 from tests.support.waiting import call_within
 
 GIVEN_UP_AFTER_S = 8.0
@@ -41,7 +42,7 @@ class Worker:
             {
                 **self._config,
                 "group.id": self._route.group,
-                "group.protocol": self._route.protocol,
+                **settings(self._route.protocol),
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",

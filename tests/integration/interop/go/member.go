@@ -11,9 +11,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// inConsumerProtocol are the options of a member in the consumer protocol (KIP-848). With any other
-// balancer, the default among them, it would be one in the classic protocol.
-var inConsumerProtocol = []kgo.Opt{kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()}
+// protocols are the options of a member in a protocol, as in ../../../support/group_protocols.py.
+// With any other balancer, the default among them, no member is in the consumer protocol (KIP-848).
+var protocols = map[string][]kgo.Opt{
+	"classic": {
+		kgo.Balancers(kgo.RangeBalancer()),
+		kgo.HeartbeatInterval(200 * time.Millisecond),
+		kgo.SessionTimeout(6 * time.Second),
+	},
+	"consumer": {kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()},
+}
 
 // owner prints the partitions that a member owns whenever they change.
 type owner struct {
@@ -41,11 +48,10 @@ func (o *owner) removed(_ context.Context, _ *kgo.Client, fewer map[string][]int
 	})
 }
 
-// member reads a topic in the consumer protocol until it is killed, and prints what
-// ../member_program.py documents.
-func member(servers []string, topic, group string) error {
+// member reads a topic until the context ends, and prints what ../member_program.py documents.
+func member(ctx context.Context, servers []string, topic, group, protocol string) error {
 	o := &owner{topic: topic}
-	client, err := kgo.NewClient(append(inConsumerProtocol,
+	client, err := kgo.NewClient(append(protocols[protocol],
 		kgo.SeedBrokers(servers...),
 		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.ConsumerGroup(group),
@@ -59,8 +65,9 @@ func member(servers []string, topic, group string) error {
 	if err != nil {
 		return err
 	}
-	for {
-		fetches := client.PollFetches(context.Background())
+	defer client.Close()
+	for ctx.Err() == nil {
+		fetches := client.PollFetches(ctx)
 		fetches.EachError(func(topic string, partition int32, err error) {
 			tell("failed", fmt.Sprintf("%q", err))
 		})
@@ -71,4 +78,5 @@ func member(servers []string, topic, group string) error {
 			tell("failed", fmt.Sprintf("%q", err))
 		}
 	}
+	return nil
 }

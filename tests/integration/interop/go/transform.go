@@ -15,21 +15,25 @@ const batch = 200
 type transformer struct {
 	route
 	member   string
+	protocol string
 	session  *kgo.GroupTransactSession
 	attempts int
 }
 
-// transform ends when the group has committed that many records of the input.
-func transform(r route, total int64, member string) error {
-	t := &transformer{route: r, member: member}
+// transform ends when the group has committed that many records of the input, or the context ends.
+func transform(ctx context.Context, r route, total int64, of ...string) error {
+	t := &transformer{route: r}
+	if len(of) > 0 {
+		t.member, t.protocol = of[0], of[1]
+	}
 	for {
 		done, err := t.done()
-		if err == nil && done >= total {
+		if err == nil && (done >= total || ctx.Err() != nil) {
 			t.session.Close()
 			return nil
 		}
 		if err == nil {
-			err = t.work(total - done)
+			err = t.work(ctx, total-done)
 		}
 		if err != nil {
 			tell("failed", fmt.Sprintf("%q", err))
@@ -55,7 +59,7 @@ func (t *transformer) done() (int64, error) {
 			// group would wait for that member until its session ends.
 			opts = append(opts, kgo.InstanceID("transformer"))
 		} else {
-			opts = append(opts, inConsumerProtocol...)
+			opts = append(opts, protocols[t.protocol]...)
 		}
 		session, err := kgo.NewGroupTransactSession(opts...)
 		if err != nil {
@@ -81,11 +85,11 @@ func (t *transformer) done() (int64, error) {
 	}
 }
 
-// work runs transactions until that many more records are copied.
-func (t *transformer) work(wanted int64) error {
-	for wanted > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		fetches := t.session.PollRecords(ctx, batch)
+// work runs transactions until that many more records are copied, or the context ends.
+func (t *transformer) work(ctx context.Context, wanted int64) error {
+	for wanted > 0 && ctx.Err() == nil {
+		polling, cancel := context.WithTimeout(ctx, time.Second)
+		fetches := t.session.PollRecords(polling, batch)
 		cancel()
 		if fetches.Empty() {
 			continue

@@ -1,6 +1,6 @@
-// @platformatic/kafka as a member of a group in the consumer protocol (KIP-848).
+// @platformatic/kafka as a member of a group.
 //
-//     node member.js SERVERS TOPIC GROUP
+//     node member.js SERVERS TOPIC GROUP PROTOCOL
 //
 // It prints what ../member_program.py documents. A stream that a lost broker has destroyed is
 // replaced, with a new consumer.
@@ -13,7 +13,7 @@ Promise.withResolvers ??= function () {
 };
 const { Consumer, stringDeserializers } = await import("@platformatic/kafka");
 
-const [servers, topic, groupId] = process.argv.slice(2);
+const [servers, topic, groupId, groupProtocol] = process.argv.slice(2);
 let owned = "";
 
 function tell(...words) {
@@ -29,7 +29,7 @@ function tellOwned(consumer) {
 async function consume() {
   const consumer = new Consumer({
     groupId,
-    groupProtocol: "consumer",
+    groupProtocol,
     clientId: "platformatic",
     bootstrapBrokers: servers.split(","),
     deserializers: stringDeserializers,

@@ -33,8 +33,9 @@ public final class Transformer {
     private KafkaProducer<String, String> producer;
     private Map<Integer, Long> at = new HashMap<>();
     private int attempts;
+    private volatile boolean stops;
 
-    private Transformer(String servers, int total, String name, String member) {
+    private Transformer(String servers, int total, String name, String member, String protocol) {
         this.total = total;
         this.name = name;
         this.member = member;
@@ -45,7 +46,12 @@ public final class Transformer {
         Properties config = new Properties();
         config.putAll(common);
         config.put("group.id", name + "transformers");
-        config.put("group.protocol", member.isEmpty() ? "classic" : "consumer");
+        config.put("group.protocol", protocol);
+        if (protocol.equals("classic")) {
+            // As in group_protocols.py.
+            config.put("heartbeat.interval.ms", 200);
+            config.put("session.timeout.ms", 6000);
+        }
         config.put("enable.auto.commit", false);
         config.put("auto.offset.reset", "earliest");
         config.put("isolation.level", "read_committed");
@@ -54,17 +60,34 @@ public final class Transformer {
         consumer.subscribe(List.of(name + "input"));
     }
 
-    /** Arguments: servers, number of records of the input, the route's name, maybe a member. */
+    /**
+     * Arguments: servers, number of records of the input, the route's name; for one of several
+     * members its name and protocol.
+     */
     public static void main(String[] arguments) throws Exception {
         int total = Integer.parseInt(arguments[1]);
         String member = arguments.length > 3 ? arguments[3] : "";
-        new Transformer(arguments[0], total, arguments[2], member).run();
+        String protocol = arguments.length > 3 ? arguments[4] : "classic";
+        Transformer it = new Transformer(arguments[0], total, arguments[2], member, protocol);
+        Thread main = Thread.currentThread();
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> it.stopIn(main)));
+        it.run();
+    }
+
+    /** Leaves the group after the current transaction. */
+    private void stopIn(Thread main) {
+        stops = true;
+        try {
+            main.join();
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     private void run() throws Exception {
         insist(this::renew);
         rewind();
-        while (done(at) < total) {
+        while (!stops && done(at) < total) {
             List<ConsumerRecord<String, String>> batch = take();
             if (batch.isEmpty()) {
                 rewind();
@@ -85,11 +108,11 @@ public final class Transformer {
         return offsets.values().stream().mapToLong(Long::longValue).sum();
     }
 
-    /** Returns records for one transaction; none if the consumer is not at the group's offsets. */
+    /** Returns records for one transaction; none if not at the group's offsets, or if it stops. */
     private List<ConsumerRecord<String, String>> take() {
         List<ConsumerRecord<String, String>> batch = new ArrayList<>();
         Map<Integer, Long> expected = new HashMap<>(at);
-        while (batch.isEmpty()) {
+        while (batch.isEmpty() && !stops) {
             for (ConsumerRecord<String, String> each : consumer.poll(Duration.ofMillis(100))) {
                 // A partition that it did not have at the rewind has no offset here.
                 if (!expected.containsKey(each.partition())

@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from benchmarks import floors, group_requests, processes, requests, transaction_loads
+from benchmarks import (
+    consumer_groups,
+    floors,
+    group_requests,
+    processes,
+    requests,
+    transaction_loads,
+)
 from benchmarks.side_by_side import KFAKE, OURS, PEERS, THEIRS, shown
 from benchmarks.systems import BEFORE, GENERAL, GENERAL_BEFORE, processes_name
 from benchmarks.throughput import BATCH_BYTES, RECORD_BYTES
@@ -60,6 +67,7 @@ def aims() -> Iterator[Aim]:
     yield from _of_transactions()
     yield from _of_streams()
     yield from _of_processes()
+    yield from _of_groups()
     yield Aim("start", "start", "seconds", _NOISE, BEFORE)
     yield Aim("start", "idle", "resident_mb", _NOISE, BEFORE)
     replicated = "three replicas: 1024 B in 16 KB"
@@ -138,6 +146,14 @@ def _of_processes() -> Iterator[Aim]:
             yield Aim("processes", name, figure, ratio, OURS, least, ours=several)
         before = processes_name(count, before=True)
         yield Aim("processes", transacted, "cpu_us", 0.6, before, ours=several)
+
+
+def _of_groups() -> Iterator[Aim]:
+    yield Aim("groups", consumer_groups.UNCHANGED, "cpu_us", 0.6, THEIRS)
+    for shape in consumer_groups.shapes():
+        yield Aim("groups", shape.name, "seconds", 1.0, THEIRS)
+        alone = consumer_groups.ALONE
+        yield Aim("groups", shape.beside, "p99_ms", 1.2, SELF, other=alone)
 
 
 def verdicts(results: Mapping[str, Any]) -> Iterator[Verdict]:

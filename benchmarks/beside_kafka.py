@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from barnabas.broker.observability.interpreter import is_profile_guided
 from benchmarks import (
     checks,
+    consumer_groups,
     floors,
     group_requests,
     processes,
@@ -101,9 +102,13 @@ class Sizes(NamedTuple):
     bursts: int = 30
     soon_megabytes: int = 20
     """The amount before the clock starts, in loads that need little warm-up."""
+    members: int = consumer_groups.MEMBERS
+    """The members of one consumer group."""
+    groups: int = consumer_groups.GROUPS
+    """The consumer groups of two members."""
 
 
-SMOKE = Sizes(1, 1, 30, 300, 160, 3, 1)
+SMOKE = Sizes(1, 1, 30, 300, 160, 3, 1, 20, 20)
 """The sizes that show that everything runs."""
 
 
@@ -361,6 +366,20 @@ def measure_pipeline(run: Run) -> None:
     spark_pipeline.measure(run.found.note, run.directory, run.sizes.rounds, run.sizes.megabytes)
 
 
+def measure_groups(run: Run) -> None:
+    """Measure consumer groups of KIP-848 on Barnabas and Kafka."""
+    systems: list[System] = [ApacheKafka(run.directory), Barnabas(run.directory)]
+    sizes = run.sizes
+    one, many = consumer_groups.shapes(sizes.members, sizes.groups)
+    beat = partial(consumer_groups.unchanged, shape=one, count=sizes.requests)
+    join = [partial(consumer_groups.assign, shape=each) for each in (one, many)]
+    with _all_running(systems):
+        for each in systems:
+            consumer_groups.prepare(each, [one, many])
+        run.found.rounds(systems, [beat], sizes.rounds, sizes.warm_ups)
+        run.found.rounds(systems, join, sizes.rounds, min(sizes.warm_ups, 2))
+
+
 def measure_security(run: Run) -> None:
     """Measure TLS and SASL: data, new connections, logins, and what they add to a broker."""
     found, directory, rounds, megabytes = (
@@ -412,6 +431,7 @@ PARTS = {
     "registering": measure_registering,
     "pipeline": measure_pipeline,
     "security": measure_security,
+    "groups": measure_groups,
 }
 
 

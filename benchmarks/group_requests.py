@@ -9,7 +9,6 @@ from typing import Any
 
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
-    find_coordinator,
     heartbeat,
     join_group,
     offset_commit,
@@ -17,14 +16,13 @@ from barnabas.protocol.messages import (
     txn_offset_commit,
 )
 from benchmarks import raw
-from benchmarks.raw_producers import accepted, coordinator_port, ended, initialised, until
+from benchmarks.raw_producers import GROUP, accepted, coordinator_port, ended, initialised, until
 from benchmarks.requests import WINDOW, Round, measured
 from benchmarks.systems import System
 
 OFFSET_COMMIT, HEARTBEAT, TXN_OFFSET_COMMIT = "OffsetCommit", "Heartbeat", "TxnOffsetCommit"
 NAMES = OFFSET_COMMIT, HEARTBEAT, TXN_OFFSET_COMMIT
 TOPIC = "committed"
-_GROUP = 0
 _MEMBER_ID_REQUIRED = 79
 
 
@@ -102,14 +100,8 @@ def _topic(system: System) -> Iterator[None]:
 
 
 def _coordinator(system: System, group: str) -> raw.Client:
-    asked = find_coordinator.FindCoordinatorRequest(coordinator_keys=[group], key_type=_GROUP)
-
-    def found() -> int:
-        answer = client.call(find_coordinator.API, 4, asked).coordinators[0]
-        return 0 if answer.error_code else int(answer.port)
-
     with raw.connect(system.port) as client:
-        return raw.connect(int(until(found)))
+        return raw.connect(coordinator_port(client, group, GROUP))
 
 
 def _joined(client: raw.Client, group: str) -> tuple[str, int]:

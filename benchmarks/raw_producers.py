@@ -34,7 +34,8 @@ PRODUCE, ADD, END = 11, 3, 3
 """Versions of Produce, AddPartitionsToTxn and EndTxn."""
 _READY_WITHIN_S = 180.0
 _RETRY_S = 0.01
-_TRANSACTION = 1
+GROUP, TRANSACTION = 0, 1
+"""The kinds of coordinators."""
 _CORRELATION_AT = 8
 _CRC_AT, _CHECKED_AT, _SEQUENCE_AT = 17, 21, 53
 """Positions in a batch: its CRC, the first byte that the CRC covers, and the base sequence."""
@@ -113,9 +114,10 @@ def _put(frame: bytearray, at: int, value: int) -> None:
     frame[at : at + 4] = value.to_bytes(4, "big")
 
 
-def coordinator_port(client: raw.Client, transactional_id: str) -> int:
-    """Return the port of the coordinator of a transactional id, as soon as there is one."""
-    asked = FindCoordinatorRequest(coordinator_keys=[transactional_id], key_type=_TRANSACTION)
+def coordinator_port(client: raw.Client, key: str, kind: int = TRANSACTION) -> int:
+    """Return the port of the coordinator of a transactional id or group, as soon as there is
+    one."""
+    asked = FindCoordinatorRequest(coordinator_keys=[key], key_type=kind)
 
     def found() -> int:
         answer = client.call(find_coordinator.API, 4, asked).coordinators[0]

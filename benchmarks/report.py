@@ -240,6 +240,7 @@ TITLES = {
     "soon": "Soon after a start",
     "cluster": "Three brokers, three replicas",
     "security": "Security",
+    "groups": "Consumer groups of KIP-848",
 }
 _TABLES = {
     "soon": _of_soon,

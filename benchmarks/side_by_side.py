@@ -6,7 +6,14 @@ The first figure is the one that counts: the broker's CPU time where it is measu
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import floors, group_requests, processes, requests, transaction_loads
+from benchmarks import (
+    consumer_groups,
+    floors,
+    group_requests,
+    processes,
+    requests,
+    transaction_loads,
+)
 from benchmarks.systems import (
     BEFORE,
     GENERAL,
@@ -65,7 +72,7 @@ def part(name: str, results: Mapping[str, Any]) -> list[str]:
 def _table(medians: BySystem, runs: Mapping[str, Any], columns: Sequence[Column]) -> list[str]:
     first = columns[0]
     floor = medians.get(floors.IN_C, {}).get(first.figure)
-    lowest = min if "CPU" in first.head or first.head.endswith((", s", ", MB")) else max
+    lowest = min if "CPU" in first.head or first.head.endswith((", s", ", ms", ", MB")) else max
     peer = lowest((medians[each][first.figure] for each in PEERS if each in medians), default=None)
     heads = ["system", first.head, "spread", *(["of the floor"] if floor else [])]
     heads += ["of the best peer", *(column.head for column in columns[1:])]
@@ -178,6 +185,22 @@ def _of_transactions(_medians: Medians) -> Tables:
     )
 
 
+def _of_groups(medians: Medians) -> Tables:
+    name = consumer_groups.UNCHANGED
+    yield name, name, [CPU, Column("heartbeats/s", "per_s"), P50, P99]
+    for name, by_system in medians.items():
+        if all("heartbeats" in figures for figures in by_system.values()):
+            columns = [
+                Column("until all have their assignment, s", "seconds"),
+                Column("broker CPU s", "cpu_seconds"),
+                Column("heartbeats", "heartbeats"),
+            ]
+            yield name, name, columns
+    for name, by_system in medians.items():
+        if all(figures.keys() == {"p99_ms"} for figures in by_system.values()):
+            yield name, name, [Column("p99, ms", "p99_ms")]
+
+
 _TABLES: Mapping[str, Callable[[Medians], Tables]] = {
     "start": _of_start,
     "requests": _of_requests,
@@ -187,5 +210,6 @@ _TABLES: Mapping[str, Callable[[Medians], Tables]] = {
     "throughput": _of_throughput,
     "streams": _of_streams,
     "transactions": _of_transactions,
+    "groups": _of_groups,
 }
 PARTS = tuple(_TABLES)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import aims, report, side_by_side, systems
+from benchmarks import aims, consumer_groups, report, side_by_side, systems
 from benchmarks.beside_kafka import AIMS, HERE, PAGE, RESULTS, TABLES, medians
 
 
@@ -44,6 +44,16 @@ def test_an_aim_that_is_missed_is_said_to_be_missed() -> None:
     assert row(results, name, aim).endswith(f"| 0.80 | {aim} | **no** |")
     results["requests"]["medians"][name]["Barnabas"]["cpu_us"] = 12.0
     assert row(results, name, aim).endswith("| yes |")
+
+
+def test_records_beside_joins_are_held_against_records_beside_none() -> None:
+    results = json.loads(RESULTS.read_text())
+    one, _ = consumer_groups.shapes()
+    p99 = {one.beside: 3.0, consumer_groups.ALONE: 2.0}
+    medians = {name: {"Barnabas": {"p99_ms": value}} for name, value in p99.items()}
+    results["groups"] = {"medians": medians}
+    found = row(results, one.beside, "1.50")
+    assert found.endswith(f"at most 1.2 of {consumer_groups.ALONE} | **no** |")
 
 
 def test_an_aim_beside_a_system_that_was_not_measured_is_left_out() -> None:

@@ -1,0 +1,315 @@
+"""Consumer groups of KIP-848: the part `groups` of `beside_kafka`.
+
+Members are raw heartbeats over a few connections, from another process. A member acknowledges an
+assignment at once. Until it has its share it sends a heartbeat every 100 ms, so that the time until
+all have theirs is that of the coordinator and not that of the heartbeat interval. Meanwhile another
+client appends one record after another.
+"""
+
+import asyncio
+import multiprocessing
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import cycle, islice
+from multiprocessing.connection import Connection
+from struct import Struct
+from typing import Final, NamedTuple, Self
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.protocol.codec import decode
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.header import decode_response_header
+from barnabas.protocol.messages.consumer_group_heartbeat import (
+    API,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from benchmarks import raw, requests
+from benchmarks.raw_producers import GROUP, coordinator_port
+from benchmarks.systems import System, cpu_seconds
+from tests.support import neighbour
+from tests.support.neighbour import Neighbour
+
+CONNECTIONS: Final = 16
+"""One heartbeat is in flight on each."""
+MEMBERS: Final = 1_000
+PAIR: Final = 2
+GROUPS: Final = 10_000
+"""One group has MEMBERS, each of GROUPS a PAIR of them."""
+ALONE: Final = "Produce of one record, beside no joins"
+UNCHANGED: Final = "heartbeat that changes nothing"
+_VERSION: Final = 1
+_AGAIN_S: Final = 0.1
+"""The pause of a member that waits for its share."""
+_CALM_S: Final = 3.0
+_LEAVE: Final = -1
+_EPOCH: Final = Struct(">i")
+_EPOCH_AT: Final = -15
+"""The position of the epoch in a heartbeat that tells nothing else, from its end."""
+_NO_ASSIGNMENT: Final = b"\xff\0"
+"""The end of an answer without an assignment; the epoch and the interval stand before it."""
+_ANSWERED_EPOCH_AT: Final = -10
+_ERROR_AT: Final = slice(9, 11)
+_RETRIABLE: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+Figures = dict[str, float]
+Round = dict[str, Figures]
+
+
+class Shape(NamedTuple):
+    """Groups, each with as many members as its topic has partitions."""
+
+    groups: int
+    members: int
+
+    @property
+    def name(self) -> str:
+        if self.groups == 1:
+            return f"{self.members:,} members in one group"
+        return f"{self.groups:,} groups of {self.members} members"
+
+    @property
+    def beside(self) -> str:
+        """The name of the measurement of another client meanwhile."""
+        return f"Produce of one record, beside {self.name}"
+
+    @property
+    def topic(self) -> str:
+        return f"groups-{self.members}"
+
+
+class Member:
+    """A member of a group with a share of one partition."""
+
+    def __init__(self, group_id: str, member_id: str, topic: str) -> None:
+        self._group_id, self._member_id = group_id, member_id
+        join = self._request(rebalance_timeout_ms=300_000, subscribed_topic_names=[topic])
+        join.topic_partitions = []
+        self._next: bytes | None = raw.frame(API, _VERSION, join)
+        """A heartbeat that tells something, to be sent once."""
+        self._unchanged = bytearray(raw.frame(API, _VERSION, self._request()))
+        self.epoch = 0
+        self.owned: list[tuple[bytes, int]] = []
+
+    def _request(self, **told: object) -> ConsumerGroupHeartbeatRequest:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group_id, member_id=self._member_id, member_epoch=0
+        )
+        for name, value in told.items():
+            setattr(request, name, value)
+        return request
+
+    @property
+    def has_share(self) -> bool:
+        """Whether it has acknowledged that it has its share."""
+        return self._next is None and len(self.owned) == 1
+
+    @property
+    def tells_something(self) -> bool:
+        return self._next is not None
+
+    def heartbeat(self) -> bytes:
+        """Return the next heartbeat."""
+        return self._in_epoch(self.epoch) if self._next is None else self._next
+
+    def leave(self) -> bytes:
+        """Return the last heartbeat."""
+        return self._in_epoch(_LEAVE)
+
+    def _in_epoch(self, epoch: int) -> bytes:
+        _EPOCH.pack_into(self._unchanged, len(self._unchanged) + _EPOCH_AT, epoch)
+        return bytes(self._unchanged)
+
+    def takes(self, answer: bytes) -> bool:
+        """Take an answer, whose assignment is to be acknowledged; return False if the request is to
+        be sent again. Raises KafkaError."""
+        if answer[_ERROR_AT] == b"\0\0" and answer.endswith(_NO_ASSIGNMENT):
+            self._next = None
+            self.epoch = _EPOCH.unpack_from(answer, len(answer) + _ANSWERED_EPOCH_AT)[0]
+            return True
+        try:
+            response = decoded(answer)
+        except KafkaError as error:
+            if error.code in _RETRIABLE:
+                return False
+            raise
+        self._next = None
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            owned = response.assignment.topic_partitions
+            self.owned = [(each.topic_id, index) for each in owned for index in each.partitions]
+            request = self._request(member_epoch=self.epoch, topic_partitions=owned)
+            self._next = raw.frame(API, _VERSION, request)
+        return True
+
+
+def decoded(answer: bytes) -> ConsumerGroupHeartbeatResponse:
+    """Return the response to a heartbeat. Raises KafkaError if it is an error."""
+    _, body = decode_response_header(API.key, _VERSION, answer)
+    response: ConsumerGroupHeartbeatResponse = decode(API.response, _VERSION, answer, body)
+    if response.error_code:
+        raise KafkaError(ErrorCode.of(response.error_code), response.error_message or "")
+    return response
+
+
+class Fleet:
+    """The members of new groups, and their connections."""
+
+    def __init__(self, port: int, shape: Shape) -> None:
+        began = time.time_ns()
+        self.groups = [
+            [Member(f"g-{began}-{group}", f"{at:022}", shape.topic) for at in range(shape.members)]
+            for group in range(shape.groups)
+        ]
+        # The first members of all groups come first, then the second ones.
+        self.members = [each for some in zip(*self.groups, strict=True) for each in some]
+        self.heartbeats = 0
+        self._clients = [raw.connect(port) for _ in range(min(CONNECTIONS, len(self.members)))]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._clients:
+            each.close()
+
+    def assign(self) -> float:
+        """Let the members join; return the seconds until all have acknowledged their shares."""
+        began = time.perf_counter()
+        self._drive(lambda each: each.has_share)
+        seconds = time.perf_counter() - began
+        for group in self.groups:
+            if len({partition for each in group for partition in each.owned}) < len(group):
+                raise RuntimeError("two members of a group have the same partition")
+        return seconds
+
+    def settle(self) -> None:
+        """Send heartbeats until all members of a group are in its last epoch."""
+        last = {
+            id(each): max(each.epoch for each in group) for group in self.groups for each in group
+        }
+        self._drive(lambda each: not each.tells_something and each.epoch >= last[id(each)])
+
+    def leave(self) -> None:
+        """Let all members leave."""
+        share = len(self.members) // len(self._clients) + 1
+        for at, client in enumerate(self._clients):
+            leaving = self.members[at * share : (at + 1) * share]
+            client.stream([each.leave() for each in leaving], window=1)
+
+    def _drive(self, is_done: Callable[[Member], bool]) -> None:
+        """Send heartbeats of each member until it is done."""
+        waiting = deque((0.0, each) for each in self.members)
+        """Members by the time of their next heartbeat, which ascends."""
+        idle, flying = list(self._clients), dict[int, tuple[raw.Client, Member]]()
+        poll = select.epoll()
+        for client in self._clients:
+            poll.register(client.fileno(), select.EPOLLIN)
+        while waiting or flying:
+            while idle and waiting and waiting[0][0] <= time.monotonic():
+                client, (_, member) = idle.pop(), waiting.popleft()
+                flying[client.fileno()] = client, member
+                client.send(member.heartbeat())
+                self.heartbeats += 1
+            wait = waiting[0][0] - time.monotonic() if idle and waiting else 30.0
+            for fileno, _ in poll.poll(max(wait, 0.0)):
+                client, member = flying.pop(fileno)
+                idle.append(client)
+                if member.takes(client.receive()) and member.tells_something:
+                    waiting.appendleft((0.0, member))
+                elif not is_done(member):
+                    waiting.append((time.monotonic() + _AGAIN_S, member))
+        poll.close()
+
+
+def prepare(system: System, shapes: Iterable[Shape]) -> None:
+    """Create the topics, and wait for the coordinator."""
+    asyncio.run(_create(system.port, shapes))
+    with raw.connect(system.port) as client:
+        raw.create_topic(client, neighbour.TOPIC)
+        coordinator_port(client, "benchmark", GROUP)
+    with Fleet(system.port, Shape(1, PAIR)) as fleet:
+        fleet.assign()
+        fleet.leave()
+
+
+async def _create(port: int, shapes: Iterable[Shape]) -> None:
+    async with Cluster(f"127.0.0.1:{port}", timeout=300) as cluster:
+        for shape in {each.topic: each for each in (*shapes, Shape(1, PAIR))}.values():
+            await Admin(cluster).create_topic(shape.topic, partitions=shape.members)
+
+
+def assign(system: System, shape: Shape) -> Round:
+    """Measure the time until all members of new groups have their shares, and another client's
+    requests without and with them."""
+    with _in_process(system.port, shape) as members, Neighbour(system.port) as other:
+        calm_ms = other.calm_p99_ms(_CALM_S)
+        before, began = cpu_seconds(system.pid), time.monotonic()
+        members.send("join")
+        seconds, heartbeats = members.recv()
+        cpu = cpu_seconds(system.pid) - before
+        p99_ms = other.p99_ms(began, began + seconds)
+    if other.errors:
+        raise RuntimeError(f"{system.name} did not take a record: {other.errors[0]}")
+    figures = {"seconds": seconds, "cpu_seconds": cpu, "heartbeats": heartbeats}
+    return {
+        shape.name: figures,
+        shape.beside: {"p99_ms": p99_ms},
+        ALONE: {"p99_ms": calm_ms},
+    }
+
+
+@contextmanager
+def _in_process(port: int, shape: Shape) -> Iterator[Connection]:
+    """Have a process that lets members join when it is told, and leave at the end."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=_join_and_leave, args=(port, shape, theirs))
+    process.start()
+    theirs.close()
+    try:
+        ours.recv()
+        yield ours
+        ours.send("leave")
+    finally:
+        ours.close()
+        process.join()
+    if process.exitcode:
+        raise RuntimeError(f"the members of {shape.name} failed")
+
+
+def _join_and_leave(port: int, shape: Shape, told: Connection) -> None:
+    with Fleet(port, shape) as fleet:
+        told.send("ready")
+        told.recv()
+        told.send((fleet.assign(), fleet.heartbeats))
+        told.recv()
+        fleet.leave()
+
+
+def unchanged(system: System, shape: Shape, count: int) -> Round:
+    """Measure heartbeats of members that have their shares."""
+    with ExitStack() as stack:
+        fleet = stack.enter_context(Fleet(system.port, shape))
+        fleet.assign()
+        fleet.settle()
+        client = stack.enter_context(raw.connect(system.port))
+        frames = [each.heartbeat() for each in fleet.members]
+        beats = islice(cycle(frames), count)
+        figures = requests.measured(system.pid, client, beats, count, requests.WINDOW)
+        if decoded(client.last_answer).assignment is not None:
+            raise RuntimeError(f"{system.name} has changed an assignment")
+        fleet.leave()
+    return {UNCHANGED: figures}
+
+
+def shapes(members: int = MEMBERS, groups: int = GROUPS) -> tuple[Shape, Shape]:
+    """Return the shapes of one group with many members, and of many groups."""
+    return Shape(1, members), Shape(groups, PAIR)

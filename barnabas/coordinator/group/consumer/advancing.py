@@ -5,7 +5,6 @@ Members of both protocols go this way.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -64,7 +63,7 @@ def require_room(table: GroupTable, group: ConsumerGroup, member_id: str) -> Non
 
 def successor(known: ConsumerMember, member_id: str) -> ConsumerMember:
     """Return a static member under its new id."""
-    return replace(known, member_id=member_id, epoch=JOIN, previous_epoch=0)
+    return known._replace(member_id=member_id, epoch=JOIN, previous_epoch=0)
 
 
 def advance(

@@ -4,7 +4,6 @@ The coordinator assigns partitions to them as to all members. Their generation i
 none of them leads. An answer of REBALANCE_IN_PROGRESS makes them take the next step.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from barnabas.coordinator.decision import Instant
@@ -44,8 +43,7 @@ def join(
         subscription = read_subscription(client.protocols[0][1])
     except ProtocolError as error:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
-    updated = replace(
-        member,
+    updated = member._replace(
         instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=rebalance_timeout(request),

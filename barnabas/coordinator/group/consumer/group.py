@@ -40,8 +40,7 @@ NO_PARTITIONS: Final[Partitions] = {}
 NO_TARGET: Final[Target] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMember:
+class ConsumerMember(NamedTuple):
     """A member: its subscription, its epoch and its partitions."""
 
     member_id: str
@@ -60,8 +59,8 @@ class ConsumerMember:
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: Partitions = field(default_factory=dict)
-    revoking: Partitions = field(default_factory=dict)
+    assigned: Partitions = NO_PARTITIONS
+    revoking: Partitions = NO_PARTITIONS
     """Partitions that it has to give up, and may still use."""
 
     @property

@@ -5,7 +5,6 @@ looks at nothing but the member. Everything else is decided on committed state.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -287,8 +286,7 @@ def _updated(
     """Return the member with what the request tells about it."""
     names = request.subscribed_topic_names
     timeout_ms = request.rebalance_timeout_ms
-    return replace(
-        member,
+    return member._replace(
         instance_id=_told(request.instance_id, member.instance_id),
         rack_id=_told(request.rack_id, member.rack_id),
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,

@@ -1,7 +1,6 @@
 """The removal of members from a consumer group."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from barnabas.coordinator.group.consumer import records
 from barnabas.coordinator.group.consumer.downgrade import downgrade, may_downgrade
@@ -48,8 +47,7 @@ def forget(draft: Draft, group_id: str, member_id: str) -> None:
 def away(member: ConsumerMember) -> ConsumerMember:
     """Return a static member that leaves and comes back: it keeps its partitions, which no longer
     have the epochs in which it got them."""
-    return replace(
-        member,
+    return member._replace(
         epoch=LEAVE_STATIC,
         assigned=_without_epochs(member.assigned),
         revoking=NO_PARTITIONS,

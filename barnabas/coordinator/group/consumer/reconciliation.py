@@ -1,7 +1,6 @@
 """The way of a member from what it has to its target: revocation comes before assignment."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from barnabas.coordinator.group.consumer.group import (
     NO_PARTITIONS,
@@ -75,8 +74,7 @@ def _towards(
                 else:
                     unreleased = True
     if revoked and (owned is None or _uses(owned, revoked)):
-        return replace(
-            member,
+        return member._replace(
             state=MemberState.UNREVOKED_PARTITIONS,
             previous_epoch=member.epoch,
             assigned=assigned,
@@ -85,8 +83,7 @@ def _towards(
     if gained:
         for topic_id, indexes in missing.items():
             assigned.setdefault(topic_id, {}).update(dict.fromkeys(indexes, target_epoch))
-    return replace(
-        member,
+    return member._replace(
         state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
         previous_epoch=member.epoch,
         epoch=target_epoch,
@@ -111,9 +108,8 @@ def _unsubscribed(
         for topic_id, epochs in lost.items():
             revoking.setdefault(topic_id, {}).update(epochs)
     if not revoking:
-        return replace(member, previous_epoch=member.epoch, assigned=assigned)
-    return replace(
-        member,
+        return member._replace(previous_epoch=member.epoch, assigned=assigned)
+    return member._replace(
         state=MemberState.UNREVOKED_PARTITIONS,
         previous_epoch=member.epoch,
         assigned=assigned,

@@ -1,6 +1,5 @@
 """Replay of the records of consumer groups: the only place where their logged state changes."""
 
-from dataclasses import replace
 from typing import Any
 
 from barnabas.coordinator.group.consumer import records
@@ -49,8 +48,7 @@ def replay(groups: dict[str, ConsumerGroup], record: ConsumerGroupRecord) -> Non
 
 def _subscribed(member: ConsumerMember, value: Any) -> ConsumerMember:
     classic = value.classic_member_metadata
-    return replace(
-        member,
+    return member._replace(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
         client_id=value.client_id,
@@ -65,8 +63,7 @@ def _subscribed(member: ConsumerMember, value: Any) -> ConsumerMember:
 
 def _moved(member: ConsumerMember, value: Any) -> ConsumerMember:
     epoch = value.member_epoch
-    return replace(
-        member,
+    return member._replace(
         epoch=epoch,
         previous_epoch=value.previous_member_epoch,
         state=records.state_of(value.state),
@@ -89,8 +86,7 @@ def _forget(groups: dict[str, ConsumerGroup], group: ConsumerGroup, kind: int, n
         group.sessions.pop(name, None)
     elif kind == records.CURRENT and name in group.members:
         group.put(
-            replace(
-                group.members[name],
+            group.members[name]._replace(
                 epoch=0,
                 previous_epoch=0,
                 state=MemberState.STABLE,

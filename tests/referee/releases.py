@@ -99,6 +99,12 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(
         since=(4, 4),
+        scenarios=("IncrementalAlterConfigs/assignment_in_the_loop_of_a_group",),
+        path="",
+        what="a group has consumer.assignor.offload.enable",
+    ),
+    Change(
+        since=(4, 4),
         scenarios=("TxnOffsetCommit/the_record_has_the_topics_id",),
         path="Fetch*.has_id",
         what="TxnOffsetCommit stores the topic's id, whatever its version",

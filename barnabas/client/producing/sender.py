@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
@@ -42,7 +43,7 @@ _STALE_METADATA = {
 
 Batches = Sequence[tuple[PartitionQueue, Batch]]
 
-_as_delivered = tuple.__new__
+_delivered: Callable[[tuple[str, int, int]], Delivered] = partial(tuple.__new__, Delivered)
 
 
 class ProducerSession(Protocol):
@@ -126,7 +127,7 @@ class Sender:
         delivered = self._new_future()
         records = queue.open
         if records is not None and (
-            size := records.add(key, value, timestamp, headers, limit=queue.batch_size)
+            size := records.add(key, value, timestamp, headers, queue.batch_size)
         ):
             batch = queue.pending[-1]
             batch.size += size
@@ -443,9 +444,10 @@ class Sender:
         if result is BatchResult.DELIVERED:
             topic, partition, base = queue.topic, queue.partition, answer.base_offset
             offsets = repeat(-1) if base < 0 else count(base)
-            for offset, delivered in zip(offsets, batch.delivered, strict=False):
+            places = map(_delivered, zip(repeat(topic), repeat(partition), offsets))
+            for delivered, place in zip(batch.delivered, places, strict=False):
                 if not delivered.done():
-                    delivered.set_result(_as_delivered(Delivered, (topic, partition, offset)))
+                    delivered.set_result(place)
             self._count_completed(queue, batch)
         elif result is BatchResult.FAILED:
             if batch.count > len(batch.delivered) and answer.code in TOO_LARGE:

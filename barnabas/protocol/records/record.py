@@ -51,6 +51,8 @@ _MIN_RAW_LENGTH = MIN_RECORD - 1 << 1
 _RAW_NULL = 1
 _NULL = VARINTS[-1]
 _NO_HEADERS = VARINTS[0]
+_BEGIN = b"\0" + VARINTS[0]
+_NO_HEADER = bytes(HEADER_SIZE)
 _CODECS = tuple(Compression)
 """By their numbers: `Compression(number)` costs as much as to read a short record."""
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
@@ -147,17 +149,17 @@ class BatchBuilder:
     `timestamp` is the base of their timestamps, and that of records without one of their own.
     """
 
-    __slots__ = ("_batch", "count", "max_timestamp", "timestamp")
+    __slots__ = ("_begin", "_latest", "_parts", "count", "max_timestamp", "size", "timestamp")
 
     def __init__(self, timestamp: int) -> None:
-        self.timestamp = self.max_timestamp = timestamp
+        self.timestamp = self.max_timestamp = self._latest = timestamp
+        self._begin = _BEGIN
+        """The attributes of a record, and the delta of the timestamp `_latest`."""
         self.count = 0
-        self._batch = bytearray(HEADER_SIZE)
-
-    @property
-    def size(self) -> int:
+        self.size = HEADER_SIZE
         """The bytes of the batch before compression."""
-        return len(self._batch)
+        self._parts = [_NO_HEADER]
+        """The pieces of the batch: each value is copied once, when the batch is whole."""
 
     def add(
         self,
@@ -165,8 +167,8 @@ class BatchBuilder:
         value: bytes | None,
         timestamp: int | None = None,
         headers: Headers = (),
-        *,
         limit: int = MAX_RECORD,
+        *,
         offset: int | None = None,
     ) -> int:
         """Add a record, and return its bytes.
@@ -175,24 +177,35 @@ class BatchBuilder:
         before compression: it is not added. `offset` is the distance to the base offset, which
         grows by 1 with each record if it is not given.
         """
-        delta, count, batch = 0, self.count, self._batch
-        if timestamp is not None:
-            delta = timestamp - self.timestamp
-        head = _NULL if key is None else VARINTS[len(key)] + key
-        size = _NULL if value is None else VARINTS[len(value)]
-        tail = _written_headers(headers) if headers else _NO_HEADERS
+        count = self.count
+        if timestamp is None:
+            timestamp = self.timestamp
+        if timestamp != self._latest:
+            self._begin = b"\0" + VARINTS[timestamp - self.timestamp]
+            self._latest = timestamp
         at = VARINTS[count if offset is None else offset]
-        record = b"".join((b"\0", VARINTS[delta], at, head, size, value or b"", tail))
-        length = VARINTS[len(record)]
-        total = len(length) + len(record)
-        if count and len(batch) + total > limit:
+        name = _NULL if key is None else VARINTS[len(key)] + key
+        if type(value) is bytes:
+            length = VARINTS[len(value)]
+        elif value is None:
+            length, value = _NULL, b""
+        else:
+            # Another buffer could change until it is copied, and what is no buffer is refused now.
+            value = bytes(memoryview(value))
+            length = VARINTS[len(value)]
+        head = b"".join((self._begin, at, name, length))
+        tail = _written_headers(headers) if headers else _NO_HEADERS
+        size = len(head) + len(value) + len(tail)
+        length = VARINTS[size]
+        size += len(length)
+        if count and self.size + size > limit:
             return 0
-        batch += length
-        batch += record
+        self._parts += length, head, value, tail
+        self.size += size
         self.count = count + 1
-        if timestamp is not None and timestamp > self.max_timestamp:
+        if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
-        return total
+        return size
 
     def build(
         self,
@@ -216,10 +229,11 @@ class BatchBuilder:
 
         `header` has the fields of a `BatchHeader`; length and CRC are computed.
         """
-        batch = self._batch
+        batch = bytearray().join(self._parts)
         if codec := header[_ATTRIBUTES] & COMPRESSION_MASK:
+            records = memoryview(batch)[HEADER_SIZE:]
             batch = bytearray(HEADER_SIZE)
-            batch += compress(Compression(codec), memoryview(self._batch)[HEADER_SIZE:], level)
+            batch += compress(Compression(codec), records, level)
         set_header(batch, header)
         return batch
 

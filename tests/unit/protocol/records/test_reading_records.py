@@ -240,3 +240,34 @@ def test_builder_takes_what_fits_and_builds_what_it_took(
         newest = max(10**12, *(each.timestamp for each in taken))
         assert (header.base_timestamp, header.max_timestamp) == (10**12, newest)
         assert list(reading.iter_records(built, 0, header)) == taken
+
+
+def test_builder_refuses_a_value_that_is_no_buffer_and_goes_on() -> None:
+    builder = BatchBuilder(5)
+    builder.add(None, b"first")
+    for value in ("text", 7):
+        with pytest.raises(TypeError):
+            builder.add(None, value)  # type: ignore[arg-type]
+    builder.add(None, b"second")
+    built = bytes(builder.build())
+    values = [each.value for each in reading.iter_records(built, 0, read_header(built))]
+    assert values == [b"first", b"second"]
+
+
+def test_builder_keeps_the_value_of_a_buffer_that_changes_afterwards() -> None:
+    builder, buffer = BatchBuilder(5), bytearray(b"value")
+    builder.add(None, buffer)  # type: ignore[arg-type]
+    buffer[:] = b"another"
+    built = bytes(builder.build())
+    (record,) = reading.iter_records(built, 0, read_header(built))
+    assert record.value == b"value"
+
+
+def test_record_without_a_timestamp_has_that_of_the_batch_behind_a_later_one() -> None:
+    builder = BatchBuilder(5)
+    for timestamp in (None, 9, None, 3):
+        builder.add(None, b"", timestamp)
+    built = bytes(builder.build())
+    header = read_header(built)
+    assert [each.timestamp for each in reading.iter_records(built, 0, header)] == [5, 9, 5, 3]
+    assert header.max_timestamp == 9

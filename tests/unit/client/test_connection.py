@@ -142,11 +142,33 @@ async def test_requests_of_one_iteration_behind_an_unanswered_one_are_one_write(
 async def test_many_gathered_bytes_are_written_at_once(
     transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(module, "GATHERED_BYTES", 18)
     tasks = await ask(transport, 3)
     assert transport.writes == [1, 1, 1]
     transport.close()
     await asyncio.wait(tasks)
+
+
+async def test_long_records_are_written_without_a_copy() -> None:
+    connection = Connection("test")
+    written: list[Buffer] = []
+    transport = Transport(connection)
+    transport.write = written.append  # type: ignore[method-assign]
+    transport.writelines = lambda parts: written.append(b"".join(parts))  # type: ignore[method-assign]
+    connection.connection_made(transport)
+    records = memoryview(bytearray(module.GATHERED_BYTES))
+    row = produce.PartitionProduceData(index=0, records=records)
+    topic = produce.TopicProduceData(name="t", partition_data=[row])
+    request = produce.ProduceRequest(
+        transactional_id=None, acks=0, timeout_ms=1, topic_data=[topic]
+    )
+    for _ in range(2):
+        connection.submit(produce.API, request, 9, None)
+    assert [each for each in written if each is records] == [records] * 2
+    frames = b"".join(written)
+    size = int.from_bytes(frames[:4], "big") + 4
+    assert len(frames) == 2 * size
+    assert frames[size : size + 4] == frames[:4]
 
 
 async def test_close_writes_gathered_requests_first(

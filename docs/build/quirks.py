@@ -89,8 +89,9 @@ QUIRKS = (
         "@platformatic/kafka 2.12",
         "With `groupProtocol: 'consumer'` a member that was removed from its group, as after a "
         "pause longer than its session, does not join again. It reads the partitions that it had, "
-        "next to their new owner, until a commit fails and its stream ends; on Kafka as here.",
-        "Commits by the member, and a new consumer when its stream ends.",
+        "next to their new owner; its commits fail, which does not always end its stream; on Kafka "
+        "as here.",
+        "Commits by the member, and a new consumer when one fails, or the classic protocol.",
     ),
     Quirk(
         "librdkafka before 2.6.1",

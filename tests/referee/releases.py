@@ -23,7 +23,7 @@ API_VERSIONS: dict[Release, dict[int, int]] = {
     (4, 3): {35: 5},
     (4, 2): {2: 11, 8: 10, 9: 10, 27: 2},
     (4, 1): {0: 13, 1: 18, 22: 6, 45: 1, 66: 2, 74: 1},
-    (4, 0): {0: 12, 2: 10, 3: 13, 15: 6, 26: 5, 28: 5, 57: 2, 60: 2},
+    (4, 0): {0: 12, 2: 10, 3: 13, 15: 6, 26: 5, 28: 5, 57: 2, 60: 2, 68: 1, 69: 1},
 }
 """By release, the first version of an API that came with it; earlier ones are older."""
 
@@ -108,6 +108,32 @@ CHANGES: tuple[Change, ...] = (
         scenarios=("TxnOffsetCommit/the_record_has_the_topics_id",),
         path="Fetch*.has_id",
         what="TxnOffsetCommit stores the topic's id, whatever its version",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=(
+            "DescribeConfigs/*group*",
+            "IncrementalAlterConfigs/*group*",
+            "IncrementalAlterConfigs/a_refused_value_leaves_the_others",
+        ),
+        path="",
+        what="groups have configurations (KIP-848)",
+    ),
+    Change(
+        since=(4, 0),
+        scenarios=(
+            "JoinGroup/*classic*",
+            "JoinGroup/*downgraded",
+            "JoinGroup/*static_member_changes_its_protocol*",
+            "JoinGroup/*upgrade*",
+            "JoinGroup/a_cooperative_member_gives_up_a_part",
+            "JoinGroup/a_group_in_its_first_rebalance",
+            "JoinGroup/a_group_with_an_id_that_has_not_joined",
+            "JoinGroup/owned_partitions_that_are_unknown",
+            "JoinGroup/requests_of_members_that_are_wrong",
+        ),
+        path="",
+        what="members of both protocols share a group (KIP-848)",
     ),
     Change(
         since=(4, 0),

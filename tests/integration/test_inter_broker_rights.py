@@ -20,7 +20,7 @@ from barnabas.client.security import connect_with
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.config.key import ConfigError
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import create_topics, fetch, write_txn_markers
+from barnabas.protocol.messages import create_topics, expect_producers, fetch, write_txn_markers
 from barnabas.protocol.schema import Api, Message, fields_of
 from barnabas.security.acl.rules import (
     CLUSTER_NAME,
@@ -118,7 +118,7 @@ async def test_client_among_brokers_is_refused_whatever_it_sends(tmp_path: Path)
     ):
         before = dict(broker._core.cache.topics)
         for row in API_TABLE:
-            if row.api.key in BEFORE_AUTHENTICATION:
+            if row.api.key in BEFORE_AUTHENTICATION or row.api is expect_producers.API:
                 continue
             versions = row.versions
             if row.api.name == "DescribeLogDirs":
@@ -129,6 +129,22 @@ async def test_client_among_brokers_is_refused_whatever_it_sends(tmp_path: Path)
             found = await refusals(connection, row.api, versions)
             assert all(each == REFUSED for each in found.values()), (row.api.name, found)
         assert broker._core.cache.topics == before
+
+
+@pytest.mark.parametrize("shares", [False, True])
+async def test_client_that_tells_a_broker_of_producers_is_cut_off(
+    tmp_path: Path, shares: bool
+) -> None:
+    """The protocol has no answer in which a refusal could stand."""
+    keys = keys_of(0) | (SHARED if shares else {})
+    async with (
+        shared_metadata(tmp_path / "metadata") as store,
+        member(store, tmp_path, **keys) as broker,
+        connected(broker, "eve") as connection,
+    ):
+        request = expect_producers.ExpectProducersRequest(producers=[])
+        connection.submit(expect_producers.API, request, 0, None)
+        await eventually(lambda: not connection.is_open)
 
 
 async def test_cluster_action_is_all_that_a_broker_needs(tmp_path: Path) -> None:
@@ -215,6 +231,8 @@ async def test_client_of_one_listener_is_no_broker(tmp_path: Path) -> None:
         await eventually(lambda: brokers[0]._core.cache.endpoint(2, BROKERS))
         async with connected(brokers[0], "eve") as connection:
             for row in API_TABLE:
+                if row.api is expect_producers.API:
+                    continue
                 if not row.clients or row.api is write_txn_markers.API:
                     found = await refusals(connection, row.api, row.versions)
                     assert all(each == REFUSED for each in found.values()), (row.api.name, found)

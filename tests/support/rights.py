@@ -202,7 +202,6 @@ ASKED: Final = (
             "ControlledShutdown",
             "AlterPartition",
             "AllocateProducerIds",
-            "ExpectProducers",
             "Envelope",
         )
     ),

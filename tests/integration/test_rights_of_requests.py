@@ -30,7 +30,7 @@ def test_table_has_every_api_and_version() -> None:
     for api, row in ROWS.items():
         found = {version for each in ASKED if each.api == api for version in each.versions}
         left_out = set(row.versions) - found
-        # The answer has no error there, or there is none.
+        # These have no answer, or one without an error.
         assert left_out <= {"DescribeLogDirs": {1, 2}, "ExpectProducers": {0}}.get(api, set())
 
 

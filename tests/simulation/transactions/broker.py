@@ -269,12 +269,12 @@ class Brokers:
         """Write a marker, perhaps of a deposed coordinator; return whether the partition takes
         it."""
         markers = unfinished.markers
-        batch = TxnMarker(
+        batch, _ = TxnMarker(
             markers.producer.producer_id,
             markers.producer.epoch,
             unfinished.coordinator_epoch,
             markers.committed,
-        ).batch(self.time.now_ms())
+        ).packed(self.time.now_ms())
         try:
             self.partitions[place].append(
                 batch,

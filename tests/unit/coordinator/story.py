@@ -138,7 +138,9 @@ class Story:
 
     async def _expire(self) -> None:
         """Let the id expire, if it is settled and the log takes that at once."""
-        if not self.is_held and self.commits is Commits.AT_ONCE:
+        # A log that refuses all the time is asked ten times a second.
+        refuses = self.transactions.log.refusal is not None
+        if not (self.is_held or refuses) and self.commits is Commits.AT_ONCE:
             self.transactions.time.pass_ms(self.transactions.settings.id_expiration_ms)
             await self.transactions.coordinator.expire()
 

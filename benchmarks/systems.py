@@ -91,7 +91,7 @@ class Barnabas:
         """`program` is a module that runs a broker in place of `barnabas serve`, `root` the
         checkout whose broker runs."""
         self.name = name
-        self.data = directory / self.name.replace(",", "").replace(" ", "-")
+        self.data = _data_of(directory, self.name)
         self._root = root
         self._broker = BrokerProcess(
             self.data,
@@ -137,7 +137,7 @@ class Processes:
     def __init__(self, directory: Path, count: int, root: Path = ROOT) -> None:
         """`root` is the checkout whose brokers run."""
         self.name = processes_name(count, before=root != ROOT)
-        self.data = directory / self.name.replace(",", "").replace(" ", "-")
+        self.data = _data_of(directory, self.name)
         self._root = root
         self.port = 0
         self.ports: list[int] = []
@@ -285,6 +285,11 @@ class Running:
         traceback: TracebackType | None,
     ) -> None:
         self.system.stop()
+
+
+def _data_of(directory: Path, name: str) -> Path:
+    """Return the directory of a system: `log.dirs` is divided at commas."""
+    return directory / name.replace(",", "").replace(" ", "-")
 
 
 def processes_name(count: int, *, before: bool = False) -> str:

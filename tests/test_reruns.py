@@ -1,10 +1,9 @@
 """Tests that fail and are run again."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.support.inner_pytest import printed
+
 TWO_RUNS = """
 import pytest
 
@@ -27,27 +26,13 @@ def test_after(topics):
 """
 
 
-def run(tmp_path: Path) -> str:
-    (path := tmp_path / "test_two_runs.py").write_text(TWO_RUNS)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--rootdir", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "--reruns", "1", str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout
-
-
 def test_second_run_does_not_meet_the_topics_of_the_first(tmp_path: Path) -> None:
     """A job that failed once could only fail then: its module's broker had the topics."""
-    assert "2 passed, 1 rerun" in run(tmp_path)
+    assert "2 passed, 1 rerun" in printed(tmp_path, TWO_RUNS, "--reruns", "1")
 
 
 def test_summary_shows_what_the_first_run_said(tmp_path: Path) -> None:
     """A run in CI told of a second failure alone, which followed from the first."""
-    found = run(tmp_path)
-    assert "first run of test_two_runs.py::test_creates" in found
+    found = printed(tmp_path, TWO_RUNS, "--reruns", "1")
+    assert "first run of test_inner.py::test_creates" in found
     assert "AssertionError: slow machine" in found

@@ -175,8 +175,9 @@ def read_groups(
         return (((each.value,), counted[each]) for each in of_type)
 
     def by_type() -> Iterator[tuple[Labels, float]]:
+        counted = coordinator.states()
         for name, of_type in ((CLASSIC, GroupState), (CONSUMER, ConsumerGroupState)):
-            yield (name,), sum(count for _, count in by_state(of_type))
+            yield (name,), sum(counted[each] for each in of_type)
 
     gauges.groups.read_each_with(lambda: by_state(GroupState))
     gauges.consumer_groups.read_each_with(lambda: by_state(ConsumerGroupState))

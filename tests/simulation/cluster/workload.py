@@ -59,28 +59,24 @@ class Workload:
         self._bootstrap = bootstrap
         self._random = Random(seed)
         self._now = now
-        self._stopping = False
+        self.stopping = False
         self._finished = False
 
     def stop(self) -> None:
         """Write no new records; those that were written are still processed."""
-        self._stopping = True
-
-    @property
-    def stopping(self) -> bool:
-        return self._stopping
+        self.stopping = True
 
     async def idempotent(self, name: str) -> None:
         """Write records in order, with a few of them in flight."""
         told = self.told
         count = 0
-        while not self._stopping:
+        while not self.stopping:
             told.began.append(count)
             settings = ProducerSettings(delivery_timeout=GIVE_UP, linger=0.01)
             async with Cluster(self._bootstrap) as cluster:
                 producer = Producer(cluster, settings, now=self._now)
                 try:
-                    while not self._stopping:
+                    while not self.stopping:
                         values = [f"{name}-{count + each}".encode() for each in range(5)]
                         count += 5
                         partition = self._random.randrange(PARTITIONS)
@@ -101,7 +97,7 @@ class Workload:
     async def transactional(self, name: str) -> None:
         """Write transactions of a few records in some partitions; abort a fifth of them."""
         count = 0
-        while not self._stopping:
+        while not self.stopping:
             settings = ProducerSettings(delivery_timeout=GIVE_UP)
             async with Cluster(self._bootstrap) as cluster:
                 producer = TransactionalProducer(
@@ -109,7 +105,7 @@ class Workload:
                 )
                 try:
                     await producer.init_transactions()
-                    while not self._stopping:
+                    while not self.stopping:
                         count += 1
                         await self._transaction(producer, f"{name}-{count}")
                         await asyncio.sleep(self._random.uniform(0.01, 0.2))
@@ -142,7 +138,7 @@ class Workload:
         while not self._finished:
             messages = await consumer.poll()
             if not messages:
-                self._finished = self._stopping and all(map(consumer.at_end, places))
+                self._finished = self.stopping and all(map(consumer.at_end, places))
                 continue
             await producer.begin_transaction()
             for message in messages:

@@ -168,7 +168,7 @@ class ClassicMember:
 
     def _synced(self, response: Any) -> None:
         told = read_assignment(response.assignment).assigned_partitions
-        new = by_id(self.host.topics, ((each.topic, each.partitions) for each in told))
+        new = by_id(self.host.topics, told)
         revokes = any(set(self.owned[each]) - set(new.get(each, ())) for each in self.owned)
         self.owned = new
         if self.cooperative and revokes:

@@ -53,10 +53,9 @@ def join(
         client_host=client.client_host,
         classic=classic_part(request.session_timeout_ms, client.protocols),
     )
-    named = ((each.topic, each.partitions) for each in subscription.owned_partitions)
     owned = [
         TopicPartitions(topic_id=topic_id, partitions=indexes)
-        for topic_id, indexes in by_id(table.topics, named).items()
+        for topic_id, indexes in by_id(table.topics, subscription.owned_partitions).items()
     ]
     response = JoinGroupResponse(
         protocol_type=CONSUMER,

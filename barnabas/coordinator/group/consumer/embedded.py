@@ -8,6 +8,7 @@ from barnabas.protocol.internal.consumer_protocol import (
     AssignedPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    OwnedPartitions,
     read_versioned,
     version_of,
     write_versioned,
@@ -47,11 +48,13 @@ def write_assignment(
     return write_versioned(assignment, version)
 
 
-def by_id(topics: Topics, named: Iterable[tuple[str, Iterable[int]]]) -> dict[bytes, list[int]]:
+def by_id(
+    topics: Topics, named: Iterable[AssignedPartitions | OwnedPartitions]
+) -> dict[bytes, list[int]]:
     """Return partitions by the ids of those topics that exist."""
     found: dict[bytes, list[int]] = {}
-    for name, indexes in named:
-        topic = topics.find(name)
+    for each in named:
+        topic = topics.find(each.topic)
         if topic is not None:
-            found.setdefault(topic.topic_id, []).extend(indexes)
+            found.setdefault(topic.topic_id, []).extend(each.partitions)
     return found

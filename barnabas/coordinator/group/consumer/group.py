@@ -226,8 +226,9 @@ class ConsumerGroup:
             self.expression_users[member.expression] += 1
         if member.assignor is not None:
             self.assignor_votes[member.assignor] += 1
-        self.classic_members += member.classic is not None
-        self.classic_protocols.update({name for name, _ in member.protocols})
+        if member.classic is not None:
+            self.classic_members += 1
+            self.classic_protocols.update({name for name, _ in member.protocols})
         for partitions in (member.assigned, member.revoking):
             for topic_id, indexes in partitions.items():
                 owners = self.owners.setdefault(topic_id, {})
@@ -252,8 +253,9 @@ class ConsumerGroup:
             _subtract(self.expression_users, (member.expression,))
         if member.assignor is not None:
             _subtract(self.assignor_votes, (member.assignor,))
-        self.classic_members -= member.classic is not None
-        _subtract(self.classic_protocols, {name for name, _ in member.protocols})
+        if member.classic is not None:
+            self.classic_members -= 1
+            _subtract(self.classic_protocols, {name for name, _ in member.protocols})
         for partitions in (member.assigned, member.revoking):
             for topic_id, indexes in partitions.items():
                 owners = self.owners.get(topic_id, {})

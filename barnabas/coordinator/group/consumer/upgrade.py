@@ -70,7 +70,6 @@ def _member(table: GroupTable, group: Group, member: Member) -> ConsumerMember:
             "an unsupported custom assignor is in use. Please refer to the documentation or "
             "switch to a default assignor before re-attempting the upgrade",
         )
-    named = ((each.topic, each.partitions) for each in assignment.assigned_partitions)
     return ConsumerMember(
         member.member_id,
         member.instance_id,
@@ -84,7 +83,7 @@ def _member(table: GroupTable, group: Group, member: Member) -> ConsumerMember:
         previous_epoch=group.generation,
         assigned={
             topic_id: dict.fromkeys(indexes, group.generation)
-            for topic_id, indexes in by_id(table.topics, named).items()
+            for topic_id, indexes in by_id(table.topics, assignment.assigned_partitions).items()
         },
     )
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from barnabas.broker.clock import LoopTimers
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.handlers import fetch, heartbeat, offset_commit, produce
+from barnabas.broker.loop.clock import LoopTimers
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.security.gate import Gate

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from barnabas.broker.app import Broker
-from barnabas.broker.server import connection, slices
+from barnabas.broker.loop import slices
+from barnabas.broker.server import connection
 from barnabas.cli.processes.broker import run_broker
 from barnabas.config.broker import BrokerConfig
 from tests.support.brokers.program import arguments

@@ -37,6 +37,9 @@ from barnabas.broker.cluster.znodes import BrokerInfo, Restart
 from barnabas.broker.controller.replica_admin import LeaderBalance
 from barnabas.broker.gauges import LoopLag, observe_process
 from barnabas.broker.groups.configs import GroupConfigs
+from barnabas.broker.loop.collector import Collector
+from barnabas.broker.loop.periodic_tasks import PeriodicTasks
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.maintenance import (
     CertificateTasks,
     CleanerTask,
@@ -46,16 +49,13 @@ from barnabas.broker.maintenance import (
     SpaceTask,
 )
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.platform import Platform, system_platform
 from barnabas.broker.security.cluster_acls import OBJECTS_OF_A_RULE, ClusterAcls
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.security.scram_users import ScramUsers, stored_secret
-from barnabas.broker.server.collector import Collector
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.server.network import bind_addresses
 from barnabas.broker.server.quotas import ClientQuotas, Periods
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.server.tls import Certificates
 from barnabas.broker.store.metadata_store import MetadataStore
 from barnabas.broker.store.opening import OpenedStore

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.groups.coordination import GroupCoordination
 from barnabas.broker.groups.record_lags import RecordLags
+from barnabas.broker.loop.clock import Clock
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuotas

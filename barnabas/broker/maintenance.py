@@ -9,10 +9,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.offload import Offload
+from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
-from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager

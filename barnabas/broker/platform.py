@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from barnabas.broker.clock import Clock, SystemClock
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.offload import Offload, ThreadOffload
+from barnabas.broker.loop.clock import Clock, SystemClock
+from barnabas.broker.loop.offload import Offload, ThreadOffload
 from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.network import Network, TcpNetwork
 from barnabas.broker.store.opening import OpenStore, open_metadata

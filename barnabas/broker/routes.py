@@ -6,7 +6,6 @@ from random import Random
 from types import GeneratorType, MethodType
 from typing import Any, Final, NamedTuple, Protocol, TypeVarTuple
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.broker_epochs import BrokerEpochs
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.config_admin import ConfigAdmin
@@ -86,8 +85,10 @@ from barnabas.broker.handlers import (
     update_metadata,
     write_txn_markers,
 )
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.offload import Offload
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import LoggerLevels
-from barnabas.broker.offload import Offload
 from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
 from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
 from barnabas.broker.replication.leader.follower_read import FollowerServices
@@ -101,7 +102,6 @@ from barnabas.broker.security.rights import Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route, error_alone
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
 from barnabas.config.broker import BrokerConfig

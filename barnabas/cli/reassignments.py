@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from barnabas.broker.controller.rules.placement import place
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin

@@ -12,7 +12,7 @@ import click
 from barnabas.broker.cluster.configs import Configs, Values
 from barnabas.broker.cluster.stored_passwords import StoredPasswords, is_password
 from barnabas.broker.cluster.znodes import DEFAULT_ENTITY, ZnodeError
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.broker.store.journal_format import JournalError
 from barnabas.broker.store.metadata_store import MetadataStore, NoNode, StoreError

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
 from barnabas.broker.platform import Platform
 from barnabas.config.broker import BrokerConfig
 from barnabas.faults.request_faults import RequestFault, RequestFaults, api_key

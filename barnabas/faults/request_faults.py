@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Handle, Route
 from barnabas.broker.server.repeats import Again, Repeat, RepeatByElement
-from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.soon import in_task, settle
 from barnabas.faults.arguments import check_text
 from barnabas.protocol.apis import APIS

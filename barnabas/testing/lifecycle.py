@@ -191,7 +191,7 @@ class ClusterLifecycle(HelperWork):
             await node.ask("wait_for_brokers", count=len(self.broker_ids))
 
     async def _open_store(self) -> None:
-        from barnabas.broker.offload import ThreadOffload
+        from barnabas.broker.loop.offload import ThreadOffload
         from barnabas.broker.store.embedded import open_store
         from barnabas.broker.store.socket_server import StoreServer
         from barnabas.faults.store import Store

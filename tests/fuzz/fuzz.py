@@ -42,7 +42,7 @@ class Target(NamedTuple):
 
 
 _CODEC, _SASL = "barnabas.protocol.", "barnabas.security.sasl."
-_SERVER = ("barnabas.broker.server.", "barnabas.security.")
+_SERVER = ("barnabas.broker.loop.", "barnabas.broker.server.", "barnabas.security.")
 TARGETS: Final = {
     "header": Target(0.73, 64),
     "frame": Target(0.05, 128),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from barnabas.broker.offload import InlineOffload, ThreadOffload
+from barnabas.broker.loop.offload import InlineOffload, ThreadOffload
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import delete_records, describe_log_dirs
 from barnabas.protocol.records.batch import iter_headers

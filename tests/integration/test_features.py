@@ -10,7 +10,7 @@ from kafka.errors import KafkaError
 
 from barnabas.broker.app import Broker
 from barnabas.broker.cluster.znodes import FEATURE, decode_features, encode_features
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (

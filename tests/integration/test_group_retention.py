@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from barnabas.broker.app import Broker
-from barnabas.broker.clock import SystemClock
+from barnabas.broker.loop.clock import SystemClock
 from barnabas.broker.platform import system_platform
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.messages import describe_groups, find_coordinator

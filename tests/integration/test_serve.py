@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.features import TRANSACTION_VERSION
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.client.connection import Connection
 from barnabas.storage.files.files import OsFiles

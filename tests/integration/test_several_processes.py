@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.broker.cluster.znodes import encode_controller
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.broker.store.socket_server import StoreServer
 from barnabas.storage.files.files import OsFiles

@@ -19,8 +19,8 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from barnabas.broker import maintenance
 from barnabas.broker.app import Broker
+from barnabas.broker.loop.slices import TURN_S
 from barnabas.broker.server import tls
-from barnabas.broker.server.slices import TURN_S
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import AuthenticationError, BrokerUnreachable, Connection

@@ -3,7 +3,7 @@
 from random import Random
 
 from barnabas.broker.app import Broker
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.platform import Platform
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.clock import LoopTimers
+from barnabas.broker.loop.clock import LoopTimers
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.replication.coordinator_log import LedPartition
-from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.decision import Decision
 from barnabas.coordinator.hosted_shard import Mode
 from barnabas.coordinator.runtime import CoordinatorRuntime

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from barnabas.broker.app import Broker
-from barnabas.broker.offload import InlineOffload, Offload
+from barnabas.broker.loop.offload import InlineOffload, Offload
 from barnabas.broker.platform import system_platform
 from barnabas.client.connection import Connection
 from barnabas.config.broker import BrokerConfig

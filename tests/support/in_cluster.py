@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from barnabas.broker.app import Broker
-from barnabas.broker.offload import Offload, ThreadOffload
+from barnabas.broker.loop.offload import Offload, ThreadOffload
 from barnabas.broker.platform import system_platform
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.opening import OpenedStore

@@ -8,7 +8,7 @@ from itertools import count
 from types import GeneratorType
 from typing import Any
 
-from barnabas.broker.server.slices import SLICE_S, Slicer
+from barnabas.broker.loop.slices import SLICE_S, Slicer
 from barnabas.protocol.steps import Future, Steps
 
 

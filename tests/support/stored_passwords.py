@@ -1,7 +1,7 @@
 """The passwords of a broker without keys for their encryption, or with some."""
 
 from barnabas.broker.cluster.stored_passwords import StoredPasswords
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.config.broker import BrokerConfig
 
 

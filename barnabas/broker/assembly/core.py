@@ -12,11 +12,11 @@ from barnabas.broker.cluster.membership import Membership
 from barnabas.broker.cluster.peers import Peers
 from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.groups.configs import GroupConfigs
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.platform import Platform
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.security.scram_users import ScramUsers
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import MetadataStore
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig

@@ -8,9 +8,10 @@ from barnabas.broker.assembly.control import Control
 from barnabas.broker.assembly.coordination import Coordination
 from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import Replication
-from barnabas.broker.clock import LoopTimers
 from barnabas.broker.cluster.forwarding import Forwarder
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
+from barnabas.broker.loop.clock import LoopTimers
+from barnabas.broker.loop.pause_guard import PauseGuard
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
 from barnabas.broker.routes import BrokerParts, client_routes, inter_broker_routes
@@ -22,7 +23,6 @@ from barnabas.broker.server.connection_limits import ConnectionLimits
 from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.listener import Listener, make_listeners
 from barnabas.broker.server.network import last_descriptor
-from barnabas.broker.server.pause_guard import PauseGuard
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError

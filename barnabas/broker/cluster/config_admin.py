@@ -14,8 +14,8 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.configs import Change, Configs, Values
 from barnabas.broker.cluster.topic_names import COMPACTED_TOPICS, check_name
 from barnabas.broker.cluster.znodes import DEFAULT_ENTITY
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import ROOT, LoggerLevels
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.server.tls import Certificates
 from barnabas.broker.store.metadata_store import NoNode, SessionExpired, StoreUnavailable, TooLarge
 from barnabas.config.broker import BrokerConfig

@@ -13,8 +13,8 @@ from barnabas.broker.cluster.broker_epochs import RETRY_S, SharedRead
 from barnabas.broker.cluster.cache import EPOCH_DURING_DELETE, FULL, MetadataCache
 from barnabas.broker.cluster.registration import Epochs
 from barnabas.broker.cluster.znodes import BrokerInfo
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import (

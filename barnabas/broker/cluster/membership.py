@@ -14,7 +14,6 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.registration import (
     BrokerIdInUse,
@@ -23,6 +22,7 @@ from barnabas.broker.cluster.registration import (
     require_same_cluster,
 )
 from barnabas.broker.cluster.znodes import BrokerInfo, Restart
+from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
     CHECKS_PER_SESSION,

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError, Type
 from barnabas.security import password_encoder

@@ -8,8 +8,8 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.internal_topics import InternalTopic
 from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 _TIMEOUT = 30.0

@@ -33,8 +33,8 @@ from barnabas.broker.controller.rules.leader_election import (
     decide,
 )
 from barnabas.broker.controller.state import ClusterState, Topic
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import Delete, MetadataStore, Op, OpResult
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse

@@ -11,8 +11,8 @@ from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.znodes import NEVER_JUDGED, BrokerInfo, LeaderAndIsr, ZnodeError
 from barnabas.broker.controller.controller_election import Term
 from barnabas.broker.controller.state import ClusterState, Partition, Topic
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import (
     BadVersion,
     Check,

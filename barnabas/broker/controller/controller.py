@@ -16,7 +16,6 @@ from math import inf
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.cache import NO_LEADER
 from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
@@ -40,8 +39,9 @@ from barnabas.broker.controller.topic_admin import (
     NewPartitions,
     TopicAdmin,
 )
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import (
     CHECKS_PER_SESSION,
     MetadataStore,

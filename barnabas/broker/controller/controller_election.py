@@ -3,8 +3,8 @@
 from enum import Enum, auto
 from typing import NamedTuple
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.cluster import znodes
+from barnabas.broker.loop.clock import Clock
 from barnabas.broker.store.metadata_store import (
     BadVersion,
     Create,

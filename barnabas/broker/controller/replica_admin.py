@@ -10,7 +10,7 @@ from barnabas.broker.controller.leader_moves import LeaderMoves
 from barnabas.broker.controller.reassignments import Reassignments
 from barnabas.broker.controller.rules.reassignment import Assignment
 from barnabas.broker.controller.topic_admin import Delivery
-from barnabas.broker.periodic_tasks import PeriodicTasks
+from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.config.controller_keys import ControllerKeys
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.topic_partition import TopicPartition

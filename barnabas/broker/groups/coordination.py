@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable
 from random import Random
 from uuid import UUID
 
-from barnabas.broker.clock import Clock, LoopTimers
 from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
+from barnabas.broker.loop.clock import Clock, LoopTimers
+from barnabas.broker.loop.offload import Offload
+from barnabas.broker.loop.periodic_tasks import PeriodicTasks
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
-from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
 from barnabas.coordinator.group.consumer.topics import Topic

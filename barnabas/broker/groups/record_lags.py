@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from barnabas.broker.periodic_tasks import PeriodicTasks
+from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.leader.record_work import Interrupted
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager

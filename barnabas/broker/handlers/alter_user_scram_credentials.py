@@ -6,10 +6,10 @@ both times.
 
 from functools import partial
 
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import SessionExpired, StoreUnavailable, TooLarge
 from barnabas.coordinator.soon import Soon, in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError

@@ -5,7 +5,7 @@ v3 an error of the whole request, v4 sizes of the volume, v5 cordoned directorie
 
 from collections.abc import Container
 
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import KafkaError

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.rights import DESCRIBE, TRANSACTIONAL_ID, Need, Rights, Shown
 from barnabas.broker.server.context import RequestContext

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import BatchHeader

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from barnabas.broker.clock import Clock
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.metrics.registry import HistogramCell
 from barnabas.protocol.errors import KafkaError

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ByteRate
 from barnabas.config.broker import BrokerConfig

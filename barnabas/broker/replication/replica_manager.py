@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from barnabas.broker.cluster.cache import FULL, MetadataCache
+from barnabas.broker.loop.offload import Offload
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
 from barnabas.broker.replication.leader.append_queue import AppendQueue
@@ -17,7 +18,6 @@ from barnabas.broker.replication.leader.record_work import RecordWork
 from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.partition import NO_EPOCH, IsrPort, Partition
 from barnabas.broker.replication.topic_cells import TopicCells, forget
-from barnabas.broker.server.slices import Slicer
 from barnabas.config.key import LONG_MAX
 from barnabas.config.topic import TopicConfig
 from barnabas.metrics.catalogue import TopicMetrics

@@ -7,7 +7,7 @@ from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.registration import missing_nodes
 from barnabas.broker.cluster.stored_passwords import StoredPasswords
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.store.metadata_store import MetadataStore, NodeExists

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.sasl import Mechanism, Refresh
 from barnabas.client import oauth

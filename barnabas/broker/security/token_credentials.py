@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.security.sasl.credentials import (
     NO_CREDENTIAL,

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from barnabas.broker.loop.offload import Offload
+from barnabas.broker.loop.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
+from barnabas.broker.loop.slices import TURN_S
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
 from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Part
 from barnabas.broker.server.outbox import CLOSED, Outbox
-from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
-from barnabas.broker.server.slices import TURN_S
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import (
     LARGEST_IDLE_BUFFER,

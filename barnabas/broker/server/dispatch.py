@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import GeneratorType
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.broker.server.quotas import Charge, ClientQuotas, timed
 from barnabas.broker.server.repeats import Again, Repeats
-from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.soon import settle
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.compile import STRIDE, Form

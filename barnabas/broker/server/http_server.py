@@ -17,8 +17,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import h11
 
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.server.tls import TlsTransport
 from barnabas.config.key import ConfigError
 from barnabas.protocol.errors import ProtocolError

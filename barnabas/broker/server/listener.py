@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.connection_limits import (
     SILENT_S,

@@ -6,7 +6,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.offload import Offload
 from barnabas.security.acl.rules import host_key
 
 MAX_WAITING: Final = 1024

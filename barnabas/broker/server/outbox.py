@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.server.dispatch import Part
 from barnabas.broker.server.network import descriptor_behind
 from barnabas.broker.server.slice_reader import MAX_CHUNK, MIN_CHUNK, SliceReader

@@ -13,7 +13,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.context import RequestContext

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from struct import Struct
 from typing import Any, Protocol
 
+from barnabas.broker.loop.offload import Offload
+from barnabas.broker.loop.slices import TURN_S, Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.server.connection import Connection
 from barnabas.broker.server.failure_log import FailureLog
-from barnabas.broker.server.slices import TURN_S, Slicer
 from barnabas.config.key import ConfigError
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.metrics.registry import Cell

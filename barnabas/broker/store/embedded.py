@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.store.journal import Journal
 from barnabas.broker.store.journal_format import encode_snapshot, encode_transaction
 from barnabas.broker.store.metadata_store import (

@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.store.embedded import open_store
 from barnabas.broker.store.metadata_store import (
     EndEarlierSession,

@@ -3,16 +3,16 @@
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
-from barnabas.broker.clock import Clock, LoopTimers
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE
+from barnabas.broker.loop.clock import Clock, LoopTimers
+from barnabas.broker.loop.offload import Offload
+from barnabas.broker.loop.periodic_tasks import PeriodicTasks
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
-from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.marker_routes import MarkerRoutes
 from barnabas.broker.transactions.marker_sender import MarkerSender

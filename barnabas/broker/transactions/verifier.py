@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
 from barnabas.broker.transactions.remote_coordinators import RemoteCoordinators
 from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
 from barnabas.config.broker import BrokerConfig

@@ -63,7 +63,7 @@ class Secured(NamedTuple):
 
         No broker may run on the data directory. Raises ClickException.
         """
-        from barnabas.broker.offload import InlineOffload
+        from barnabas.broker.loop.offload import InlineOffload
         from barnabas.broker.security.first_users import add_users
         from barnabas.broker.store.journal_format import JournalError
         from barnabas.broker.store.metadata_store import StoreError

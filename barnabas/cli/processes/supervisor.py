@@ -292,7 +292,7 @@ async def serve_store(socket_path: str | None) -> AsyncIterator[ServedStore]:
     if socket_path is None:
         yield ServedStore(asyncio.Event())
         return
-    from barnabas.broker.offload import ThreadOffload
+    from barnabas.broker.loop.offload import ThreadOffload
     from barnabas.broker.store.embedded import open_store
     from barnabas.broker.store.journal_format import JournalError
     from barnabas.broker.store.socket_server import StoreServer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.metadata_store import (
     Create,
     NodeExists,

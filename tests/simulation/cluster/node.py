@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.app import Broker
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.registration import BrokerIdInUse
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.platform import Platform
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.config.broker import BrokerConfig

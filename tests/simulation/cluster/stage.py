@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.socket_server import StoreServer
 from barnabas.client.cluster import Cluster

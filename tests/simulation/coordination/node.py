@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.broker.handlers import add_partitions_to_txn, expect_producers, write_txn_markers
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.server.repeats import Again
-from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.coordinator.soon import wait

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.coordinator import (
     TransactionCoordinator,

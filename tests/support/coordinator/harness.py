@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 from barnabas.coordinator.decision import TransactionalProducer
 from barnabas.coordinator.group.client import Client
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 from barnabas.coordinator.decision import Decision, Instant, TransactionalProducer
 from barnabas.coordinator.hosted_shard import Mode
 from barnabas.coordinator.ports import Slices

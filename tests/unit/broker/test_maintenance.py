@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker import maintenance
-from barnabas.broker.clock import SystemClock
+from barnabas.broker.loop.clock import SystemClock
+from barnabas.broker.loop.offload import InlineOffload, Offload, ThreadOffload
+from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.maintenance import CertificateTasks, CleanerTask, LogTasks, SpaceTask
-from barnabas.broker.offload import InlineOffload, Offload, ThreadOffload
-from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.tls import Certificates
 from barnabas.config.broker import BrokerConfig

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.loading import SLICE_SECONDS
 from barnabas.coordinator.runtime import CoordinatorRuntime

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 from barnabas.coordinator.decision import AT_ONCE, Decision, TransactionalProducer
 from barnabas.coordinator.postponed import DELAY_MS, RETRY_MS
 from barnabas.coordinator.runtime import CoordinatorRuntime

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 from barnabas.coordinator.hosted_shard import HostedShard
 from barnabas.coordinator.ports import Shard
 from barnabas.coordinator.runtime import CoordinatorRuntime

@@ -13,10 +13,10 @@ from itertools import count
 from math import ceil
 from typing import Any, Final, Protocol
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.peers import PeerUnreachable
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.replication.follower.fetch_session_handler import FetchSessionHandler, Key
 from barnabas.broker.replication.follower.follower_state import (
     NOTHING,

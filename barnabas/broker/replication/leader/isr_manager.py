@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.loop.clock import Clock
+from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.leader.isr_state import Follower
 from barnabas.broker.replication.partition import Partition
 from barnabas.metrics.catalogue import ReplicaMetrics

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from barnabas.broker.offload import Offload
+from barnabas.broker.loop.offload import Offload
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.server.budget import RequestMemory
-from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.steps import Steps
 from barnabas.storage.log.record_steps import Memory, RecordSteps
 

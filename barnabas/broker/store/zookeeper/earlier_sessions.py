@@ -9,8 +9,8 @@ import os
 from contextlib import suppress
 from functools import partial
 
+from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.store.metadata_store import SessionExpired
 from barnabas.broker.store.zookeeper.session import SessionKey, ZooKeeperSession
 from barnabas.broker.store.zookeeper.settings import Settings

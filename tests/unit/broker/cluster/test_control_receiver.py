@@ -11,7 +11,7 @@ from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.cluster.control_receiver import ControlReceiver
 from barnabas.broker.cluster.registration import Epochs
 from barnabas.broker.cluster.znodes import BrokerInfo
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.store.metadata_store import StoreUnavailable
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse

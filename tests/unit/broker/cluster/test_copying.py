@@ -5,7 +5,6 @@ from unittest.mock import ANY
 
 import pytest
 
-from barnabas.broker.clock import SystemClock
 from barnabas.broker.cluster import acl_znodes, znodes
 from barnabas.broker.cluster.copying import MARKER, CopyRefused, copy_metadata
 from barnabas.broker.cluster.features import (
@@ -19,7 +18,8 @@ from barnabas.broker.cluster.registration import missing_nodes, prepare_cluster
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.broker.cluster.znodes import LeaderAndIsr
 from barnabas.broker.controller.controller_election import ControllerElection
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.clock import SystemClock
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import Create, MetadataStore, StoreUnavailable
 from barnabas.config.broker import BrokerConfig

@@ -19,7 +19,7 @@ from barnabas.broker.cluster.features import (
 )
 from barnabas.broker.cluster.registration import prepare_cluster, register_broker
 from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo, FeatureRange, ZnodeError
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import Stat
 from barnabas.protocol.errors import ErrorCode, KafkaError

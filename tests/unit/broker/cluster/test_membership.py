@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.clock import SystemClock
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.membership import Membership
 from barnabas.broker.cluster.registration import BrokerIdInUse
 from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo, Restart
+from barnabas.broker.loop.clock import SystemClock
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore
 from barnabas.broker.store.metadata_store import Op, StoreUnavailable
 from tests.support.waiting import eventually

@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.cluster import producer_ids
 from barnabas.broker.cluster.producer_ids import BLOCK_SIZE, ProducerIdBlocks
 from barnabas.broker.cluster.znodes import ZnodeError
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import MetadataStore, Stat, StoreUnavailable
 from barnabas.protocol.errors import ErrorCode, KafkaError

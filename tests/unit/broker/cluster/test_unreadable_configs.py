@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.registration import prepare_cluster
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedSession, open_store
 from barnabas.broker.store.metadata_store import Create
 from barnabas.config.broker import BrokerConfig

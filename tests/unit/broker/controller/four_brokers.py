@@ -8,7 +8,7 @@ from barnabas.broker.cluster.znodes import LeaderAndIsr, TopicAssignment
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.controller.rules.reassignment import Assignment
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.alter_partition import (

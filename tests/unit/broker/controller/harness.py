@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from barnabas.broker.clock import SystemClock
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.control_receiver import ControlReceiver
 from barnabas.broker.cluster.registration import (
@@ -21,8 +20,9 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.controller_channel import BrokerClientClosed
 from barnabas.broker.controller.rules.leader_election import ElectionPolicy
 from barnabas.broker.controller.topic_admin import Defaults
-from barnabas.broker.offload import InlineOffload
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.clock import SystemClock
+from barnabas.broker.loop.offload import InlineOffload
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import (

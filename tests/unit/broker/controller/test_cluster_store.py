@@ -16,8 +16,8 @@ from barnabas.broker.controller.cluster_store import (
     StaleStateError,
 )
 from barnabas.broker.controller.controller_election import Term
-from barnabas.broker.offload import InlineOffload
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.offload import InlineOffload
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.store.embedded import EmbeddedSession, open_store
 from barnabas.broker.store.metadata_store import (
     BadVersion,

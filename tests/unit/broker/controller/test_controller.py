@@ -14,7 +14,7 @@ from barnabas.broker.cluster.registration import (
 )
 from barnabas.broker.cluster.znodes import LeaderAndIsr
 from barnabas.broker.controller.topic_admin import NewPartitions
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.broker.store.metadata_store import StoreUnavailable
 from barnabas.protocol.errors import ErrorCode, KafkaError

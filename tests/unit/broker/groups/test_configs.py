@@ -10,7 +10,7 @@ from barnabas.broker.cluster.configs import Configs, Values
 from barnabas.broker.cluster.notifications import KEPT_CHANGES
 from barnabas.broker.cluster.registration import prepare_cluster
 from barnabas.broker.groups.configs import GroupConfigs
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import Create, Delete
 from barnabas.config.broker import BrokerConfig

@@ -32,11 +32,11 @@ from barnabas.broker.handlers import (
     metadata,
     update_features,
 )
+from barnabas.broker.loop.offload import InlineOffload
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import LoggerLevels
-from barnabas.broker.offload import InlineOffload
 from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Route
-from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.protocol.codec import decode, encode

@@ -13,8 +13,8 @@ from barnabas.broker.handlers.list_offsets import (
     MAX_TIMESTAMP,
     handle,
 )
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,

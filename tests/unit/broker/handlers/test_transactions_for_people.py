@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.app import Broker
-from barnabas.broker.clock import SystemClock
 from barnabas.broker.handlers import list_transactions as listing
+from barnabas.broker.loop.clock import SystemClock
 from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.protocol.messages import (
     describe_producers,

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from barnabas.broker.clock import SystemClock
-from barnabas.broker.offload import InlineOffload, Offload
+from barnabas.broker.loop.clock import SystemClock
+from barnabas.broker.loop.offload import InlineOffload, Offload
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.follower.fetcher import FetcherContext
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager

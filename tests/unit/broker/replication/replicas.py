@@ -5,9 +5,10 @@ import time
 from random import Random
 from typing import Any
 
-from barnabas.broker.clock import SystemClock
 from barnabas.broker.cluster.cache import FULL, MetadataCache
-from barnabas.broker.offload import InlineOffload, Offload
+from barnabas.broker.loop.clock import SystemClock
+from barnabas.broker.loop.offload import InlineOffload, Offload
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.follower.fetcher import FetcherContext
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
@@ -16,7 +17,6 @@ from barnabas.broker.replication.leader.isr_state import LastFetch
 from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.metrics.catalogue import BrokerMetrics

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.replication.leader.append_queue import AppendQueue
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import KafkaError

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.descriptors import LOG_S, RELEASE_S, Descriptors
 from barnabas.broker.replication.partition import Partition

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas.broker.offload import ThreadOffload
+from barnabas.broker.loop.offload import ThreadOffload
 from barnabas.broker.replication.follower import fetcher
 from barnabas.broker.replication.follower.follower_state import FollowerState
 from barnabas.broker.replication.partition import Partition

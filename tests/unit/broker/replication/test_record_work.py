@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.replication.leader.record_work import (
     LONG_CALL,
     CodecThread,
     Interrupted,
     RecordWork,
 )
-from barnabas.broker.server.slices import Slicer
 from barnabas.storage.log.record_steps import Memory, RecordSteps
 from tests.support.held_offload import HeldOffload
 

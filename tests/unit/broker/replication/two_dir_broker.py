@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.replication.partition import Partition
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig

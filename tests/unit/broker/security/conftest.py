@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from barnabas.broker.cluster.registration import prepare_cluster
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.storage.files.mem_files import MemFiles
 

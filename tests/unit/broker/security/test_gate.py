@@ -18,6 +18,7 @@ from barnabas.broker.handlers import (
     offset_commit,
     produce,
 )
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.security.authorizer import Action, Authorizer
 from barnabas.broker.security.gate import AT_ONCE, Gate
 from barnabas.broker.security.rights import (
@@ -37,7 +38,6 @@ from barnabas.broker.security.rights import (
 )
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Route
-from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.soon import in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest

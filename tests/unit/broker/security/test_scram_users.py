@@ -10,7 +10,7 @@ from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.notifications import KEPT_CHANGES
 from barnabas.broker.cluster.registration import prepare_cluster
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import Create, Delete, NotAllowed, SetData

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from barnabas.broker.loop.pause_guard import NoPauseGuard
+from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.server.connection import Connection
-from barnabas.broker.server.pause_guard import NoPauseGuard
-from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
 from barnabas.protocol.messages import heartbeat
 from tests.support.mutants import cases, finds, hunt

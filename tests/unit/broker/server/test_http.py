@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.loop.slices import TURN_S
 from barnabas.broker.server import http_server
 from barnabas.broker.server.http import MOST_NAMES, OPEN, Access, HttpEndpoint
 from barnabas.broker.server.network import bind_addresses
-from barnabas.broker.server.slices import TURN_S
 from barnabas.config.key import ConfigError
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.steps import in_steps

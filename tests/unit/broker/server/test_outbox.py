@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.server.network import TcpNetwork, descriptor_behind
 from barnabas.broker.server.outbox import BYTES_PER_TURN, Outbox
 from barnabas.broker.server.slice_reader import MAX_CHUNK, MIN_CHUNK

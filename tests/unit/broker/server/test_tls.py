@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.server.slices import TURN_S, Slicer
+from barnabas.broker.loop.slices import TURN_S, Slicer
 from barnabas.broker.server.tls import DATALESS_RECORDS, RECORDS, UNREAD_REPLIES, TlsTransport
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.protocol.errors import ProtocolError

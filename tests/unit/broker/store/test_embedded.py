@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from barnabas.broker.offload import InlineOffload, ThreadOffload
+from barnabas.broker.loop.offload import InlineOffload, ThreadOffload
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.journal_format import JournalError
 from barnabas.broker.store.metadata_store import (

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import settings
 
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import (
     MetadataStore,

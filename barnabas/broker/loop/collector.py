@@ -13,7 +13,7 @@ import gc
 import sys
 from typing import Final
 
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.loop.slices import Slicer
 
 _NEVER: Final = 2**31 - 1
 """The threshold of the old generation: the largest that CPython takes."""

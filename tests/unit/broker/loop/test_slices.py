@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.server.slices import SLICE_S, TURN_S, Slicer
+from barnabas.broker.loop.slices import SLICE_S, TURN_S, Slicer
 from barnabas.protocol.steps import Steps
 
 STEP_S = 1 / 2048

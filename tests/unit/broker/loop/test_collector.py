@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.server import collector as collector_module
-from barnabas.broker.server.collector import Collector
+from barnabas.broker.loop import collector as collector_module
+from barnabas.broker.loop.collector import Collector
 
 
 class Work:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from barnabas.broker.clock import Clock
+from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 
 _TICKS = 4

@@ -5,8 +5,8 @@ import math
 from collections.abc import Coroutine
 from typing import Any
 
+from barnabas.broker.loop.pause_guard import NO_PAUSE_GUARD, PauseGuard
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, PauseGuard
 from barnabas.protocol.messages import heartbeat
 from tests.unit.broker.server.wire import Peer, heartbeat_request, turn
 

@@ -19,7 +19,7 @@ from barnabas.broker.security.gate import Gate
 from barnabas.broker.security.rights import READ, TOPIC
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Handle, Route
-from barnabas.broker.server.quotas import ClientQuotas, Entity, Periods, Quota
+from barnabas.broker.server.limits.quotas import ClientQuotas, Entity, Periods, Quota
 from barnabas.metrics.catalogue import QuotaMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.messages.fetch import FetchRequest, FetchTopic

@@ -53,9 +53,9 @@ from barnabas.broker.platform import Platform, system_platform
 from barnabas.broker.security.cluster_acls import OBJECTS_OF_A_RULE, ClusterAcls
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.security.scram_users import ScramUsers, stored_secret
+from barnabas.broker.server.limits.quotas import ClientQuotas, Periods
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.server.network import bind_addresses
-from barnabas.broker.server.quotas import ClientQuotas, Periods
 from barnabas.broker.server.tls import Certificates
 from barnabas.broker.store.metadata_store import MetadataStore
 from barnabas.broker.store.opening import OpenedStore

@@ -17,7 +17,7 @@ from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.limits.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.coordinator.group.admin import CLASSIC, CONSUMER

@@ -16,9 +16,10 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.server import budget, connection_limits, listener
-from barnabas.broker.server.budget import RequestMemory
-from barnabas.broker.server.connection_limits import ConnectionLimits
+from barnabas.broker.server import listener
+from barnabas.broker.server.limits import budget, connection_limits
+from barnabas.broker.server.limits.budget import RequestMemory
+from barnabas.broker.server.limits.connection_limits import ConnectionLimits
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.server.tls import Certificates
 from barnabas.config.broker import BrokerConfig

@@ -14,8 +14,9 @@ import pytest
 import uvloop
 
 from barnabas.broker.app import Broker
-from barnabas.broker.server import budget, listener, network
 from barnabas.broker.server import connection as served
+from barnabas.broker.server import listener, network
+from barnabas.broker.server.limits import budget
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.protocol.codec import encode
 from barnabas.protocol.header import encode_request_header

@@ -12,7 +12,7 @@ from barnabas.broker.app import Broker
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.routes import API_TABLE
 from barnabas.broker.security.gate import BEFORE_AUTHENTICATION
-from barnabas.broker.server.quotas import Entity, Quota
+from barnabas.broker.server.limits.quotas import Entity, Quota
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connect, Connection

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.app import Broker
-from barnabas.broker.server import budget, login_queue, sasl
+from barnabas.broker.server import login_queue, sasl
+from barnabas.broker.server.limits import budget
 from barnabas.client.connection import AuthenticationError, Connection
 from barnabas.client.security import connect_with
 from barnabas.config.broker import BrokerConfig

@@ -19,13 +19,13 @@ from barnabas.broker.handlers import api_versions as handler
 from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import configure
-from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import SharedResources
-from barnabas.broker.server.connection_limits import ConnectionLimits
 from barnabas.broker.server.dispatch import Dispatcher, Route
+from barnabas.broker.server.limits.budget import RequestMemory
+from barnabas.broker.server.limits.connection_limits import ConnectionLimits
+from barnabas.broker.server.limits.quotas import ClientQuotas, Periods
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.server.login_queue import LoginQueue
-from barnabas.broker.server.quotas import ClientQuotas, Periods
 from barnabas.broker.server.sasl import ListenerSasl, Mechanism
 from barnabas.broker.server.tls import ListenerTls, TlsTransport
 from barnabas.client.connection import BrokerUnreachable

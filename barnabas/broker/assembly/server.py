@@ -17,10 +17,10 @@ from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
 from barnabas.broker.routes import BrokerParts, client_routes, inter_broker_routes
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.gate import Gate
-from barnabas.broker.server.budget import STRANGERS_BYTES, RequestMemory, UnreadAnswers
 from barnabas.broker.server.connection import Connection, SharedResources, ignore_departure
-from barnabas.broker.server.connection_limits import ConnectionLimits
 from barnabas.broker.server.dispatch import Dispatcher
+from barnabas.broker.server.limits.budget import STRANGERS_BYTES, RequestMemory, UnreadAnswers
+from barnabas.broker.server.limits.connection_limits import ConnectionLimits
 from barnabas.broker.server.listener import Listener, make_listeners
 from barnabas.broker.server.network import last_descriptor
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit

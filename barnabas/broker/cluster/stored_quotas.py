@@ -14,7 +14,7 @@ from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.configs import Configs, Values
 from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.quotas import DEFAULT, ClientQuotas, Entity, Quota
+from barnabas.broker.server.limits.quotas import DEFAULT, ClientQuotas, Entity, Quota
 from barnabas.broker.store.metadata_store import NotAllowed
 from barnabas.security.acl.rules import host_key
 

@@ -13,7 +13,7 @@ from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.quotas import DEFAULT, Entity, Quota
+from barnabas.broker.server.limits.quotas import DEFAULT, Entity, Quota
 from barnabas.broker.store.metadata_store import SessionExpired, StoreUnavailable, TooLarge
 from barnabas.coordinator.soon import Soon, in_task
 from barnabas.protocol.errors import ErrorCode, KafkaError

@@ -5,7 +5,7 @@ from typing import Final
 
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE_CONFIGS, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.quotas import DEFAULT, ClientQuotas, Entity, Quota
+from barnabas.broker.server.limits.quotas import DEFAULT, ClientQuotas, Entity, Quota
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_client_quotas import (
     API,

@@ -12,7 +12,7 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route, freed
-from barnabas.broker.server.quotas import Charge, ClientQuotas
+from barnabas.broker.server.limits.quotas import Charge, ClientQuotas
 from barnabas.coordinator.soon import settle
 from barnabas.protocol.codec import decode
 from barnabas.protocol.compile import Form

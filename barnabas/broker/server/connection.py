@@ -16,8 +16,8 @@ from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.loop.slices import TURN_S
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
 from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Part
+from barnabas.broker.server.limits.budget import RequestMemory, UnreadAnswers
 from barnabas.broker.server.outbox import CLOSED, Outbox
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import (

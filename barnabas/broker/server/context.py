@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from barnabas.broker.server.quotas import Charge
+from barnabas.broker.server.limits.quotas import Charge
 from barnabas.protocol.errors import KafkaError
 from barnabas.security.acl.rules import AclOperation, ResourceType
 from barnabas.security.principal import Principal

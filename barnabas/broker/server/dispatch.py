@@ -25,7 +25,7 @@ from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
-from barnabas.broker.server.quotas import Charge, ClientQuotas, timed
+from barnabas.broker.server.limits.quotas import Charge, ClientQuotas, timed
 from barnabas.broker.server.repeats import Again, Repeats
 from barnabas.coordinator.soon import settle
 from barnabas.metrics.catalogue import RequestMetrics

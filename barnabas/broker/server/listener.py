@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.connection import Connection, SharedResources
-from barnabas.broker.server.connection_limits import (
+from barnabas.broker.server.failure_log import FailureLog
+from barnabas.broker.server.limits.connection_limits import (
     SILENT_S,
     STAND_S,
     ConnectionLimits,
     Place,
 )
-from barnabas.broker.server.failure_log import FailureLog
 from barnabas.broker.server.network import Network, Server
 from barnabas.broker.server.tls import ListenerTls
 from barnabas.config.broker import BrokerConfig

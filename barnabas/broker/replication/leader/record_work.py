@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.slices import Slicer
-from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.limits.budget import RequestMemory
 from barnabas.protocol.steps import Steps
 from barnabas.storage.log.record_steps import Memory, RecordSteps
 
@@ -82,7 +82,7 @@ class RecordWork:
 
 
 class _Memory:
-    """The memory of one piece of work; see `Holder` in `barnabas/broker/server/budget.py`."""
+    """One piece of work as `Holder` in `barnabas/broker/server/limits/budget.py`."""
 
     receiving = oldest = None
     announced = 0

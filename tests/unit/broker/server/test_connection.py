@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker.loop.slices import Slicer
-from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import FRAMES_PER_TURN, MAX_OVERLAPPING
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import freed
+from barnabas.broker.server.limits.budget import RequestMemory
 from barnabas.coordinator.soon import in_task, settle
 from barnabas.protocol.codec import decode
 from barnabas.protocol.compile import STRIDE

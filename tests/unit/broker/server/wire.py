@@ -11,10 +11,10 @@ from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.loop.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.loop.slices import Slicer
-from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.context import Acknowledgement, RequestContext
 from barnabas.broker.server.dispatch import Dispatcher, Route
+from barnabas.broker.server.limits.budget import RequestMemory
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.codec import encode

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.server.quotas import (
+from barnabas.broker.server.limits.quotas import (
     DEFAULT,
     MAX_METERS,
     Charge,

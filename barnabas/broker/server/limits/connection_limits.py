@@ -23,7 +23,7 @@ from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.quotas import ClientQuotas, Rate
+from barnabas.broker.server.limits.quotas import ClientQuotas, Rate
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import INT_MAX
 from barnabas.config.listeners import parse_connection_overrides

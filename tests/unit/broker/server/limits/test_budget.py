@@ -1,6 +1,12 @@
 """The memory for requests is limited, granted in order, and no connection waits for ever."""
 
-from barnabas.broker.server.budget import PARKED, PATIENCE, STANDING, RequestMemory, UnreadAnswers
+from barnabas.broker.server.limits.budget import (
+    PARKED,
+    PATIENCE,
+    STANDING,
+    RequestMemory,
+    UnreadAnswers,
+)
 
 
 class Receiver:

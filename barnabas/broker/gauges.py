@@ -10,7 +10,7 @@ from typing import Final
 
 from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.groups.coordination import GroupCoordination
+from barnabas.broker.groups.group_service import GroupService
 from barnabas.broker.groups.record_lags import RecordLags
 from barnabas.broker.loop.clock import Clock
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
@@ -19,7 +19,7 @@ from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.limits.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
-from barnabas.broker.transactions.coordination import TransactionCoordination
+from barnabas.broker.transactions.transaction_service import TransactionService
 from barnabas.coordinator.group.admin import CLASSIC, CONSUMER
 from barnabas.coordinator.group.consumer.states import ConsumerGroupState
 from barnabas.coordinator.group.states import GroupState
@@ -150,7 +150,7 @@ def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: Metadata
 
 def read_groups(
     gauges: GroupMetrics,
-    groups: GroupCoordination,
+    groups: GroupService,
     replicas: ReplicaManager,
     in_sync: Callable[[Partition], bool],
     records: RecordLags,
@@ -194,7 +194,7 @@ def read_groups(
 
 
 def read_transactions(
-    gauges: TransactionMetrics, transactions: TransactionCoordination, replicas: ReplicaManager
+    gauges: TransactionMetrics, transactions: TransactionService, replicas: ReplicaManager
 ) -> None:
     """Register the gauges of the transaction coordinator, and of open transactions in led
     partitions."""

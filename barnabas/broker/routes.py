@@ -102,8 +102,8 @@ from barnabas.broker.security.rights import Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route, error_alone
-from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
+from barnabas.broker.transactions.transaction_service import TransactionService
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
@@ -146,7 +146,7 @@ class BrokerParts(NamedTuple):
     logs: LogManager
     sessions: FetchSessionCache
     groups: GroupCoordinator
-    transactions: TransactionCoordination
+    transactions: TransactionService
     clock: Clock
     random: Random
     slicer: Slicer

@@ -8,19 +8,19 @@ from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import Replication
 from barnabas.broker.cluster.producer_ids import ProducerIdBlocks
 from barnabas.broker.cluster.registration import partition_exists
-from barnabas.broker.groups.coordination import GroupCoordination
+from barnabas.broker.groups.group_service import GroupService
 from barnabas.broker.groups.record_lags import RecordLags
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.transactions.coordination import TransactionCoordination
+from barnabas.broker.transactions.transaction_service import TransactionService
 
 
 class Coordination(NamedTuple):
     """The coordinators, for the partitions of internal topics that this broker leads."""
 
-    groups: GroupCoordination
+    groups: GroupService
     record_lags: RecordLags
     producer_ids: ProducerIdBlocks
-    transactions: TransactionCoordination
+    transactions: TransactionService
 
 
 def make_coordination(core: Core, replication: Replication, control: Control) -> Coordination:
@@ -33,7 +33,7 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         known = core.cache.partition(partition.topic, partition.index)
         return known is not None and core.broker_id in known.isr
 
-    groups = GroupCoordination(
+    groups = GroupService(
         core.config,
         cache=core.cache,
         replicas=replicas,
@@ -45,7 +45,7 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         settings_of=core.group_configs.settings,
     )
     producer_ids = ProducerIdBlocks(core.store, core.broker_id)
-    transactions = TransactionCoordination(
+    transactions = TransactionService(
         lambda: core.config,
         broker_id=core.broker_id,
         cache=core.cache,

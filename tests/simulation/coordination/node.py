@@ -10,8 +10,8 @@ from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.broker.handlers import add_partitions_to_txn, expect_producers, write_txn_markers
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.server.repeats import Again
-from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
+from barnabas.broker.transactions.transaction_service import TransactionService
 from barnabas.coordinator.soon import wait
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.metrics.catalogue import BrokerMetrics
@@ -89,7 +89,7 @@ class Node:
         self._world = world
         self._observers: dict[str, Any] = {}
         self.cache = MetadataCache("sim")
-        self.coordination = TransactionCoordination(
+        self.coordination = TransactionService(
             lambda: world.config,
             broker_id=node_id,
             cache=self.cache,

@@ -29,7 +29,7 @@ from barnabas.protocol.records.compression import Compression
 _log = get_logger(__name__)
 
 
-class GroupCoordination:
+class GroupService:
     """The group coordinator with its runtime. It follows the leadership of `__consumer_offsets`."""
 
     def __init__(

@@ -46,7 +46,7 @@ _WRITE_TIMEOUT_MS = 60_000
 _log = get_logger(__name__)
 
 
-class TransactionCoordination:
+class TransactionService:
     """The transaction coordinator with its runtime, the verifier and the markers.
 
     It follows the leadership of `__transaction_state`.

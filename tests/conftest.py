@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from types import FrameType
 from typing import Any
 
 # Containers often forbid bytecode files. Without them every pytest process and every broker that a
@@ -41,10 +42,19 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, Any, Any]:  #
     done = yield
     fail = signal.getsignal(signal.SIGALRM)
 
-    def end(number: int, frame: Any) -> None:
+    def end(_: int, frame: Any) -> None:
+        if frame.f_lineno is None:
+            # The interpreter is at a jump that has no line, and pytest cannot render an exception
+            # from there. This one comes from the next line.
+            frame.f_trace = at_line
+            sys.settrace(lambda *_: None)
+        else:
+            at_line(frame)
+
+    def at_line(frame: FrameType, *_: Any) -> None:
         assert callable(fail)
         try:
-            fail(number, frame)
+            fail(signal.SIGALRM, frame)
         except pytest.fail.Exception as error:
             raise TimedOutError(error.msg) from None
 

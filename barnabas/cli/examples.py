@@ -18,7 +18,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster info": ("barnabas cluster info",),
     "brokers list": ("barnabas brokers list",),
     "brokers describe": ("barnabas brokers describe 1",),
-    "topics list": ("barnabas topics list --internal",),
+    "topics list": ("barnabas topics list", "barnabas topics list 'shop-*'"),
     "topics describe": (
         "barnabas topics describe orders",
         "barnabas topics describe --under-replicated",
@@ -53,6 +53,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "groups list": ("barnabas groups list",),
     "groups describe": (
         "barnabas groups describe shippers",
+        "barnabas groups describe shippers billing",
         "barnabas groups describe --all --json",
     ),
     "groups reset-offsets": (
@@ -127,6 +128,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "profile use": ("barnabas profile use shop",),
     "profile list": ("barnabas profile list",),
+    "profile print": ("barnabas profile print shop --secrets > client.properties",),
+    "profile edit": (
+        "barnabas profile edit shop",
+        "barnabas profile edit shop -s client.id=ops -d sasl.mechanism",
+    ),
     "profile delete": ("barnabas profile delete shop",),
     "schema": ("barnabas schema groups describe",),
     "completion": ('eval "$(barnabas completion bash)"',),

@@ -19,6 +19,8 @@ _SUFFIX: Final = ".properties"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _FILES: Final = re.compile(r"\.location$|\.file$")
 """Keys that name a file, whose path has to hold in every directory."""
+_SECRETS: Final = re.compile(r"password|secret|jaas\.config|keystore\.key$|\.pem$")
+"""Keys with secrets, also those that only other clients know."""
 
 
 def directory() -> Path:
@@ -67,12 +69,31 @@ def create(name: str, properties: Mapping[str, str]) -> None:
     """Write a profile; raises ClickException if it exists or has another name than a file may."""
     if name in names():
         raise click.ClickException(f"profile {name} exists already")
+    replace(name, properties)
+
+
+def replace(name: str, properties: Mapping[str, str]) -> None:
+    """Write the keys of a profile; paths of files become absolute."""
     whole = {
         key: os.path.abspath(text) if _FILES.search(key) and text else text
         for key, text in properties.items()
     }
-    lines = (f"{_escaped(key)}={_escaped(text)}\n" for key, text in sorted(whole.items()))
-    _write(_path(name), "".join(lines))
+    _write(_path(name), text_of(whole))
+
+
+def text_of(properties: Mapping[str, str]) -> str:
+    """Return keys as the text of a properties file, a line each, by name."""
+    return "".join(
+        f"{_escaped(key)}={_escaped(text)}\n" for key, text in sorted(properties.items())
+    )
+
+
+def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return keys with (hidden) for passwords; references to config providers stay."""
+    return {
+        key: "(hidden)" if _SECRETS.search(key) and not text.startswith("${") else text
+        for key, text in properties.items()
+    }
 
 
 def delete(name: str) -> None:

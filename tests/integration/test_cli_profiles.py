@@ -203,3 +203,58 @@ def test_address_of_a_file_is_asked_or_named(
         "Error: --command-config: boostrap.servers has no effect: did you mean "
         "bootstrap.servers?\n",
     )
+
+
+def test_profile_is_printed_without_its_passwords_and_works_with_them(
+    secure: Broker, home: dict[str, str | None], tmp_path: Path
+) -> None:
+    file = file_of(secure.settings(), tmp_path / "client.properties")
+    ok(home, "profile", "create", "safe", "--command-config", file)
+    printed = ok(home, "profile", "print", "safe")["keys"]
+    assert printed["sasl.jaas.config"] == "(hidden)"
+    assert printed["security.protocol"] == "SASL_SSL"
+    unnamed = invoke(home, "profile", "print")
+    assert (unnamed.exit_code, "no profile is in use" in unnamed.stderr) == (2, True)
+    ok(home, "profile", "use", "safe")
+    copy = tmp_path / "copy.properties"
+    copy.write_text(invoke(home, "profile", "print", "--secrets").stdout)
+    ok(home, "topics", "list", "--command-config", str(copy))
+
+
+def test_profile_is_edited_by_keys_or_in_an_editor(
+    plain: Broker, home: dict[str, str | None], tmp_path: Path
+) -> None:
+    ok(home, "profile", "create", "shop", "-b", "elsewhere:1", "--json")
+    ok(home, "profile", "use", "shop")
+    words = ("-s", f"bootstrap.servers={plain.bootstrap_servers}", "-s", "client.id=ops")
+    assert ok(home, "profile", "edit", *words) == {"profile": "shop", "changed": True}
+    assert ok(home, "topics", "list") == []
+    assert not ok(home, "profile", "edit", "-s", "client.id=ops")["changed"]
+    ok(home, "profile", "edit", "-d", "client.id")
+    for wrong, told in (
+        (("-d", "client.id"), "profile shop has no client.id"),
+        (("-d", "bootstrap.servers"), "bootstrap.servers"),
+        (("-s", "secruity.protocol=SSL"), "did you mean security.protocol?"),
+        (("-s", "security.protocol=TLS"), "profile shop: Invalid value TLS"),
+    ):
+        refused = invoke(home, "profile", "edit", *wrong)
+        assert (refused.exit_code, told in refused.stderr) == (1, True), refused.stderr
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/^secruity/security/; t; $a secruity.protocol=SSL' $1\n")
+    editor.chmod(0o700)
+    edited = CliRunner().invoke(
+        cli, ["profile", "edit"], input="y\n", env={**home, "VISUAL": str(editor)}
+    )
+    assert "did you mean security.protocol?" in edited.stderr
+    assert edited.exit_code == 0, edited.output
+    keys = ok(home, "profile", "print")["keys"]
+    servers = plain.bootstrap_servers
+    assert keys == {"bootstrap.servers": servers, "security.protocol": "SSL"}
+    refused = CliRunner().invoke(
+        cli,
+        ["profile", "edit"],
+        input="n\n",
+        env={**home, "VISUAL": "sed -i $a\\secruity.protocol=1"},
+    )
+    assert refused.exit_code == 1
+    assert ok(home, "profile", "print")["keys"] == keys

@@ -231,6 +231,21 @@ def test_consume_begins_at_the_given_offset(cli: Cli) -> None:
     assert read("-o", "end") == []
 
 
+def test_topics_are_listed_by_pattern(cli: Cli) -> None:
+    cli("topics", "create", "shop-orders", "shop-clicks", "shopping")
+
+    def listed(*words: str) -> list[str]:
+        return [row["topic"] for row in cli.json("topics", "list", *words)]
+
+    assert listed("shop-*") == ["shop-clicks", "shop-orders"]
+    assert listed("shopping", "*-orders") == ["shop-orders", "shopping"]
+    assert listed("shop") == []
+    cli("consume", "shopping", "-g", "shoppers", "-e")
+    assert listed("__*") == listed("__consumer_offsets") == ["__consumer_offsets"]
+    assert listed("*_offsets") == []
+    assert listed("*_offsets", "--internal") == ["__consumer_offsets"]
+
+
 def test_groups(cli: Cli) -> None:
     cli("produce", "grouped", stdin=b"".join(b"%d\n" % n for n in range(10)))
     first = cli("consume", "grouped", "-g", "readers", "-o", "beginning", "-c", "4")
@@ -239,6 +254,9 @@ def test_groups(cli: Cli) -> None:
     assert (row["offset"], row["end"], row["lag"]) == (4, 10, 6)
     assert cli("consume", "grouped", "-g", "readers", "-e") == b"4\n5\n6\n7\n8\n9\n"
     assert {row["group"] for row in cli.json("groups", "list")} >= {"readers"}
+    cli("consume", "grouped", "-g", "others", "-o", "beginning", "-c", "1")
+    both = cli.json("groups", "describe", "others", "readers")
+    assert [(each["group"], each["lag"]) for each in both] == [("others", 9), ("readers", 0)]
     dry = cli.json("groups", "reset-offsets", "readers", "--to-earliest", "--dry-run")
     assert dry == [{"topic": "grouped", "partition": 0, "was": 10, "offset": 0}]
     for option, offset in (("--shift-by=-3", 7), ("--to-offset=99", 10), ("--to-timestamp=0", 0)):

@@ -29,6 +29,19 @@ class UsedProfile(Answer):
     """Null with --none."""
 
 
+class PrintedProfile(NamedProfile):
+    """A profile with its keys."""
+
+    keys: dict[str, str]
+    """The keys of a client; without --secrets passwords are `(hidden)`."""
+
+
+class EditedProfile(NamedProfile):
+    """A profile after `edit`."""
+
+    changed: bool
+
+
 class DeletedProfile(NamedProfile):
     """A profile that was deleted."""
 
@@ -39,5 +52,7 @@ ANSWERS: Final[dict[str, Any]] = {
     "profile create": NamedProfile,
     "profile use": UsedProfile,
     "profile list": list[Profile],
+    "profile print": PrintedProfile,
+    "profile edit": EditedProfile,
     "profile delete": DeletedProfile,
 }

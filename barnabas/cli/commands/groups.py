@@ -49,12 +49,14 @@ def list_groups(target: Target) -> None:
 
 
 @groups.command()
-@click.argument("group", required=False, shell_complete=names.groups)
+@click.argument("names", metavar="[GROUP]...", nargs=-1, shell_complete=names.groups)
 @click.option("--all", "everything", is_flag=True, help="Every group.")
 @click.option("--exact", is_flag=True, help="Count all records, however many there are.")
 @cluster_options
-def describe(target: Target, group: str | None, everything: bool, exact: bool) -> None:
-    """Show the state, committed offsets, lag and members of a group, or of all groups.
+def describe(target: Target, names: tuple[str, ...], everything: bool, exact: bool) -> None:
+    """Show the state, committed offsets, lag and members of groups, or of all groups.
+
+    With --json one GROUP is an object, and several are a list.
 
     LAG is the difference of offsets, as Kafka's tools show it, and never negative. TO_READ is the
     number of records that a read_committed consumer of the group will still be given. HELD_BACK is
@@ -67,25 +69,24 @@ def describe(target: Target, group: str | None, everything: bool, exact: bool) -
     and that of its assignment. A member reads what is ASSIGNED, and gives up or gets partitions
     until that is its TARGET.
     """
-    if (group is None) != everything:
+    if bool(names) == everything:
         raise click.UsageError("give either a GROUP or --all")
-    if group is not None:
-        one = target.run(lambda cluster: describe_group(cluster, group, exact=exact))
-        if target.as_json:
-            target.show_one(one)
-        else:
-            _show(target, one)
-        return
-    found, others = target.run(lambda cluster: describe_all(cluster, exact=exact))
+
+    async def work(cluster: Cluster) -> tuple[list[dict[str, Any]], list[str]]:
+        if everything:
+            return await describe_all(cluster, exact=exact)
+        return [await describe_group(cluster, each, exact=exact) for each in names], []
+
+    found, others = target.run(work)
     if target.as_json:
-        target.show([], found)
+        target.answer(found[0] if len(names) == 1 else found)
     for index, each in enumerate([] if target.as_json else found):
         if index:
             click.echo()
         _show(target, each)
     if others:
-        names = ", ".join(others)
-        tell(f"Groups of another protocol, which are not described: {names}", err=True)
+        listed = ", ".join(others)
+        tell(f"Groups of another protocol, which are not described: {listed}", err=True)
 
 
 def _show(target: Target, group: dict[str, Any]) -> None:

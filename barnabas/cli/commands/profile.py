@@ -10,7 +10,10 @@ from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.client_file import SERVERS, client_file, replaced, require_protocol
 from barnabas.cli.common import Target
 from barnabas.cli.help import Group
-from barnabas.cli.shared_options import command_config_option
+from barnabas.cli.shared_options import command_config_option, refused
+from barnabas.cli.tables import tell
+from barnabas.config.key import ConfigError
+from barnabas.config.properties import parse_properties
 
 _json = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -45,20 +48,13 @@ def create(
 
     `profile create staging -b kafka-1:9093 --command-config staging.properties`
     """
-    from barnabas.client.security import connect_with
-    from barnabas.config.client_keys import ClientKeys
-    from barnabas.config.key import ConfigError
-
+    keys = {**properties, **parse_pairs(sets)}
+    if bootstrap_server is not None:
+        keys[SERVERS] = bootstrap_server
     try:
-        keys = client_file({**properties, **parse_pairs(sets)})
-        if bootstrap_server is not None:
-            keys[SERVERS] = bootstrap_server
-        if SERVERS not in keys:
+        if SERVERS not in client_file(keys):
             raise click.UsageError(f"give --bootstrap-server, or {SERVERS} in the file")
-        require_protocol(keys[SERVERS], keys)
-        used = replaced(keys)
-        connect_with(used)
-        ClientKeys.of(used)
+        keys = _usable(keys)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     profiles.create(name, keys)
@@ -95,6 +91,84 @@ def list_profiles(as_json: bool) -> None:
         )
     columns = ["profile", "bootstrap_servers", "security_protocol", "in_use"]
     Target("", 0, as_json).show(columns, rows)
+
+
+@profile.command("print")
+@click.argument("name", required=False)
+@click.option("--secrets", is_flag=True, help="Show passwords too.")
+@_json
+def print_profile(name: str | None, secrets: bool, as_json: bool) -> None:
+    """Print the keys of the profile NAME, or of the one in use, as a file for --command-config."""
+    name = _named(name)
+    keys = profiles.read(name)
+    if not secrets:
+        keys = profiles.without_secrets(keys)
+    if as_json:
+        Target("", 0, as_json).answer({"profile": name, "keys": keys})
+    else:
+        click.echo(profiles.text_of(keys), nl=False)
+
+
+@profile.command()
+@click.argument("name", required=False)
+@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+@click.option("-d", "--delete", "deleted", multiple=True, metavar="KEY", help="Remove a key.")
+@_json
+def edit(name: str | None, sets: tuple[str, ...], deleted: tuple[str, ...], as_json: bool) -> None:
+    """Change the profile NAME, or the one in use: in $VISUAL or $EDITOR, or the keys given here.
+
+    Keys that would not work are refused, and nothing is changed then.
+    """
+    name = _named(name)
+    before = profiles.read(name)
+    if unknown := [each for each in deleted if each not in before]:
+        raise click.ClickException(f"profile {name} has no {', '.join(unknown)}")
+    if sets or deleted:
+        kept = {key: text for key, text in before.items() if key not in deleted}
+        with refused(f"profile {name}"):
+            after = _usable({**kept, **parse_pairs(sets)})
+    else:
+        after = _edited(profiles.text_of(before))
+    if after == before:
+        _done(as_json, f"Profile {name} is as it was.", name, changed=False)
+        return
+    profiles.replace(name, after)
+    _done(as_json, f"Changed profile {name}.", name, changed=True)
+
+
+def _edited(text: str) -> dict[str, str]:
+    """Return the keys as the user's editor leaves them; what is refused can be edited again."""
+    while True:
+        edited = click.edit(text, extension=".properties")
+        try:
+            return _usable(parse_properties(text if edited is None else edited))
+        except ConfigError as error:
+            tell(f"Nothing is changed: {error}", err=True)
+        text = edited or text
+        click.confirm("Edit it again?", default=True, abort=True, err=True)
+
+
+def _named(name: str | None) -> str:
+    """Return the name of a profile, without one that of the profile in use."""
+    found = name or profiles.in_use()
+    if found is None:
+        raise click.UsageError("no profile is in use: give a NAME")
+    return found
+
+
+def _usable(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return keys as a profile keeps them; raises ConfigError if a client could not use them."""
+    from barnabas.client.security import connect_with
+    from barnabas.config.client_keys import ClientKeys
+
+    keys = client_file(properties)
+    if SERVERS not in keys:
+        raise ConfigError(f"{SERVERS} is missing")
+    require_protocol(keys[SERVERS], keys)
+    used = replaced(keys)
+    connect_with(used)
+    ClientKeys.of(used)
+    return keys
 
 
 @profile.command()

@@ -36,10 +36,14 @@ def topics() -> None:
 
 
 @topics.command("list")
+@click.argument("patterns", metavar="[PATTERN]...", nargs=-1, shell_complete=names.topics)
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 @cluster_options
-def list_topics(target: Target, internal: bool) -> None:
-    """List the cluster's topics."""
+def list_topics(target: Target, patterns: tuple[str, ...], internal: bool) -> None:
+    """List the cluster's topics, or those that a PATTERN such as 'shop-*' matches.
+
+    Internal topics are there with --internal, and for a PATTERN that begins with __.
+    """
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         await cluster.refresh()
@@ -51,10 +55,18 @@ def list_topics(target: Target, internal: bool) -> None:
                 "id": uuid_text(topic.topic_id),
             }
             for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name)
-            if internal or not topic.is_internal
+            if _is_listed(topic, patterns, internal)
         ]
 
     target.show(["topic", "partitions", "replicas", "id"], target.run(work))
+
+
+def _is_listed(topic: TopicInfo, patterns: Sequence[str], internal: bool) -> bool:
+    """Whether a pattern, or none given, matches a topic, and internal ones are meant too."""
+    meant = [
+        each for each in patterns or "*" if internal or not topic.is_internal or each[:2] == "__"
+    ]
+    return any(fnmatchcase(topic.name, each) for each in meant)
 
 
 def _replication_factor(topic: TopicInfo) -> int:

@@ -15,9 +15,18 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "barnabas cluster health --wait 60",
         "barnabas cluster health --watch",
     ),
+    "cluster rolling-restart": (
+        "barnabas cluster rolling-restart --check",
+        "barnabas cluster rolling-restart --check --broker 2 --wait 300",
+    ),
     "cluster info": ("barnabas cluster info",),
     "brokers list": ("barnabas brokers list",),
     "brokers describe": ("barnabas brokers describe 1",),
+    "brokers drain": (
+        "barnabas brokers drain 2",
+        "barnabas brokers drain 2 --replicas --throttle 50MB",
+    ),
+    "brokers undrain": ("barnabas brokers undrain 2",),
     "topics list": ("barnabas topics list", "barnabas topics list 'shop-*'"),
     "topics describe": (
         "barnabas topics describe orders",
@@ -48,6 +57,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "partitions verify": ("barnabas partitions verify plan.json",),
     "partitions cancel": ("barnabas partitions cancel plan.json",),
     "partitions elect": ("barnabas partitions elect orders:0,1",),
+    "partitions balance": (
+        "barnabas partitions balance --dry-run",
+        "barnabas partitions balance --throttle 50MB --rollback before.json",
+    ),
     "log-dirs describe": ("barnabas log-dirs describe orders --broker 1",),
     "log-dirs move": ("barnabas log-dirs move orders:0 --broker 1 --to /mnt/disk2 --wait",),
     "groups list": ("barnabas groups list",),

@@ -86,20 +86,24 @@ def _dead(cluster: Cluster) -> list[Problem]:
 
 async def _partitions(cluster: Cluster) -> list[Problem]:
     moving = await PartitionAdmin(cluster).reassignments()
+    lacking = {
+        topic.name: rows
+        for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name)
+        if (rows := list(_lacking(cluster, topic)))
+    }
+    min_isr = await Admin(cluster).min_isr(lacking)
     found: list[Problem] = []
-    for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name):
-        lacking = list(_lacking(cluster, topic))
-        if not lacking:
-            continue
-        min_isr = await Admin(cluster).min_isr(topic.name)
-        for partition, leader, replicas, isr in lacking:
-            running = moving.get(TopicPartition(topic.name, partition))
+    for topic, rows in lacking.items():
+        for partition, leader, replicas, isr in rows:
+            running = moving.get(TopicPartition(topic, partition))
             missing = replicas - isr - set(running.adding if running is not None else ())
-            where = f"{topic.name}-{partition}"
+            where = f"{topic}-{partition}"
             if leader not in cluster.nodes:
                 found.append(Problem("leaders", where, "no leader"))
-            elif len(isr) < min_isr:
-                problem = f"{len(isr)} replicas are in sync, min.insync.replicas is {min_isr}"
+            elif len(isr) < min_isr[topic]:
+                problem = (
+                    f"{len(isr)} replicas are in sync, min.insync.replicas is {min_isr[topic]}"
+                )
                 found.append(Problem("isr", where, problem))
             elif missing:
                 named = ", ".join(map(str, sorted(missing)))

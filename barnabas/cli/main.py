@@ -51,7 +51,7 @@ GROUPS = {
     },
     "Operate a cluster": {
         "brokers": (
-            "List and describe the brokers of a cluster.",
+            "List, describe and drain the brokers of a cluster.",
             "barnabas.cli.commands.brokers:brokers",
         ),
         "configs": ("Describe and change configurations.", "barnabas.cli.commands.configs:configs"),

@@ -16,6 +16,7 @@ import click
 
 from barnabas.broker.controller.rules.placement import place
 from barnabas.broker.loop.slices import Slicer
+from barnabas.cli.common import Target, progress
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
@@ -28,6 +29,7 @@ _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.r
 _LEADERS = "leader.replication.throttled.replicas"
 _FOLLOWERS = "follower.replication.throttled.replicas"
 _PROPAGATION_SECONDS = 2.0
+_POLL_SECONDS = 1.0
 
 
 class Progress(NamedTuple):
@@ -97,25 +99,30 @@ async def factor_plan(
     rack_of = await _racks(cluster, brokers, racks=racks)
     await cluster.refresh()
     now = await current_plan(cluster, partitions)
-    for topic in sorted({topic for topic, _ in now}):
-        if (least := await Admin(cluster).min_isr(topic)) > factor:
+    for topic, least in (await Admin(cluster).min_isr({topic for topic, _ in now})).items():
+        if least > factor:
             raise click.ClickException(
                 f"with {factor} replicas nothing could be written with acks=all: "
                 f"min.insync.replicas of {topic} is {least}"
             )
-    placements = {
+    placed = placements(cluster)
+    load = Counter(each for row in placed.values() for each in row.replicas)
+    here = {each: placed[each] for each in now}
+    try:
+        return plan_factor(here, factor, rack_of, load, brokers)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def placements(cluster: Cluster) -> dict[TopicPartition, Placement]:
+    """Return the placement of every partition, as the last refresh has found it."""
+    return {
         TopicPartition(topic.name, row.partition_index): Placement(
             tuple(row.replica_nodes), frozenset(row.isr_nodes), row.leader_id
         )
         for topic in cluster.topics.values()
         for row in topic.description.partitions
     }
-    load = Counter(each for placed in placements.values() for each in placed.replicas)
-    here = {each: placements[each] for each in now}
-    try:
-        return plan_factor(here, factor, rack_of, load, brokers)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
 
 
 async def _racks(cluster: Cluster, brokers: list[int], *, racks: bool) -> dict[int, str | None]:
@@ -131,6 +138,36 @@ async def _racks(cluster: Cluster, brokers: list[int], *, racks: bool) -> dict[i
     if len({rack_of[each] is None for each in brokers or rack_of}) > 1:
         raise click.ClickException("not every broker has a rack; try --ignore-racks")
     return rack_of
+
+
+def carry_out(target: Target, plan: Plan, title: str, *, throttle: int | None = None) -> None:
+    """Reassign partitions and wait for the end; raises ClickException if one is refused.
+
+    `title` is what the progress bar says.
+    """
+    outcomes = target.run(
+        lambda cluster: execute(
+            cluster, plan, throttle=throttle, additional=True, allow_factor_change=True
+        )
+    )
+    for (topic, index), error in sorted(outcomes.items(), key=lambda each: each[0]):
+        if error is not None:
+            raise click.ClickException(f"{topic}-{index}: {error}")
+    until_done(target, plan, title)
+
+
+def until_done(target: Target, plan: Plan, title: str) -> list[dict[str, Any]]:
+    """Wait for the end of the reassignments of a plan, then remove its throttle; return its rows.
+
+    `title` is what the progress bar says.
+    """
+    with progress(title, len(plan)) as advance:
+        while True:
+            rows, moving = target.run(lambda cluster: verify(cluster, plan, keep_throttle=False))
+            advance(sum(row["state"] == "done" for row in rows))
+            if not moving:
+                return rows
+            time.sleep(_POLL_SECONDS)
 
 
 async def execute(

@@ -5,7 +5,7 @@ KafkaError; in a call for several objects each row has an error code.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
@@ -33,6 +33,8 @@ from barnabas.security.principal import Principal
 Entity = Mapping[str, str | None]
 """The owner of quotas: names by type (user, client-id, ip); None is the default of a type."""
 
+_DESCRIBED_AT_ONCE: Final = 500
+"""Topics in a request for their configuration."""
 UPGRADE = 1
 SAFE_DOWNGRADE = 2
 UNSAFE_DOWNGRADE = 3
@@ -201,10 +203,25 @@ class Admin:
         rows: list[describe_configs.DescribeConfigsResourceResult] = result.configs
         return rows
 
-    async def min_isr(self, topic: str) -> int:
-        """Return min.insync.replicas of a topic."""
-        entries = await self.describe_configs(ResourceType.TOPIC, topic)
-        return next(int(each.value or 1) for each in entries if each.name == "min.insync.replicas")
+    async def min_isr(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return min.insync.replicas of topics, by name."""
+        names, found = sorted(topics), {}
+        for start in range(0, len(names), _DESCRIBED_AT_ONCE):
+            request = describe_configs.DescribeConfigsRequest(
+                resources=[
+                    describe_configs.DescribeConfigsResource(
+                        resource_type=ResourceType.TOPIC,
+                        resource_name=name,
+                        configuration_keys=["min.insync.replicas"],
+                    )
+                    for name in names[start : start + _DESCRIBED_AT_ONCE]
+                ]
+            )
+            response = await self._cluster.ask(describe_configs.API, request)
+            for result in response.results:
+                check(result.error_code, result.error_message)
+                found[result.resource_name] = int(result.configs[0].value or 1)
+        return found
 
     async def alter_configs(
         self,

@@ -48,7 +48,7 @@ def plan_factor(
         _check_factor(partition, placed, factor, targets, bool(only))
         replicas = list(placed.replicas)
         while len(replicas) < factor:
-            added = _least_used(replicas, targets, racks, load)
+            added = least_used(replicas, targets, racks, load)
             replicas.append(added)
             load[added] += 1
         while len(replicas) > factor:
@@ -86,12 +86,14 @@ def _ids(brokers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(brokers)))
 
 
-def _least_used(
+def least_used(
     replicas: Iterable[int],
     targets: Iterable[int],
     racks: Mapping[int, str | None],
     load: Mapping[int, int],
 ) -> int:
+    """Return the target for another replica: of the rack with the fewest of these replicas, the
+    broker with the least load."""
     there = set(replicas)
     used = Counter(racks.get(each) for each in there)
     others = (each for each in targets if each not in there)

@@ -34,6 +34,44 @@ class DescribedBroker(Broker):
     """The size of all replicas on it."""
 
 
+class PlannedPartition(Answer):
+    """A partition whose replicas would change; the first is the preferred leader."""
+
+    topic: str
+    partition: int
+    replicas: list[int]
+    wanted: list[int]
+
+
+class NeededBroker(Answer):
+    """A partition that needs a broker."""
+
+    topic: str
+    partition: int
+    problem: str
+
+
+class DrainedBroker(Answer):
+    """A broker whose leaders, and with --replicas replicas, have moved."""
+
+    broker: int
+    leaders: int
+    """The number of partitions that it still leads."""
+    replicas: int
+    """The number of replicas on it."""
+    may_be_stopped: bool
+    problems: list[NeededBroker]
+    """Partitions that would lack a leader or min.insync.replicas."""
+
+
+class UndrainedBroker(Answer):
+    """A broker that has leaders again."""
+
+    broker: int
+    leaders: int
+    """The number of partitions that it leads more."""
+
+
 class ClusterInfo(Answer):
     """A cluster; the numbers do not count internal topics."""
 
@@ -58,6 +96,17 @@ class Problem(Answer):
     problem: str
 
 
+class Restart(Answer):
+    """A live broker, and what speaks against its restart now."""
+
+    broker: int
+    controller: bool
+    """Whether it is the active controller."""
+    may_be_restarted: bool
+    problems: list[str]
+    """Problems of the cluster, and partitions that need the broker."""
+
+
 class HealthChange(Answer):
     """A change that `--watch` saw: a line. The first one has all problems."""
 
@@ -72,6 +121,9 @@ class HealthChange(Answer):
 ANSWERS: Final[dict[str, Any]] = {
     "cluster info": ClusterInfo,
     "cluster health": list[Problem] | HealthChange,
+    "cluster rolling-restart": list[Restart],
     "brokers list": list[Broker],
     "brokers describe": DescribedBroker,
+    "brokers drain": DrainedBroker | list[PlannedPartition],
+    "brokers undrain": UndrainedBroker | list[PlannedPartition],
 }

@@ -36,6 +36,32 @@ class MovingPartition(Answer):
     removing: list[int]
 
 
+class BalancedBroker(Answer):
+    """A broker before and after a balance."""
+
+    broker: int
+    replicas: int
+    replicas_after: int
+    bytes: int
+    """The size of the replicas on it."""
+    bytes_after: int
+    leaders: int
+    """The number of partitions whose preferred leader it is."""
+    leaders_after: int
+
+
+class Balance(Answer):
+    """The loads of the brokers before and after a balance, and the moves between."""
+
+    brokers: list[BalancedBroker]
+    moved_replicas: int
+    moved_bytes: int
+    moved_leaders: int
+    """The number of partitions that get another preferred leader."""
+    changed: bool
+    """False with --dry-run, and if the brokers were balanced."""
+
+
 ANSWERS: Final[dict[str, Any]] = {
     "partitions plan": PlanFile,
     "partitions reassign": list[Outcome] | list[PlanProgress],
@@ -43,4 +69,5 @@ ANSWERS: Final[dict[str, Any]] = {
     "partitions list": list[MovingPartition],
     "partitions cancel": list[Outcome],
     "partitions elect": list[Outcome],
+    "partitions balance": Balance,
 }

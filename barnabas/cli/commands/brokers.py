@@ -1,21 +1,24 @@
-"""`barnabas brokers`: list and describe the brokers of a cluster."""
+"""`barnabas brokers`: list, describe and drain the brokers of a cluster."""
 
 from typing import Any
 
 import click
 
-from barnabas.cli import names
+from barnabas.cli import arguments, names, reassignments
 from barnabas.cli.commands.log_dirs import ONLINE, directories
-from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.common import UNHEALTHY, Target, cluster_options
+from barnabas.cli.draining import order, state_of, wait_for_replicas
 from barnabas.cli.help import Group
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.client.drain_plan import Placements, leaders_away, leaders_back, replicas_away
+from barnabas.client.reassignment_plan import Plan
 from barnabas.protocol.messages.describe_cluster import DescribeClusterResponse
 
 
 @click.group(cls=Group)
 def brokers() -> None:
-    """List and describe the brokers of a cluster."""
+    """List, describe and drain the brokers of a cluster."""
 
 
 @brokers.command("list")
@@ -51,6 +54,89 @@ def describe(target: Target, broker: int) -> None:
         }
 
     target.show_one(target.run(work))
+
+
+_broker_argument = click.argument("broker", metavar="ID", type=int, shell_complete=names.brokers)
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
+_throttle = click.option(
+    "--throttle",
+    type=arguments.size,
+    metavar="SIZE",
+    help="Limit a second for each broker, such as 50MB.",
+)
+
+
+@brokers.command()
+@_broker_argument
+@click.option("--replicas", is_flag=True, help="Move its replicas too.")
+@_throttle
+@_dry_run
+@cluster_options
+def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry_run: bool) -> None:
+    """Move the leaders of a broker to other brokers, until it may be stopped.
+
+    The broker comes last in the replicas of its partitions, so that no election makes it leader
+    again; `brokers undrain` gives it leaders back. With --replicas other brokers get its data, and
+    it may be removed. The command can be interrupted and run again, and it says which partitions
+    could not be written or read without the broker; the exit code is 3 then.
+    """
+    state = target.run(lambda cluster: state_of(cluster, broker))
+    moved = replicas_away(state.placements, broker, state.racks) if replicas else {}
+    if dry_run:
+        _show_plan(target, state.placements, leaders_away(state.placements, broker) | moved)
+        return
+    if moved:
+        reassignments.carry_out(target, moved, "moving", throttle=throttle)
+    order(target, broker, lambda placements: leaders_away(placements, broker))
+    problems = wait_for_replicas(target, broker)
+    rows = [{**each.partition._asdict(), "problem": each.problem} for each in problems]
+    after = target.run(lambda cluster: state_of(cluster, broker)).placements
+    left = sum(broker in placed.replicas for placed in after.values())
+    if target.as_json:
+        target.answer(
+            {
+                "broker": broker,
+                "leaders": sum(placed.leader == broker for placed in after.values()),
+                "replicas": left,
+                "may_be_stopped": not problems,
+                "problems": rows,
+            }
+        )
+    elif problems:
+        target.show(["topic", "partition", "problem"], rows)
+    else:
+        target.done(
+            f"Broker {broker} may be stopped: it leads no partition and has {left} replica(s)."
+        )
+    if problems:
+        raise click.exceptions.Exit(UNHEALTHY)
+
+
+@brokers.command()
+@_broker_argument
+@_dry_run
+@cluster_options
+def undrain(target: Target, broker: int, dry_run: bool) -> None:
+    """Give a broker its share of the leaders again.
+
+    It is the preferred leader of one in N partitions with N replicas then, of those that it has in
+    sync; `partitions balance` moves replicas to it.
+    """
+    if dry_run:
+        state = target.run(lambda cluster: state_of(cluster, broker))
+        _show_plan(target, state.placements, leaders_back(state.placements, broker))
+        return
+    changed = order(target, broker, lambda placements: leaders_back(placements, broker))
+    text = f"Broker {broker} leads {len(changed)} partition(s) more."
+    target.done(text, broker=broker, leaders=len(changed))
+
+
+def _show_plan(target: Target, now: Placements, plan: Plan) -> None:
+    rows = [
+        {**each._asdict(), "replicas": list(now[each].replicas), "wanted": list(wanted)}
+        for each, wanted in sorted(plan.items())
+    ]
+    target.show(["topic", "partition", "replicas", "wanted"], rows)
 
 
 async def broker_rows(cluster: Cluster, described: DescribeClusterResponse) -> list[dict[str, Any]]:

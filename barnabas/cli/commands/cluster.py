@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 FIRST_ID = 1
 REPLICAS = 3
 _POLL_S: Final = 0.5
+T = TypeVar("T")
 
 
 @click.group(cls=Group)
@@ -168,7 +169,7 @@ def health(target: Target, watch: bool, wait: float | None) -> None:
         return target.run(find_problems)
 
     deadline = time.monotonic() + (wait or 0)
-    problems = _patiently(check, deadline)
+    problems = _patiently(check, deadline, lambda found: not found)
     if watch:
         _watch(target, problems, check)
     _show(target, problems)
@@ -176,18 +177,49 @@ def health(target: Target, watch: bool, wait: float | None) -> None:
         raise click.exceptions.Exit(UNHEALTHY)
 
 
-def _patiently(check: "Callable[[], list[Problem]]", deadline: float) -> "list[Problem]":
-    """Check until there is no problem or the deadline is over; so long the cluster may be away."""
+@cluster.command("rolling-restart")
+@click.option("--check", is_flag=True, required=True, help="Say which broker may be restarted.")
+@click.option("--broker", type=int, metavar="ID", help="Only this broker.")
+@click.option("--wait", type=float, metavar="SECONDS", help="Wait so long until it may.")
+@cluster_options
+def rolling_restart(
+    target: Target,
+    check: bool,  # noqa: ARG001  (what the command does besides is up to init systems)
+    broker: int | None,
+    wait: float | None,
+) -> None:
+    """Check whether brokers may be restarted one after another: a row for each, in a good order.
+
+    The controller comes last. A broker may be restarted if every partition keeps a leader and
+    min.insync.replicas without it, and nothing else is wrong. The exit code is 0 if each
+    may, and 3 otherwise.
+
+    `cluster rolling-restart --check --broker 2 --wait 300 && systemctl restart barnabas`
+    """
+    from barnabas.cli.draining import restarts
+
+    rows = _patiently(
+        lambda: target.run(lambda cluster: restarts(cluster, broker)),
+        time.monotonic() + (wait or 0),
+        lambda rows: all(row["may_be_restarted"] for row in rows),
+    )
+    target.show(["broker", "controller", "may_be_restarted", "problems"], rows)
+    if not all(row["may_be_restarted"] for row in rows):
+        raise click.exceptions.Exit(UNHEALTHY)
+
+
+def _patiently(check: "Callable[[], T]", deadline: float, is_well: "Callable[[T], bool]") -> T:
+    """Check until all is well or the deadline is over; so long the cluster may be away."""
     while True:
         late = time.monotonic() >= deadline
         try:
-            problems = check()
+            found = check()
         except Exception:
             if late:
                 raise
         else:
-            if late or not problems:
-                return problems
+            if late or is_well(found):
+                return found
         time.sleep(_POLL_S)
 
 

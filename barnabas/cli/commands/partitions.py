@@ -1,13 +1,12 @@
 """`barnabas partitions`: reassign replicas and elect leaders."""
 
-import time
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
-from barnabas.cli import arguments, reassignments
-from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.cli import arguments, balancing, reassignments
+from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
     PartitionArgument,
@@ -15,13 +14,14 @@ from barnabas.cli.partition_arguments import (
     every_partition,
     partitions_of,
 )
+from barnabas.cli.quantities import size_text
+from barnabas.client.balance_plan import plan_balance
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.client.reassignment_plan import Plan, parse_plan, plan_rows, plan_text
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
-_POLL_SECONDS = 1.0
 _STATES = ["topic", "partition", "state", "replicas", "wanted"]
 
 
@@ -155,24 +155,12 @@ def reassign(
         )
     )
     if wait and not _failed(outcomes):
-        target.show(_STATES, _until_done(target, plan))
+        target.show(_STATES, reassignments.until_done(target, plan, "moving"))
         return
     _show(target, outcomes, "moving")
     if throttle is not None:
         click.echo("The throttle stays until `barnabas partitions verify` removes it.", err=True)
     _exit(_failed(outcomes))
-
-
-def _until_done(target: Target, plan: Plan) -> list[dict[str, Any]]:
-    with progress("moving", len(plan)) as advance:
-        while True:
-            rows, moving = target.run(
-                lambda cluster: reassignments.verify(cluster, plan, keep_throttle=False)
-            )
-            advance(sum(row["state"] == "done" for row in rows))
-            if not moving:
-                return rows
-            time.sleep(_POLL_SECONDS)
 
 
 @partitions.command()
@@ -254,6 +242,47 @@ def elect(
     outcomes = target.run(work)
     _show(target, outcomes, "elected")
     _exit(_failed(outcomes))
+
+
+@partitions.command()
+@click.option(
+    "--throttle",
+    type=arguments.size,
+    metavar="SIZE",
+    help="Limit a second for each broker, such as 50MB.",
+)
+@click.option("--rollback", type=_NEW_FILE, help="Write the current replicas to this file.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+def balance(
+    target: Target, throttle: int | None, rollback: Path | None, dry_run: bool, yes: bool
+) -> None:
+    """Spread size, replicas and leaders evenly over the brokers, with few moves.
+
+    Shows the brokers before and after, and asks. The load of a broker is half the size of its
+    replicas and half their number; below 1.05 times the mean none gives any away. Racks are kept.
+
+    `partitions balance --throttle 50MB --rollback before.json`
+    """
+    state = target.run(balancing.state_of)
+    plan = plan_balance(state.placements, state.sizes, state.racks)
+    facts = balancing.facts(state, plan)
+    if not target.as_json:
+        target.show(list(facts["brokers"][0]), facts["brokers"], table=True)
+    if plan and not (dry_run or yes):
+        moved = size_text(facts["moved_bytes"])
+        text = f"Move {facts['moved_replicas']} replica(s), {moved}, and {facts['moved_leaders']} "
+        click.confirm(f"{text}preferred leader(s)?", abort=True, err=True)
+    if plan and not dry_run:
+        if rollback is not None:
+            rollback.write_text(balancing.current_text(state, plan) + "\n", encoding="utf-8")
+        reassignments.carry_out(target, plan, "moving", throttle=throttle)
+        target.run(lambda cluster: PartitionAdmin(cluster).elect_leaders(plan))
+    if target.as_json:
+        target.answer(facts | {"changed": bool(plan) and not dry_run})
+    elif not plan:
+        target.done("The brokers are balanced.")
 
 
 def _show(target: Target, outcomes: Outcomes, done: str) -> None:

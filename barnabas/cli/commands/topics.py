@@ -140,11 +140,12 @@ async def _find_unhealthy(
     if _UNDER_REPLICATED in filters:
         # Replicas that a reassignment is still adding do not count as missing.
         moving = await PartitionAdmin(cluster).reassignments()
+    min_isr_of: dict[str, int] = {}
+    if _UNDER_MIN_ISR in filters or _AT_MIN_ISR in filters:
+        min_isr_of = await Admin(cluster).min_isr(cluster.topics)
     rows = []
     for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name):
-        min_isr = None
-        if _UNDER_MIN_ISR in filters or _AT_MIN_ISR in filters:
-            min_isr = await Admin(cluster).min_isr(topic.name)
+        min_isr = min_isr_of.get(topic.name)
         for row in sorted(topic.description.partitions, key=lambda row: row.partition_index):
             running = moving.get(TopicPartition(topic.name, row.partition_index))
             replicas = set(row.replica_nodes) - set(running.adding if running is not None else ())

@@ -1,0 +1,114 @@
+"""A broker that is emptied before it is stopped, or gets its leaders back, in steps that resume."""
+
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import click
+
+from barnabas.cli import reassignments
+from barnabas.cli.common import Target
+from barnabas.cli.health import find_problems
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.drain_plan import Loss, Placements, losses
+from barnabas.client.partition_admin import PartitionAdmin
+from barnabas.client.reassignment_plan import Plan
+from barnabas.protocol.topic_partition import TopicPartition
+
+_POLL_S: Final = 0.5
+Planned = Callable[[Placements], Plan]
+
+
+class State(NamedTuple):
+    """The placement of all partitions, and the racks of the live brokers."""
+
+    placements: Placements
+    racks: dict[int, str | None]
+
+
+async def state_of(cluster: Cluster, broker: int) -> State:
+    """Return the state of a cluster; raises ClickException if a broker is not alive."""
+    racks = {row.broker_id: row.rack for row in (await Admin(cluster).describe_cluster()).brokers}
+    if broker not in racks:
+        raise click.ClickException(f"no live broker has the id {broker}")
+    await cluster.refresh()
+    return State(reassignments.placements(cluster), racks)
+
+
+def order(target: Target, broker: int, planned: Planned) -> Plan:
+    """Reorder the replicas of partitions by a plan and elect the first of each, until the metadata
+    of the brokers has them as leaders or the target's timeout is over.
+
+    Returns the partitions that were to change, with their replicas.
+    """
+    deadline = time.monotonic() + target.timeout
+    changed: Plan = {}
+    while True:
+        placements = target.run(lambda cluster: state_of(cluster, broker)).placements
+        plan = planned(placements)
+        if not plan or time.monotonic() > deadline:
+            return changed
+        changed |= plan
+        reordered = {key: ids for key, ids in plan.items() if ids != placements[key].replicas}
+        if reordered:
+            reassignments.carry_out(target, reordered, "ordering")
+        target.run(partial(_elect, partitions=list(plan)))
+        time.sleep(_POLL_S)
+
+
+async def _elect(cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
+    await PartitionAdmin(cluster).elect_leaders(partitions)
+
+
+def wait_for_replicas(target: Target, broker: int) -> list[Loss]:
+    """Wait until replicas that are behind have caught up, at most for the target's timeout.
+
+    Returns the partitions that would lose a leader or min.insync.replicas without a broker.
+    """
+    deadline = time.monotonic() + target.timeout
+    while True:
+        found, placements = target.run(partial(_needed, broker=broker))
+        behind = any(
+            len(placements[each.partition].in_sync) < len(placements[each.partition].replicas)
+            for each in found
+        )
+        if not behind or time.monotonic() > deadline:
+            return found
+        time.sleep(_POLL_S)
+
+
+async def _needed(cluster: Cluster, broker: int) -> tuple[list[Loss], Placements]:
+    placements = (await state_of(cluster, broker)).placements
+    topics = {key.topic for key, placed in placements.items() if broker in placed.in_sync}
+    return losses(placements, broker, await Admin(cluster).min_isr(topics)), placements
+
+
+async def restarts(cluster: Cluster, broker: int | None) -> list[dict[str, Any]]:
+    """Return whether each live broker, or one, may be restarted now; the controller comes last."""
+    described = await Admin(cluster).describe_cluster()
+    live = sorted(
+        (row.broker_id for row in described.brokers),
+        key=lambda each: (each == described.controller_id, each),
+    )
+    if broker is not None and broker not in live:
+        raise click.ClickException(f"no live broker has the id {broker}")
+    general = [f"{each.where}: {each.problem}" for each in await find_problems(cluster)]
+    placements = reassignments.placements(cluster)
+    min_isr = await Admin(cluster).min_isr({each.topic for each in placements})
+    rows = []
+    for each in live if broker is None else [broker]:
+        problems = [
+            f"{topic}-{partition}: {problem}"
+            for (topic, partition), problem in losses(placements, each, min_isr)
+        ]
+        rows.append(
+            {
+                "broker": each,
+                "controller": each == described.controller_id,
+                "may_be_restarted": not (general or problems),
+                "problems": [*general, *problems],
+            }
+        )
+    return rows

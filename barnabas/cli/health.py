@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from barnabas.cli.commands.log_dirs import ONLINE, directories
+from barnabas.cli.log_dirs import ONLINE, directories
 from barnabas.cli.transactions.stuck import held_back
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo

@@ -6,12 +6,9 @@ Every command that reads one broker's data must find the same settings.
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
-
-if TYPE_CHECKING:
-    from barnabas.cli.processes.secure import Secured
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,19 +89,6 @@ def merged(sources: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     return {name: text for keys in sources.values() for name, text in keys.items()}
 
 
-def secured(
-    properties: Mapping[str, str], secure: bool, directory: Path | None, *, several: bool
-) -> "Secured | None":
-    """Return what `secure_options` ask for; None without them. Raises ConfigError and
-    ClickException."""
-    if not secure and directory is None:
-        return None
-    # Imported here: a broker without it starts faster.
-    from barnabas.cli.processes.secure import make_secure
-
-    return make_secure(properties, directory, several=several)
-
-
 def address_file_option(command: Command) -> Command:
     """Add --address-file to a command that runs brokers."""
     return click.option(
@@ -122,18 +106,4 @@ def faults_option(command: Command) -> Command:
         metavar="HOST:PORT",
         help="For tests: serve levers here that hold, delay and refuse requests, cut links, and "
         "pause and kill brokers. Prints the token that they need.",
-    )(command)
-
-
-def secure_options(command: Command) -> Command:
-    """Add --secure and --secure-directory to a command that runs brokers."""
-    command = click.option(
-        "--secure-directory",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="--secure, with its files in this directory [secure, in the log directory].",
-    )(command)
-    return click.option(
-        "--secure",
-        is_flag=True,
-        help="Serve by TLS, to users with passwords, under access control rules.",
     )(command)

@@ -10,12 +10,12 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.files import OsFiles
+from barnabas.storage.files.log_dir import LogDir
 from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
-from barnabas.storage.log.validator import Origin
-from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.recovery import load_log
+from barnabas.storage.origin import Origin
 from tests.support.kafka.tools import Tools
 
 NOW = 1_700_000_000_000

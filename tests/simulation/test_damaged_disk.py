@@ -20,8 +20,8 @@ from barnabas.protocol.messages import find_coordinator, offset_commit, offset_f
 from barnabas.protocol.records.batch import CorruptRecordError, iter_headers
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.log_dir import LOG_STARTS, RECOVERY_POINTS
 from barnabas.storage.files.mem_files import MemFiles
-from barnabas.storage.opening.log_dir import LOG_STARTS, RECOVERY_POINTS
 from barnabas.storage.opening.meta_properties import MetaPropertiesError
 from tests.simulation.one_broker import broker_on
 from tests.support.data_path import Client

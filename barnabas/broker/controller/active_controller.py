@@ -26,13 +26,13 @@ from barnabas.broker.controller.controller_channel import (
 )
 from barnabas.broker.controller.controller_election import Term
 from barnabas.broker.controller.pending_messages import Message
+from barnabas.broker.controller.rules.cluster_state import ClusterState, Topic
 from barnabas.broker.controller.rules.leader_election import (
     CLEAN_ONLY,
     ElectionInputs,
     ElectionPolicy,
     decide,
 )
-from barnabas.broker.controller.state import ClusterState, Topic
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import Delete, MetadataStore, Op, OpResult

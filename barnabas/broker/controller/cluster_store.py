@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.znodes import NEVER_JUDGED, BrokerInfo, LeaderAndIsr, ZnodeError
 from barnabas.broker.controller.controller_election import Term
-from barnabas.broker.controller.state import ClusterState, Partition, Topic
+from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition, Topic
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (

@@ -11,7 +11,7 @@ from barnabas.broker.cluster.cache import (
     LEADER_DURING_DELETE,
 )
 from barnabas.broker.cluster.znodes import BrokerInfo
-from barnabas.broker.controller.state import ClusterState, Topic
+from barnabas.broker.controller.rules.cluster_state import ClusterState, Topic
 from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,

@@ -31,8 +31,8 @@ from barnabas.broker.controller.controller_election import (
     Term,
 )
 from barnabas.broker.controller.reassignments import Reassignments
+from barnabas.broker.controller.rules.cluster_state import Topic
 from barnabas.broker.controller.rules.leader_election import ElectionPolicy
-from barnabas.broker.controller.state import Topic
 from barnabas.broker.controller.topic_admin import (
     Defaults,
     Delivery,

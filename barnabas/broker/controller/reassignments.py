@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from barnabas.broker.cluster import znodes
 from barnabas.broker.controller.active_controller import ActiveController
 from barnabas.broker.controller.cluster_store import install
+from barnabas.broker.controller.rules.cluster_state import Topic, assignment_of
 from barnabas.broker.controller.rules.leader_election import CLEAN_ONLY, ElectionPolicy
 from barnabas.broker.controller.rules.new_topics import check_assignment
 from barnabas.broker.controller.rules.reassignment import (
@@ -16,7 +17,6 @@ from barnabas.broker.controller.rules.reassignment import (
     finish,
     is_due,
 )
-from barnabas.broker.controller.state import Topic, assignment_of
 from barnabas.broker.controller.topic_admin import Delivery
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import Op, SetData

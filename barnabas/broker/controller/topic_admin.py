@@ -10,6 +10,7 @@ from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.cluster.znodes import LeaderAndIsr, TopicAssignment
 from barnabas.broker.controller.active_controller import ActiveController
 from barnabas.broker.controller.cluster_store import first_state, install
+from barnabas.broker.controller.rules.cluster_state import Partition, Topic
 from barnabas.broker.controller.rules.leader_election import CLEAN_ONLY, decide
 from barnabas.broker.controller.rules.new_topics import (
     MAX_NEW_PARTITIONS,
@@ -20,7 +21,6 @@ from barnabas.broker.controller.rules.new_topics import (
     extended,
     new_partitions,
 )
-from barnabas.broker.controller.state import Partition, Topic
 from barnabas.broker.store.metadata_store import Create, Delete, Op, SetData
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition

@@ -30,7 +30,7 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from barnabas.protocol.steps import Steps, in_steps
-from barnabas.storage.opening.log_dir import LogDir
+from barnabas.storage.files.log_dir import LogDir
 
 __all__ = ["API", "RIGHTS", "handle"]
 

@@ -12,7 +12,7 @@ from itertools import chain
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.controller.state import Topic
+from barnabas.broker.controller.rules.cluster_state import Topic
 from barnabas.broker.security.rights import CLUSTER, DELETE, DESCRIBE, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.soon import in_task

@@ -18,8 +18,8 @@ from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from barnabas.protocol.steps import Steps
+from barnabas.storage.files.log_dir import LogDir
 from barnabas.storage.log.log import Log
-from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.log_manager import LogManager
 
 __all__ = ["API", "RIGHTS", "handle"]

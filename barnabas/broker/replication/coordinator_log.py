@@ -14,7 +14,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
 from barnabas.storage.files.errors import OutOfDescriptors
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.verification import VerificationGuard
 
 _QUEUE: Final = "coordinators"

@@ -19,11 +19,11 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.log_dir import LogDir
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_copy import append_step, divergence, follow_truncation
 from barnabas.storage.log.log_slice import LogSlice
 from barnabas.storage.opening.future_logs import FutureLogs, can_be_named
-from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.log_manager import LogManager
 
 CHUNK_BYTES: Final = 1 << 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from barnabas.broker.cluster.cache import NO_LEADER
-from barnabas.broker.replication.leader.isr_state import (
+from barnabas.broker.replication.isr_state import (
     FollowerLiveness,
     IsrState,
     LastFetch,
@@ -32,7 +32,8 @@ from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogAppendInfo
-from barnabas.storage.log.validator import Origin, Validated
+from barnabas.storage.log.validator import Validated
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.verification import VerificationGuard
 
 NO_EPOCH = -1

@@ -38,8 +38,8 @@ from barnabas.protocol.messages.stop_replica import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.types import ZERO_UUID
+from barnabas.storage.files.log_dir import LogDir
 from barnabas.storage.log.log import Log
-from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.log_manager import LogManager
 
 _QUEUE = "logs"

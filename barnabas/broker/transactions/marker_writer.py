@@ -13,7 +13,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 
 NOTHING_OPEN: Final = ErrorCode.INVALID_TXN_STATE
 """The outcome of a marker whose epoch is older than the last one of its producer in the partition,

@@ -5,10 +5,10 @@ from typing import Any
 import click
 
 from barnabas.cli import arguments, names, reassignments
-from barnabas.cli.commands.log_dirs import ONLINE, directories
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.draining import order, state_of, wait_for_replicas
 from barnabas.cli.help import Group
+from barnabas.cli.log_dirs import ONLINE, directories
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.drain_plan import Placements, leaders_away, leaders_back, replicas_away

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.commands.secure import secure_options, secured
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Group
@@ -21,8 +22,6 @@ from barnabas.cli.settings import (
     address_file_option,
     default_data_directory,
     faults_option,
-    secure_options,
-    secured,
 )
 from barnabas.cli.tables import tell
 from barnabas.protocol.errors import KafkaError

@@ -9,6 +9,7 @@ import click
 from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
+from barnabas.cli.log_dirs import broker_ids, directories
 from barnabas.cli.partition_arguments import (
     PartitionArgument,
     any_partitions,
@@ -25,8 +26,6 @@ _DIRECTORIES = ["broker", "log_dir", "state", "replicas", "bytes", "total_bytes"
 _REPLICAS = ["broker", "topic", "partition", "log_dir", "state", "bytes", "lag"]
 _POLL_SECONDS = 0.5
 _MOVING = "moving here"
-ONLINE = "online"
-"""The state of a log directory without a failure."""
 
 Rows = list[dict[str, Any]]
 
@@ -105,30 +104,6 @@ def _result(error: KafkaError | None, done: str) -> str:
     return str(error)
 
 
-async def _brokers(cluster: Cluster, broker: int | None) -> list[int]:
-    if broker is not None:
-        return [broker]
-    await cluster.refresh()
-    return sorted(cluster.nodes)
-
-
-async def directories(cluster: Cluster, broker: int | None) -> Rows:
-    """Return a row for each log directory, of one broker or of all."""
-    return [
-        {
-            "broker": node,
-            "log_dir": each.log_dir,
-            "state": ErrorCode.of(each.error_code).text if each.error_code else ONLINE,
-            "replicas": sum(len(topic.partitions) for topic in each.topics),
-            "bytes": sum(row.partition_size for topic in each.topics for row in topic.partitions),
-            "total_bytes": each.total_bytes,
-            "usable_bytes": each.usable_bytes,
-        }
-        for node in await _brokers(cluster, broker)
-        for each in await Admin(cluster).describe_log_dirs(node)
-    ]
-
-
 async def _replicas(cluster: Cluster, wanted: Iterable[TopicPartition], broker: int | None) -> Rows:
     partitions = set(wanted)
     return [
@@ -141,7 +116,7 @@ async def _replicas(cluster: Cluster, wanted: Iterable[TopicPartition], broker: 
             "bytes": row.partition_size,
             "lag": row.offset_lag,
         }
-        for node in await _brokers(cluster, broker)
+        for node in await broker_ids(cluster, broker)
         for each in await Admin(cluster).describe_log_dirs(node)
         for topic in each.topics
         for row in topic.partitions

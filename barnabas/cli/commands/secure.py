@@ -1,10 +1,16 @@
-"""`barnabas secure`: the files of `--secure`, for brokers on several hosts."""
+"""`--secure` of the commands that run brokers, and `barnabas secure`, which makes its files."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.cli.help import Command
+from barnabas.cli.settings import Command as Decorated
+
+if TYPE_CHECKING:
+    from barnabas.cli.processes.secure import Secured
 
 
 @click.command(cls=Command)
@@ -26,3 +32,30 @@ def secure(directory: Path, hosts: tuple[str, ...]) -> None:
 
     make_files(directory, hosts)
     click.echo(f"{directory} has the files of --secure; keep ca.key away from brokers.")
+
+
+def secure_options(command: Decorated) -> Decorated:
+    """Add --secure and --secure-directory to a command that runs brokers."""
+    command = click.option(
+        "--secure-directory",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="--secure, with its files in this directory [secure, in the log directory].",
+    )(command)
+    return click.option(
+        "--secure",
+        is_flag=True,
+        help="Serve by TLS, to users with passwords, under access control rules.",
+    )(command)
+
+
+def secured(
+    properties: Mapping[str, str], secure: bool, directory: Path | None, *, several: bool
+) -> "Secured | None":
+    """Return what `secure_options` ask for; None without them. Raises ConfigError and
+    ClickException."""
+    if not secure and directory is None:
+        return None
+    # Imported here: a broker without it starts faster.
+    from barnabas.cli.processes.secure import make_secure
+
+    return make_secure(properties, directory, several=several)

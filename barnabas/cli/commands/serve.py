@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.commands.secure import secure_options, secured
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Command
 from barnabas.cli.settings import (
@@ -21,8 +22,6 @@ from barnabas.cli.settings import (
     faults_option,
     merged,
     property_sources,
-    secure_options,
-    secured,
 )
 from barnabas.cli.tables import fold
 

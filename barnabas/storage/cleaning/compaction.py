@@ -40,7 +40,7 @@ from barnabas.storage.log import txn_index
 from barnabas.storage.log.offset_index import OffsetIndex
 from barnabas.storage.log.segment import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from barnabas.storage.log.time_index import TimeIndex
-from barnabas.storage.log.txn_index import AbortedTxn
+from barnabas.storage.producers.entry import AbortedTxn
 
 _LONG_KEY = 20
 _READ_BYTES = 1 << 20

@@ -157,6 +157,24 @@ class Files(Protocol):
         ...
 
 
+class UnsyncedFile:
+    """A complete file that waits for its fsync without a descriptor."""
+
+    __slots__ = ("_files", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self.path = path
+
+    def sync(self) -> None:
+        """Sync the file under its name, unless it was deleted or replaced by a synced one."""
+        try:
+            file = self._files.open(self.path)
+        except FileNotFoundError:
+            return
+        file.sync()
+
+
 def make_dirs(files: Files, path: str) -> None:
     """Create a directory and every missing parent, durably."""
     if files.exists(path):

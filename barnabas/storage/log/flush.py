@@ -53,24 +53,6 @@ class RolledLogs:
         self._logs.pop(log, None)
 
 
-class UnsyncedFile:
-    """A complete file that waits for its fsync without a descriptor."""
-
-    __slots__ = ("_files", "path")
-
-    def __init__(self, files: Files, path: str) -> None:
-        self._files = files
-        self.path = path
-
-    def sync(self) -> None:
-        """Sync the file under its name, unless it was deleted or replaced by a synced one."""
-        try:
-            file = self._files.open(self.path)
-        except FileNotFoundError:
-            return
-        file.sync()
-
-
 class FlushJob:
     """One fsync of everything a log holds at its creation; the log is durable up to `up_to`
     afterwards.

@@ -25,6 +25,7 @@ from barnabas.protocol.records.batch import (
 from barnabas.protocol.records.group_lag import LagCounter, RecordLag
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.errors import lacks_descriptors
+from barnabas.storage.files.log_dir import on_disk
 from barnabas.storage.log.flush import FlushJob, FlushState
 from barnabas.storage.log.leader_epochs import LeaderEpochCache
 from barnabas.storage.log.log_parts import LogAppendInfo, LogLocation, LogOptions, LogParts
@@ -36,16 +37,9 @@ from barnabas.storage.log.retention import MAX_RELATIVE_OFFSET, roll_after_ms, s
 from barnabas.storage.log.scan import replicated_batches
 from barnabas.storage.log.segment import NO_BOUNDS, Segment
 from barnabas.storage.log.segments import ReadLimits, TimestampAndOffset
-from barnabas.storage.log.txn_index import AbortedTxn
-from barnabas.storage.log.validator import (
-    Origin,
-    Rules,
-    Validated,
-    is_sound,
-    validate,
-)
-from barnabas.storage.opening.log_dir import on_disk
-from barnabas.storage.producers.entry import BatchMetadata, DuplicateSequence
+from barnabas.storage.log.validator import Rules, Validated, is_sound, validate
+from barnabas.storage.origin import Origin
+from barnabas.storage.producers.entry import AbortedTxn, BatchMetadata, DuplicateSequence
 from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.storage.files.files import Files, Syncable
+from barnabas.storage.files.log_dir import LogDir
 from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.leader_epochs import LeaderEpochCache
 from barnabas.storage.log.segments import Segments
-from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.producers.snapshot import Snapshots
 from barnabas.storage.producers.state import ProducerStateManager
 

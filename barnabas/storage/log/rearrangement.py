@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Protocol
 
 from barnabas.storage.files.errors import lacks_descriptors
-from barnabas.storage.opening.log_dir import LogDir
+from barnabas.storage.files.log_dir import LogDir
 
 DiskWork = Callable[[], None]
 """An action that waits for the disk; raises OSError."""

@@ -17,8 +17,7 @@ from barnabas.protocol.records.batch import (
     read_header,
 )
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.files.files import File, Files, Syncable
-from barnabas.storage.log.flush import UnsyncedFile
+from barnabas.storage.files.files import File, Files, Syncable, UnsyncedFile
 from barnabas.storage.log.offset_index import OffsetIndex
 from barnabas.storage.log.time_index import TimeIndex
 from barnabas.storage.log.txn_index import TxnIndexFile

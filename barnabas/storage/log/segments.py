@@ -15,7 +15,8 @@ from barnabas.storage.log.log_slice import FileRange, LogSlice
 from barnabas.storage.log.record_steps import Memory, RecordSteps, each_record, longest_call
 from barnabas.storage.log.scan import rebuild_indexes
 from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.txn_index import ENTRY_SIZE, AbortedTxn, decode
+from barnabas.storage.log.txn_index import ENTRY_SIZE, decode
+from barnabas.storage.producers.entry import AbortedTxn
 
 _base_offset = attrgetter("base_offset")
 _HEADERS_PER_STEP = 256

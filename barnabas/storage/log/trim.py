@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.storage.files.log_dir import on_disk
 from barnabas.storage.log.rearrangement import DiskSteps, Rearrangement
 from barnabas.storage.log.retention import deletable_segments
 from barnabas.storage.log.segment import (
@@ -18,7 +19,6 @@ from barnabas.storage.log.segment import (
     Segment,
     file_name,
 )
-from barnabas.storage.opening.log_dir import on_disk
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log

@@ -9,10 +9,10 @@ from a follower, or an unclean election, can have exposed such bytes to a client
 
 from typing import TYPE_CHECKING
 
+from barnabas.storage.files.log_dir import on_disk
+from barnabas.storage.log.producer_rebuild import rebuild_producers
 from barnabas.storage.log.rearrangement import DiskSteps, Rearrangement
 from barnabas.storage.log.segment import Segment
-from barnabas.storage.opening.log_dir import on_disk
-from barnabas.storage.producers.rebuild import rebuild_producers
 from barnabas.storage.producers.state import ProducerStateManager
 
 if TYPE_CHECKING:

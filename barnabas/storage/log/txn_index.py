@@ -8,10 +8,10 @@ transaction of its segment; most segments have none.
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
 
 from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.files.files import File, Files
+from barnabas.storage.producers.entry import AbortedTxn
 
 _ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
@@ -20,19 +20,6 @@ _VERSION = 0
 
 class CorruptTxnIndexError(Exception):
     """The file has other content than entries of its segment; it is rebuilt from the log."""
-
-
-class AbortedTxn(NamedTuple):
-    """The data of `producer_id` in [first_offset, last_offset] is aborted.
-
-    `last_offset` is the offset of the abort marker, `last_stable_offset` that of the partition
-    after the marker was written.
-    """
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
 
 
 def encode(txn: AbortedTxn) -> bytes:

@@ -8,7 +8,6 @@ records then takes long: `validation` works in steps, between which the event lo
 """
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.config.key import ARRAY_MAX
@@ -50,6 +49,7 @@ from barnabas.storage.log.record_steps import (
     briefly,
     each_record,
 )
+from barnabas.storage.origin import Origin
 
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
@@ -63,18 +63,6 @@ ZSTD_SINCE = 7
 LAST_CODEC: Final = max(Compression).value
 COORDINATOR_BYTES = (1 << 20) + LOG_OVERHEAD
 """The default of `max.message.bytes`: a coordinator may write as much where the limit is lower."""
-
-
-class Origin(Enum):
-    """The source of an append.
-
-    Clients may not write control batches, and their sequences are checked. A follower does not
-    check again what its leader has accepted.
-    """
-
-    CLIENT = auto()
-    COORDINATOR = auto()
-    REPLICATION = auto()
 
 
 _CLIENT = Origin.CLIENT

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from barnabas.protocol.types import ZERO_UUID, uuid_text
 from barnabas.storage.files.files import Files, write_atomic
-from barnabas.storage.opening.log_dir import LogDir
+from barnabas.storage.files.log_dir import LogDir
 from barnabas.storage.opening.meta_properties import (
     MetaProperties,
     MetaPropertiesError,

@@ -14,8 +14,8 @@ was written last (`furthest`). All methods but `switch` may run in a thread.
 import os
 from typing import TYPE_CHECKING
 
+from barnabas.storage.files.log_dir import LogDir
 from barnabas.storage.log.log import Log
-from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.log_manager import (
     DELETE_SUFFIX,
     FUTURE_SUFFIX,

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors, lacks_descriptors
 from barnabas.storage.files.files import Files, Lock, make_dirs
+from barnabas.storage.files.log_dir import DOUBT, Checkpoints, LogDir
 from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_copy import covers, furthest
 from barnabas.storage.log.log_parts import LogLocation, LogOptions, TrimmedLog
 from barnabas.storage.opening import dir_marks
 from barnabas.storage.opening.dir_marks import BrokerIdentity, Marks, claim, mark_closed, take_marks
-from barnabas.storage.opening.log_dir import DOUBT, Checkpoints, LogDir
 from barnabas.storage.opening.meta_properties import (
     MetaPropertiesError,
     read_topic_id,

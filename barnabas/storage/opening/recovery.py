@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from barnabas.storage.files.checkpoints import CorruptCheckpointError
-from barnabas.storage.files.files import Files
-from barnabas.storage.log.flush import UnsyncedFile
+from barnabas.storage.files.files import Files, UnsyncedFile
 from barnabas.storage.log.leader_epochs import (
     UNDEFINED_EPOCH,
     EpochEntry,
@@ -21,6 +20,7 @@ from barnabas.storage.log.leader_epochs import (
 )
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions, LogParts
+from barnabas.storage.log.producer_rebuild import readable_headers, rebuild_producers
 from barnabas.storage.log.scan import rebuild_indexes, scan, valid_batches
 from barnabas.storage.log.segment import (
     CLEANED,
@@ -35,7 +35,6 @@ from barnabas.storage.log.segment import (
 from barnabas.storage.log.segments import Segments
 from barnabas.storage.log.txn_index import CorruptTxnIndexError
 from barnabas.storage.opening.meta_properties import PARTITION_METADATA
-from barnabas.storage.producers.rebuild import readable_headers, rebuild_producers
 from barnabas.storage.producers.snapshot import Snapshots
 from barnabas.storage.producers.state import ProducerStateManager
 

@@ -130,3 +130,16 @@ class DuplicateSequence(KafkaError):
         super().__init__(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
         self.batch = batch
         """The appended one."""
+
+
+class AbortedTxn(NamedTuple):
+    """The data of `producer_id` in [first_offset, last_offset] is aborted.
+
+    `last_offset` is the offset of the abort marker, `last_stable_offset` that of the partition
+    after the marker was written.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int

@@ -7,7 +7,7 @@ from barnabas.protocol.records.batch import (
     NO_PRODUCER_EPOCH,
 )
 from barnabas.protocol.records.control import TxnMarker
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import (
     CompletedTxn,
     DuplicateSequence,

@@ -14,8 +14,7 @@ from threading import Lock
 
 from barnabas.protocol.records.batch import NO_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.checksum import crc32c
-from barnabas.storage.files.files import File, Files
-from barnabas.storage.log.flush import UnsyncedFile
+from barnabas.storage.files.files import File, Files, UnsyncedFile
 from barnabas.storage.producers.entry import WINDOW, Batch, ProducerStateEntry
 from barnabas.storage.producers.state import ProducerStateManager
 

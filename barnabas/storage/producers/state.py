@@ -27,10 +27,10 @@ from barnabas.protocol.records.batch import (
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.log.txn_index import AbortedTxn
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import (
     WINDOW,
+    AbortedTxn,
     BatchMetadata,
     CompletedTxn,
     ProducerStateEntry,

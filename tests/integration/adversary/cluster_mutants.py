@@ -11,9 +11,9 @@ from typing import Any, Final
 from barnabas.broker.controller import active_controller, topic_admin
 from barnabas.broker.controller.rules import preferred_leaders as preferred
 from barnabas.broker.controller.rules import reassignment
+from barnabas.broker.replication.isr_state import IsrState
 from barnabas.broker.replication.leader.consumer_read import ConsumerRead
 from barnabas.broker.replication.leader.isr_manager import IsrManager
-from barnabas.broker.replication.leader.isr_state import IsrState
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.protocol.errors import ErrorCode

@@ -14,7 +14,7 @@ from barnabas.protocol.records.batch import (
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import DuplicateSequence
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import VerificationGuard

@@ -25,7 +25,7 @@ from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import DuplicateSequence
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import VerificationGuard

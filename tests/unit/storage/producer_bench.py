@@ -8,9 +8,13 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.log.txn_index import AbortedTxn
-from barnabas.storage.log.validator import Origin
-from barnabas.storage.producers.entry import BatchMetadata, DuplicateSequence, ProducerUpdate
+from barnabas.storage.origin import Origin
+from barnabas.storage.producers.entry import (
+    AbortedTxn,
+    BatchMetadata,
+    DuplicateSequence,
+    ProducerUpdate,
+)
 from barnabas.storage.producers.state import ProducerStateManager
 
 PID = 7

@@ -21,12 +21,12 @@ from barnabas.storage.cleaning.cleaner import (
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
 from barnabas.storage.files.files import OsFiles
+from barnabas.storage.files.log_dir import LogDir
 from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
-from barnabas.storage.log.validator import Origin
-from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.recovery import load_log
+from barnabas.storage.origin import Origin
 from tests.unit.storage.log_bench import retain
 
 FILES = OsFiles()

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.records.control import ControlType, TxnMarker
-from barnabas.storage.log.txn_index import AbortedTxn, encode
+from barnabas.storage.log.txn_index import encode
+from barnabas.storage.producers.entry import AbortedTxn
 from tests.support.markers import marker_batch
 from tests.unit.storage.log_on_disk import DAY, NOW, LogOnDisk, put
 

@@ -8,7 +8,7 @@ from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.rearrangement import DiskSteps, Rearrangement
 from barnabas.storage.log.truncation import truncate
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from tests.unit.storage.log_bench import NOW, damage, disk, load, offsets, put
 
 COUNT_AT = HEADER_SIZE - 4

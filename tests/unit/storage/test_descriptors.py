@@ -22,10 +22,10 @@ from barnabas.storage.log import flush, sparse_index
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.rearrangement import Rearrangement
 from barnabas.storage.log.truncation import start_again, truncate
-from barnabas.storage.log.txn_index import AbortedTxn
-from barnabas.storage.log.validator import Origin
 from barnabas.storage.opening.future_logs import FutureLogs
 from barnabas.storage.opening.log_manager import LogManager
+from barnabas.storage.origin import Origin
+from barnabas.storage.producers.entry import AbortedTxn
 from tests.support.waiting import until
 from tests.unit.storage.log_bench import DIRECTORY, NOW, batch, disk, load, offsets, put, retain
 from tests.unit.storage.log_directories import create, make

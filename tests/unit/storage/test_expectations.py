@@ -5,7 +5,7 @@ import pytest
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 from tests.unit.storage.producer_bench import PID, header
 from tests.unit.storage.verifying_leader import TV2, Leader

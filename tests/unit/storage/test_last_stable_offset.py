@@ -8,8 +8,8 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import truncate
-from barnabas.storage.log.txn_index import AbortedTxn
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
+from barnabas.storage.producers.entry import AbortedTxn
 from tests.unit.storage.log_bench import NOW, batch, disk, load, retain
 
 

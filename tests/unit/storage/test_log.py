@@ -16,7 +16,7 @@ from barnabas.storage.files.mem_files import Fault
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.record_steps import RECORDS_PER_STEP, RecordSteps, at_once, call
 from barnabas.storage.log.truncation import start_again, truncate
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from tests.support.planted import bomb, crowd
 from tests.unit.storage.log_bench import (
     DIRECTORY,

@@ -6,10 +6,9 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import MAX_SEQUENCE, read_header
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
-from barnabas.storage.log.txn_index import AbortedTxn
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers import state as state_module
-from barnabas.storage.producers.entry import BatchMetadata
+from barnabas.storage.producers.entry import AbortedTxn, BatchMetadata
 from barnabas.storage.producers.state import ProducerStateManager
 from tests.unit.storage.producer_bench import PID, Partition, header, load
 

@@ -17,7 +17,7 @@ from barnabas.storage.log.rearrangement import Rearrangement
 from barnabas.storage.log.record_steps import at_once
 from barnabas.storage.log.trim import drop_old_segments
 from barnabas.storage.log.truncation import start_again, truncate
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, disk, load, offsets, put
 
 CONFIG = SMALL.replace(cleanup_policy=("compact",))

@@ -25,7 +25,8 @@ from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.validator import Origin, is_sound
+from barnabas.storage.log.validator import is_sound
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.mutants import cases, finds, hunt

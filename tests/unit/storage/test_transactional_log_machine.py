@@ -21,9 +21,9 @@ from barnabas.storage.log.flush import FlushJob
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.record_steps import at_once
 from barnabas.storage.log.truncation import truncate
-from barnabas.storage.log.txn_index import AbortedTxn
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers import snapshot
+from barnabas.storage.producers.entry import AbortedTxn
 from tests.unit.storage.log_bench import NOW, batch, disk, load
 
 PRODUCERS = st.integers(0, 3)

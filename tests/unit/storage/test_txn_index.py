@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.log.txn_index import (
-    ENTRY_SIZE,
-    AbortedTxn,
-    CorruptTxnIndexError,
-    decode,
-    encode,
-    search,
-)
+from barnabas.storage.log.txn_index import ENTRY_SIZE, CorruptTxnIndexError, decode, encode, search
+from barnabas.storage.producers.entry import AbortedTxn
 
 TXNS = [AbortedTxn(1, 10, 20, 15), AbortedTxn(2, 15, 30, 25), AbortedTxn(3, 25, 40, 41)]
 

@@ -26,13 +26,13 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.records.varint import write_varint
 from barnabas.storage.log.validator import (
-    Origin,
     RecordsRefused,
     Rules,
     Validated,
     check_codec_of_version,
     validate,
 )
+from barnabas.storage.origin import Origin
 from tests.support.planted import CODECS, batch_of, bomb, packed, raw_snappy
 
 NOW = 1_700_000_000_000

@@ -7,7 +7,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import ControlType, TxnMarker
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
 from tests.unit.storage.producer_bench import PID, header, load

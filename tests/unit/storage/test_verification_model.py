@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import ProducerStateEntry
 from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 from tests.unit.storage.producer_bench import header, load

@@ -3,7 +3,7 @@
 from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import ControlType, TxnMarker
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import BatchMetadata, DuplicateSequence
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import Opener, VerificationGuard

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from barnabas.broker.cluster.znodes import LeaderAndIsr
-from barnabas.broker.controller.state import ClusterState, Partition
+from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition import PartitionData
 

@@ -7,8 +7,8 @@ from random import Random
 from barnabas.broker.cluster.new_topics import USE_DEFAULT, NewTopic
 from barnabas.broker.cluster.topic_names import check_name, refuse_internal
 from barnabas.broker.cluster.znodes import TopicAssignment
+from barnabas.broker.controller.rules.cluster_state import ClusterState, NamesTaken, Topic
 from barnabas.broker.controller.rules.placement import place
-from barnabas.broker.controller.state import ClusterState, NamesTaken, Topic
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.steps import Steps
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from barnabas.broker.cluster.cache import NO_LEADER
 from barnabas.broker.cluster.znodes import LeaderAndIsr
+from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition
 from barnabas.broker.controller.rules.leader_election import CLEAN_ONLY, ElectionInputs, decide
-from barnabas.broker.controller.state import ClusterState, Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 

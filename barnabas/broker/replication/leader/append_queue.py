@@ -16,7 +16,8 @@ from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.varint import Buffer
 from barnabas.protocol.steps import Steps
 from barnabas.storage.log.log_parts import LogAppendInfo
-from barnabas.storage.log.validator import Origin, Rules, Validated, validation
+from barnabas.storage.log.validator import Rules, Validated, validation
+from barnabas.storage.origin import Origin
 
 
 class AppendQueue:

@@ -8,8 +8,8 @@ for all partitions of the session (`isr_state.LastFetch`).
 
 from typing import Protocol
 
+from barnabas.broker.replication.isr_state import NEVER, UNKNOWN, LastFetch
 from barnabas.broker.replication.leader.fetch_session import FetchedPartition, TopicKey
-from barnabas.broker.replication.leader.isr_state import NEVER, UNKNOWN, LastFetch
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.messages.fetch import FetchPartition
 

@@ -20,7 +20,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.replication.leader.isr_state import Follower
+from barnabas.broker.replication.isr_state import Follower
 from barnabas.broker.replication.partition import Partition
 from barnabas.metrics.catalogue import ReplicaMetrics
 from barnabas.protocol.errors import ErrorCode, KafkaError

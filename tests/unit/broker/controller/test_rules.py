@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from barnabas.broker.cluster.new_topics import NewTopic
 from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo, LeaderAndIsr, Restart
+from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition, Topic
 from barnabas.broker.controller.rules.leader_election import ElectionInputs, ElectionPolicy, decide
 from barnabas.broker.controller.rules.new_topics import assign_partitions, assign_topic
-from barnabas.broker.controller.state import ClusterState, Partition, Topic
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.support.steps import all_taken
 

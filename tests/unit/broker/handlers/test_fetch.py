@@ -19,7 +19,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.security.principal import ANONYMOUS
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.steps import taken
 from tests.unit.broker.handlers.leading import collaborators

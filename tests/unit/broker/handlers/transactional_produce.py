@@ -19,7 +19,7 @@ from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.security.principal import ANONYMOUS
-from barnabas.storage.log.validator import Origin
+from barnabas.storage.origin import Origin
 from tests.unit.broker.handlers.fake_verifier import FakeVerifier
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 

@@ -12,8 +12,8 @@ from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.follower.fetcher import FetcherContext
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
+from barnabas.broker.replication.isr_state import LastFetch
 from barnabas.broker.replication.leader.isr_manager import IsrManager
-from barnabas.broker.replication.leader.isr_state import LastFetch
 from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager

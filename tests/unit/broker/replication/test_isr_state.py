@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.replication.leader.isr_state import (
+from barnabas.broker.replication.isr_state import (
     NEVER,
     Follower,
     IsrState,

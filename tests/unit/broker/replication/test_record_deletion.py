@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from barnabas.broker.cluster.cache import BrokerNode
-from barnabas.broker.replication.leader.isr_state import LastFetch
+from barnabas.broker.replication.isr_state import LastFetch
 from barnabas.broker.replication.leader.record_deletion import await_deletions, delete_records
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError

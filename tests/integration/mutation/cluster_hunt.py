@@ -20,7 +20,7 @@ from barnabas.verify.history import read_history
 from barnabas.verify.judge import judge
 from barnabas.verify.options import BOTH, NEWER, Options
 from barnabas.verify.runner import run
-from tests.integration.mutation.hunt import Result
+from tests.integration.mutation.hunt import Result, soon_given_up
 
 if TYPE_CHECKING:
     from barnabas.testing.node import Node
@@ -219,7 +219,8 @@ def hunt_in_cluster(how: ClusterHunt, directory: Path, seed: int, mutant: str = 
     """Run the checker on its own cluster, which is removed afterwards."""
     cluster = MutantCluster(directory, mutant, lossy=how.lossy, keys=how.keys).start()
     try:
-        return check(how, cluster, seed)
+        with soon_given_up() if mutant else nullcontext():
+            return check(how, cluster, seed)
     finally:
         # Some faults make a broker stop by itself.
         with suppress(BrokerDied) if mutant else nullcontext():

@@ -2,16 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import Final, NamedTuple
+from unittest.mock import patch
 
+from barnabas.verify import runner
 from barnabas.verify.history import read_history
 from barnabas.verify.judge import Verdict, judge
 from barnabas.verify.options import BOTH, NEWER, OLDER, Options
-from barnabas.verify.runner import run
+from barnabas.verify.wire.recorder import Recorder
 from tests.support.brokers.process import BrokerProcess
 
 KEYS: Final = {
@@ -23,6 +26,12 @@ KEYS: Final = {
 
 DEATHS_WITHIN_S: Final = 60.0
 """Seconds after the duration in which the broker must have died as often as it shall."""
+STUCK_AFTER_S: Final = 10.0
+"""The same for a broker with a fault, which may let nobody write, and so never dies. An operation
+on it is retried as long."""
+SWEEP_S: Final = 5.0
+"""Seconds in which a broker with a fault has to abort a transaction whose time is over: by its
+keys it looks for them ten times a second, and one that hangs never ends."""
 LOAD_AFTER_DEATH_S: Final = 0.5
 """Seconds of load on a broker that has come back from its last death."""
 
@@ -106,10 +115,11 @@ def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
     keys = {**KEYS, **how.keys}
     if mutant:
         keys["mutant"] = mutant
+    within = STUCK_AFTER_S if mutant else DEATHS_WITHIN_S
     options = Options(
         bootstrap="",
         workload=how.workload,
-        duration=how.duration + DEATHS_WITHIN_S,
+        duration=how.duration + within,
         seed=seed,
         partitions=how.partitions,
         protocol=how.protocol,
@@ -132,7 +142,8 @@ def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
         try:
             file = StringIO()
             where = replace(options, bootstrap=broker.bootstrap_servers)
-            problems = asyncio.run(_run(where, file, how.duration, restarter))
+            with soon_given_up() if mutant else nullcontext():
+                problems = asyncio.run(_run(where, file, how.duration, restarter, within))
         finally:
             stop.set()
             restarter.join()
@@ -140,8 +151,20 @@ def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
     return Result(judge(read_history(file)), problems)
 
 
+@contextmanager
+def soon_given_up() -> Iterator[None]:
+    """Wait less long for transactions that hang: at the end, and for their next InitProducerId."""
+    defaults = Recorder.__init__.__kwdefaults__
+    with patch.object(runner, "SWEEP", SWEEP_S), patch.dict(defaults, patience=STUCK_AFTER_S):
+        yield
+
+
 async def _run(
-    options: Options, file: StringIO, duration: float, restarter: threading.Thread
+    options: Options,
+    file: StringIO,
+    duration: float,
+    restarter: threading.Thread,
+    within: float,
 ) -> Mapping[str, int]:
     """Run the load until its duration is over and the broker has died as often as it must."""
     enough = asyncio.Event()
@@ -149,13 +172,13 @@ async def _run(
     async def end() -> None:
         await asyncio.sleep(duration)
         if restarter.is_alive():
-            await asyncio.to_thread(restarter.join, DEATHS_WITHIN_S)
+            await asyncio.to_thread(restarter.join, within)
             await asyncio.sleep(LOAD_AFTER_DEATH_S)
         enough.set()
 
     ends = asyncio.create_task(end())
     try:
-        return await run(options, file, enough=enough)
+        return await runner.run(options, file, enough=enough)
     finally:
         ends.cancel()
 

@@ -10,8 +10,8 @@ UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION, and th
 from barnabas.broker.cluster.features import Features
 from barnabas.broker.security.rights import DESCRIBE, GROUP, READ, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.repeats import Repeat
-from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient
+from barnabas.broker.server.repeats import FEW, Repeat
+from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient, tells_something
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, settle
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -20,7 +20,7 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from barnabas.protocol.steps import Steps
+from barnabas.protocol.steps import Steps, promptly
 
 __all__ = ["API", "RIGHTS", "again", "error_response", "handle"]
 
@@ -44,7 +44,10 @@ def handle(
         steady = groups.consumer_heartbeat_steadily(request, client)
     except KafkaError as error:
         return _error(error)
-    return _change(groups, request, client, context) if steady is None else steady
+    if steady is not None:
+        return steady
+    steps = _change(groups, request, client, context)
+    return promptly(steps) if len(request.subscribed_topic_names or ()) <= FEW else steps
 
 
 def _client(context: RequestContext) -> ConsumerClient:
@@ -93,7 +96,12 @@ def again(
     response: ConsumerGroupHeartbeatResponse,
 ) -> Repeat | None:
     """Serve a member for which nothing changes: its requests are equal, and so are the answers."""
-    if response.error_code or response.assignment is not None or response.member_epoch <= 0:
+    if (
+        response.error_code
+        or response.assignment is not None
+        or response.member_epoch <= 0
+        or tells_something(request)
+    ):
         return None
     known = groups, features, request, _client(context), response.heartbeat_interval_ms
     return Repeat(_beat_again, known)

@@ -11,7 +11,12 @@ from barnabas.coordinator.group.client import Client
 from barnabas.coordinator.group.committing import CommitOffsets, commit_offsets
 from barnabas.coordinator.group.consumer import describe as consumer_describe
 from barnabas.coordinator.group.consumer import sessions
-from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient, heartbeat, steady
+from barnabas.coordinator.group.consumer.heartbeat import (
+    ConsumerClient,
+    heartbeat,
+    steady,
+    tells_something,
+)
 from barnabas.coordinator.group.consumer.records import GROUP, ConsumerGroupRecord
 from barnabas.coordinator.group.consumer.replay import replay
 from barnabas.coordinator.group.consumer.states import ConsumerGroupState
@@ -165,6 +170,8 @@ class GroupCoordinator:
     ) -> ConsumerGroupHeartbeatResponse | None:
         """Answer a member for which nothing has changed; None otherwise, and nothing has changed
         then: `consumer_heartbeat` decides."""
+        if tells_something(request):
+            return None
         answer = self._write(
             request.group_id,
             lambda table, now: steady(table, request, client, now),
@@ -184,8 +191,8 @@ class GroupCoordinator:
     def consumer_heartbeat_at_once(
         self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
     ) -> ConsumerGroupHeartbeatResponse | None:
-        """Extend the session of a member for which nothing has changed; None otherwise, and
-        nothing has changed then."""
+        """Extend the session of a member that tells nothing and for which nothing has changed; None
+        otherwise, and nothing has changed then."""
         return self._write_at_once(
             request.group_id, lambda table, now: steady(table, request, client, now)
         )

@@ -28,7 +28,8 @@ from barnabas.coordinator.group.consumer.heartbeat import (
     _leave,
     _require_epoch,
     _static,
-    _tells_something,
+    _tells_about_itself,
+    _told,
     _updated,
     _validate,
     _validate_join,
@@ -50,6 +51,7 @@ from barnabas.coordinator.group.consumer.records import (
     GROUP as GROUP_EPOCH,
 )
 from barnabas.coordinator.group.consumer.states import MemberState
+from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.internal.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -83,7 +85,11 @@ FENCED = [ErrorCode.FENCED_MEMBER_EPOCH]
 TWICE = ("subscribed_topic_names", ["u", "u"], "topics", ("u",))
 
 
-@finds(steady, "or _tells_something(request)", "", "rack_id", "r", "rack_id", "r")
+@finds(
+    GroupCoordinator.consumer_heartbeat_steadily,
+    *("if tells_something(request): return None", "pass"),
+    *("rack_id", "r", "rack_id", "r"),
+)
 @finds(
     _updated,
     "member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms",
@@ -98,8 +104,9 @@ TWICE = ("subscribed_topic_names", ["u", "u"], "topics", ("u",))
     ("subscribed_topic_regex", "x", "expression", "x",
      "or request.subscribed_topic_regex is not None"),
     ("server_assignor", "range", "assignor", "range", "or request.server_assignor is not None"),
-    of=_tells_something,
+    of=_tells_about_itself,
 )  # fmt: skip
+@finds(_told, "known if new is None else new", "new", "rack_id", "r", "rack_id", "r")
 @finds(_updated, "sorted(set(names))", "sorted(names)", *TWICE)
 async def test_what_a_member_tells_is_recorded(
     field: str, value: Any, attribute: str, expected: Any
@@ -111,7 +118,7 @@ async def test_what_a_member_tells_is_recorded(
     assert end(host) == before
     one.beat(**{field: value})
     assert getattr(host.group.members["a"], attribute) == expected
-    one.beat()
+    one.beat(rebalance_timeout_ms=7)
     assert getattr(host.group.members["a"], attribute) == expected
     check_group(host.group)
 
@@ -127,6 +134,8 @@ async def test_what_a_member_does_not_tell_is_kept() -> None:
 
 @finds(steady, "or client.client_id != member.client_id", "", {"client_id": "other"})
 @finds(steady, "or client.client_host != member.client_host", "", {"client_host": "/other"})
+@finds(_updated, "and client.client_id == member.client_id", "", {"client_id": "other"})
+@finds(_updated, "and client.client_host == member.client_host", "", {"client_host": "/other"})
 @pytest.mark.parametrize("change", [{"client_id": "other"}, {"client_host": "/other"}])
 async def test_member_from_another_client_is_recorded(change: dict[str, str]) -> None:
     host = await consumers()
@@ -146,7 +155,7 @@ async def test_member_from_another_client_is_recorded(change: dict[str, str]) ->
     "if updated != member or (updated.member_id not in group.members and replaced is None):",
     "if True:",
 )
-@finds(Assigning._is_due, "self.epoch > self.assignment_epoch and", "")
+@finds(Assigning.advance, "if self.epoch > self.assignment_epoch:", "if True:")
 async def test_member_that_has_to_give_up_and_repeats_itself_writes_nothing() -> None:
     host = await consumers()
     (one,) = joined(host, "a")
@@ -466,8 +475,8 @@ async def test_changed_vote_for_an_assignor_counts_once(before: str, after: str)
 
 @finds(
     Assigning.advance,
-    "and self._assignor(assignors) != group.assignor(assignors)",
-    "",
+    "or self._assignor(assignors) != group.assignor(assignors)",
+    "or True",
 )
 @finds(elected, "max(assignors, key=votes.__getitem__)", "assignors[0]")
 async def test_assignor_that_most_members_choose_is_used() -> None:
@@ -577,7 +586,7 @@ async def test_kafka_18916_topic_that_an_expression_matched_is_deleted() -> None
     assert host.group.metadata_hash == host.table.hashes.of_group(["t"])
 
 
-@finds(Assigning._is_due, "0 <= waited_ms < interval_ms", "waited_ms < interval_ms")
+@finds(Assigning.advance, "0 <= waited_ms < interval_ms", "waited_ms < interval_ms")
 async def test_clock_that_was_set_back_does_not_delay_an_assignment() -> None:
     host = await consumers(assignment_interval_ms=1_000)
     (one,) = joined(host, "a")
@@ -591,7 +600,7 @@ async def test_clock_that_was_set_back_does_not_delay_an_assignment() -> None:
     assert one.partitions == 4
 
 
-@finds(Assigning._assign, "if new != known:", "if True:")
+@finds(Assigning.assign, "if new != known:", "if True:")
 async def test_target_that_stays_is_not_written_again() -> None:
     host = await consumers()
     host.topics.create("u", 1)

@@ -621,7 +621,11 @@ async def test_classic_member_whose_place_is_taken_is_fenced() -> None:
     assert code_of(lambda: host.heartbeat(known, generation, "i")) == "FENCED_INSTANCE_ID"
 
 
-@finds(requests.join, "require_room(table, group, request.member_id)", "pass")
+@finds(
+    requests.join,
+    "require_room(group, request.member_id, table.settings_of(group.group_id).max_size)",
+    "pass",
+)
 async def test_classic_member_finds_a_consumer_group_full() -> None:
     host = await consumers(max_size=1)
     Member(host, "new").join()

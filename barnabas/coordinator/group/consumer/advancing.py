@@ -51,9 +51,8 @@ class Change(NamedTuple):
     """Whether the client may know a topic: an expression matches no others."""
 
 
-def require_room(table: GroupTable, group: ConsumerGroup, member_id: str) -> None:
-    """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
-    most = table.settings_of(group.group_id).max_size
+def require_room(group: ConsumerGroup, member_id: str, most: int) -> None:
+    """Raise GROUP_MAX_SIZE_REACHED for a new member of a group that has the most members."""
     if len(group.members) >= most and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -75,7 +74,7 @@ def advance(
     expression_changed = updated.expression != member.expression
     if expression_changed and updated.expression:
         compiled(updated.expression)
-    memory = _take_memory(draft, group, updated)
+    memory = None if updated is member else _take_memory(draft, group, updated)
     require_known_state(updated, owned)
     assigning = Assigning(draft, group, member, updated, replaced)
     if replaced is not None:
@@ -92,14 +91,16 @@ def advance(
         if may_downgrade(draft.table, group, [*after.members.values()]):
             is_stale = assigning.epoch > assigning.assignment_epoch
             return _downgrade(draft, change, answer, fill, rebalances=is_stale)
-    refresh_if_due(draft, group, updated, may_describe)
+    if updated.expression or group.expression_users:
+        refresh_if_due(draft, group, updated, may_describe)
     _keep_alive(draft, group, updated, memory)
-    step = _take_step(draft, assigning, change, fill)
-    if not assigning.takes_long:
-        at_once(step)
-        return draft.decision(answer)
-    draft.then = partial(_after_steps, draft, len(draft.effects), draft.then)
-    return draft.decision(answer, step)
+    if assigning.takes_long:
+        draft.then = partial(_after_steps, draft, len(draft.effects), draft.then)
+        return draft.decision(answer, _assign_and_step(draft, assigning, change, fill))
+    if assigning.is_due:
+        at_once(assigning.assign())
+    _take_step(draft, assigning, change, fill)
+    return draft.decision(answer)
 
 
 def _after(draft: Draft, group: ConsumerGroup) -> ConsumerGroup:
@@ -150,22 +151,31 @@ def _after_steps(
     return following._replace(effects=[*following.effects, *late])
 
 
-def _take_step(
+def _assign_and_step(
     draft: Draft,
     assigning: Assigning,
     change: Change,
     fill: Callable[[ConsumerMember], None],
 ) -> Steps[None]:
+    yield from assigning.assign()
+    _take_step(draft, assigning, change, fill)
+
+
+def _take_step(
+    draft: Draft,
+    assigning: Assigning,
+    change: Change,
+    fill: Callable[[ConsumerMember], None],
+) -> None:
     """Let a member take a step towards its target. Partitions of topics to which it no longer
     subscribes go at once."""
     group, before, updated = change.group, change.member, change.updated
     loses = before.epoch != JOIN and (
         updated.topics != before.topics or updated.expression != before.expression
     )
-    target = yield from assigning.target()
     member = reconciled(
         updated,
-        target,
+        assigning.target,
         assigning.assignment_epoch,
         change.owned,
         group.is_free,
@@ -203,7 +213,7 @@ def _take_memory(draft: Draft, group: ConsumerGroup, member: ConsumerMember) -> 
 
 
 def _keep_alive(
-    draft: Draft, group: ConsumerGroup, member: ConsumerMember, memory: MemoryShare
+    draft: Draft, group: ConsumerGroup, member: ConsumerMember, memory: MemoryShare | None
 ) -> None:
     """Extend the member's session; a new one begins once the member's records are committed, and
     the time of a classic member to ask for its assignment."""
@@ -218,7 +228,7 @@ def _joined(
     table: GroupTable,
     group_id: str,
     member_id: str,
-    memory: MemoryShare,
+    memory: MemoryShare | None,
     error: KafkaError | None,
     now: Instant,
 ) -> GroupDecision[None]:

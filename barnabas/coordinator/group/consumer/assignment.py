@@ -40,6 +40,8 @@ class Assigning:
         self._replaced = replaced
         self._forgotten: str | None = None
         self._target: Target | None = None
+        self.is_due = False
+        """Whether the target assignment is to be computed again."""
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
 
@@ -74,13 +76,18 @@ class Assigning:
         """Begin the next epoch of the group if `bumps`, or if its assignor or topics have
         changed."""
         group, version = self.group, self._table.topics.version
-        assignors = self._table.settings_of(group.group_id).assignors
-        bumps = bumps or (
-            self._member.assignor != self._updated.assignor
-            and self._assignor(assignors) != group.assignor(assignors)
-        )
-        if not bumps and group.checked_version == version:
-            return
+        if self._member.assignor != self._updated.assignor:
+            assignors = self._table.settings_of(group.group_id).assignors
+            bumps = bumps or self._assignor(assignors) != group.assignor(assignors)
+        if bumps or group.checked_version != version:
+            self._look_at_topics(version, bumps=bumps)
+        if self.epoch > self.assignment_epoch:
+            waited_ms = self._draft.now.wall_ms - group.assigned_at_ms
+            interval_ms = self._table.settings_of(group.group_id).assignment_interval_ms
+            self.is_due = not 0 <= waited_ms < interval_ms
+
+    def _look_at_topics(self, version: int, *, bumps: bool) -> None:
+        group = self.group
         metadata_hash = self._table.hashes.of_group(self._subscribed())
         if bumps or metadata_hash != group.metadata_hash:
             self.epoch += 1
@@ -99,10 +106,9 @@ class Assigning:
                 names |= group.expressions[text].topics
         return names.union(self._topics_of(self._updated))
 
-    def target(self) -> Steps[Target]:
-        """Return the target of the changed member; computed again for all if that is due."""
-        if self._is_due():
-            yield from self._assign()
+    @property
+    def target(self) -> Target:
+        """The target of the changed member."""
         if self._target is None:
             known = self._replaced or self._updated
             return self.group.targets.get(known.member_id, NO_TARGET)
@@ -110,16 +116,10 @@ class Assigning:
 
     @property
     def takes_long(self) -> bool:
-        """Whether `target` may hold the event loop."""
-        return self._is_due() and len(self.group.members) >= _MANY
+        """Whether `assign`, which is due, may hold the event loop."""
+        return self.is_due and len(self.group.members) >= _MANY
 
-    def _is_due(self) -> bool:
-        group, now_ms = self.group, self._draft.now.wall_ms
-        interval_ms = self._table.settings_of(group.group_id).assignment_interval_ms
-        waited_ms = now_ms - group.assigned_at_ms
-        return self.epoch > self.assignment_epoch and not 0 <= waited_ms < interval_ms
-
-    def _assign(self) -> Steps[None]:
+    def assign(self) -> Steps[None]:
         """Compute the target assignment, and add the records of members whose target changes."""
         group, draft = self.group, self._draft
         offloads = self.takes_long and self._table.offload is not None

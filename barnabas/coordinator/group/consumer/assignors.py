@@ -8,12 +8,11 @@ assignor looks at racks, as in Kafka since 4.0.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from itertools import islice
 from struct import Struct
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 _SIGNED: Final = Struct(">qq")
 
@@ -22,8 +21,7 @@ _MAX_ROUNDS: Final = 16
 subscriptions; overlapping ones converge slowly, and end as balanced as 16 rounds make them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSpec:
+class MemberSpec(NamedTuple):
     """A member, as an assignor sees it.
 
     Attributes:

@@ -32,7 +32,7 @@ def join(
     FENCED_INSTANCE_ID, and COORDINATOR_NOT_AVAILABLE if there is no memory.
     """
     table = draft.table
-    require_room(table, group, request.member_id)
+    require_room(group, request.member_id, table.settings_of(group.group_id).max_size)
     if not group.supports(request.protocol_type, client.protocols):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member_id = request.member_id or table.new_id()

@@ -57,8 +57,8 @@ def steady(
     client: ConsumerClient,
     now: Instant,
 ) -> GroupDecision[ConsumerGroupHeartbeatResponse | None]:
-    """Extend the session of a member for which nothing has changed; answered with None otherwise,
-    and nothing has changed then."""
+    """Extend the session of a member that tells nothing, and for which nothing has changed;
+    answered with None otherwise, and nothing has changed then."""
     draft = Draft(table, now)
     group = table.consumers.get(request.group_id)
     member = None if group is None else group.members.get(request.member_id)
@@ -74,7 +74,6 @@ def steady(
         or request.instance_id != member.instance_id
         or client.client_id != member.client_id
         or client.client_host != member.client_host
-        or _tells_something(request)
         or (group.expression_users and refresh_is_due(table, group, now))
     ):
         return draft.decision(None)
@@ -87,14 +86,18 @@ def steady(
     )
 
 
-def _tells_something(request: ConsumerGroupHeartbeatRequest) -> bool:
+def tells_something(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Return whether a request says more than that the member lives."""
+    return request.topic_partitions is not None or _tells_about_itself(request)
+
+
+def _tells_about_itself(request: ConsumerGroupHeartbeatRequest) -> bool:
     return (
         request.rack_id is not None
         or request.rebalance_timeout_ms != -1
         or request.subscribed_topic_names is not None
         or request.subscribed_topic_regex is not None
         or request.server_assignor is not None
-        or request.topic_partitions is not None
     )
 
 
@@ -105,12 +108,13 @@ def heartbeat(
     now: Instant,
 ) -> GroupDecision[ConsumerGroupHeartbeatResponse]:
     """Answer a heartbeat. Raises the KafkaError that Kafka answers."""
-    _validate(request, client.version, table.settings_of(request.group_id))
+    settings = table.settings_of(request.group_id)
+    _validate(request, client.version, settings)
     draft = Draft(table, now)
     if request.member_epoch in (LEAVE, LEAVE_STATIC):
         return _leave(draft, request)
     group = _group(draft, request)
-    require_room(table, group, request.member_id)
+    require_room(group, request.member_id, settings.max_size)
     member_id = request.member_id or table.new_id()
     replaced = None
     if request.instance_id is None:
@@ -120,14 +124,14 @@ def heartbeat(
     updated = _updated(member, request, client)
     response = ConsumerGroupHeartbeatResponse()
     change = Change(group, member, updated, replaced, request.topic_partitions, client.may_describe)
-    fill = partial(_fill, response, draft, request, member)
+    fill = partial(_fill, response, request, settings.heartbeat_interval_ms, member)
     return advance(draft, change, response, fill)
 
 
 def _fill(
     response: ConsumerGroupHeartbeatResponse,
-    draft: Draft,
     request: ConsumerGroupHeartbeatRequest,
+    interval_ms: int,
     before: ConsumerMember,
     member: ConsumerMember,
 ) -> None:
@@ -140,9 +144,8 @@ def _fill(
         )
     )
     tells = is_full or request.member_epoch == JOIN or before.assigned != member.assigned
-    settings = draft.table.settings_of(request.group_id)
     response.member_id, response.member_epoch = member.member_id, member.epoch
-    response.heartbeat_interval_ms = settings.heartbeat_interval_ms
+    response.heartbeat_interval_ms = interval_ms
     response.assignment = _assignment(member.assigned) if tells else None
 
 
@@ -283,7 +286,14 @@ def _require_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatReques
 def _updated(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
 ) -> ConsumerMember:
-    """Return the member with what the request tells about it."""
+    """Return the member with what the request tells about it; the same one if that is nothing."""
+    if (
+        not _tells_about_itself(request)
+        and client.client_id == member.client_id
+        and client.client_host == member.client_host
+        and member.classic is None
+    ):
+        return member
     names = request.subscribed_topic_names
     timeout_ms = request.rebalance_timeout_ms
     return member._replace(

@@ -1,6 +1,7 @@
 """The cluster's topics, as consumer groups see them."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
@@ -77,16 +78,19 @@ class TopicHashes:
             for topic in map(self._topics.find, sorted(names))
             if topic is not None
         ]
-        if not hashes:
-            return 0
-        unsigned = xxh3_64(b"".join(hashes))
-        return unsigned - (unsigned >> 63 << 64)
+        return _signed_hash(b"".join(hashes)) if hashes else 0
 
     def _of(self, topic: Topic) -> int:
         known = self._known.get(topic.name)
         if known is None or known[0] != topic:
             known = self._known[topic.name] = topic, xxh3_64(b"".join(_parts(topic)))
         return known[1]
+
+
+@lru_cache(maxsize=256)
+def _signed_hash(data: bytes) -> int:
+    unsigned = xxh3_64(data)
+    return unsigned - (unsigned >> 63 << 64)
 
 
 def _parts(topic: Topic) -> Iterator[bytes]:

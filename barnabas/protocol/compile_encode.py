@@ -47,7 +47,9 @@ class _EncoderSource(Source):
 
     def build(self) -> Callable[..., Any]:
         cls = self.schema.cls
-        self._add = "out.append"
+        self._out = "out"
+        self._pieces: list[str] = []
+        """Expressions of the pieces that are to be added to `out`."""
         self.names |= {
             "ProtocolError": ProtocolError,
             "TooManyElements": TooManyElements,
@@ -73,9 +75,20 @@ class _EncoderSource(Source):
         return self.compiled("def compiled(o):")
 
     def flush(self) -> None:
+        self._end_run()
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            add = " += " if len(pieces) > 1 else ".append"
+            self.emit(f"{self._out}{add}({', '.join(pieces)})")
+
+    def _end_run(self) -> None:
         if self.run:
             run, self.run = self.run, []
-            self.emit(f"{self._add}({self._packed(run)})")
+            self._pieces.append(self._packed(run))
+
+    def _put(self, piece: str) -> None:
+        self._end_run()
+        self._pieces.append(piece)
 
     def interrupt(self) -> None:
         # Joining the small pieces of a large message at its end would take long.
@@ -127,9 +140,10 @@ class _EncoderSource(Source):
     def unflushed_block(self, head: str) -> Iterator[None]:
         """Open a block that adds nothing to the pending run, which continues after the block."""
         run, self.run = self.run, []
+        pieces, self._pieces = self._pieces, []
         with self.block(head):
             yield
-        self.run = run
+        self.run, self._pieces = run, pieces
 
     def _value(self, kind: Type, nullable: bool, source: str) -> None:
         if kind.kind in FORMATS:
@@ -162,14 +176,14 @@ class _EncoderSource(Source):
         null."""
         if not self.compact:
             self.run.append(("h" if writer == "string_length" else "i", length))
-            self.flush()
+            self._end_run()
             return
         run, self.run = self.run, []
         short = self._packed([*run, ("B", length)])
         long = f"{writer}({length})"
         if run:
             long = f"{self._packed(run)} + {long}"
-        self.emit(f"{self._add}({short} if {length} < 128 else {long})")
+        self._put(f"{short} if {length} < 128 else {long}")
 
     def _sized(self, nullable: bool, source: str, suffix: str = "") -> tuple[str, str]:
         """Emit locals for a value followed by `suffix` and for its length; return their names."""
@@ -191,7 +205,7 @@ class _EncoderSource(Source):
     def _string(self, nullable: bool, source: str) -> None:
         value, length = self._sized(nullable, source, ".encode()")
         self._length(length, "string_length")
-        self.emit(f"{self._add}({value})")
+        self._put(value)
 
     def _blob(self, kind: str, nullable: bool, source: str) -> None:
         value, length = self._sized(nullable, source)
@@ -201,7 +215,7 @@ class _EncoderSource(Source):
                 self.emit(f"parts += join(out), {value}")
                 self.emit("out.clear()")
         else:
-            self.emit(f"{self._add}({value})")
+            self._put(value)
 
     def _array(self, kind: Type, nullable: bool, source: str) -> None:
         assert kind.item is not None
@@ -216,7 +230,7 @@ class _EncoderSource(Source):
             count = f"len({value})"
             many = f'">" + "{fmt}" * {count}' if fmt == "16s" else f'f">{{{count}}}{fmt}"'
             many = f"pack({many}, *{value})"
-            self.emit(f"{self._add}({small}[{count}](*{value}) if {count} < {SMALL} else {many})")
+            self._put(f"{small}[{count}](*{value}) if {count} < {SMALL} else {many}")
             return
         var = self.local("o")
         with self.loop(f"for {var} in {value}:"):
@@ -240,19 +254,21 @@ class _EncoderSource(Source):
                 self.emit(f"{count} += 1")
         self.run.append(("B", count))
         with self.block(f"if {count}:"):
-            self.emit(f"{self._add}({section})")
+            self._put(section)
 
     def _tag(self, field: Field, source: str, section: str) -> None:
         """Emit one tagged field of a section: tag, size, value."""
-        body, outer = self.local("body"), self._add
+        body, outer = self.local("body"), self._out
         self.emit(f"{body} = []")
-        self._add = f"{body}.append"
+        self._out = body
         if field.type.kind == "struct":
             self._nested(field.type, field.nullable_in_tag, source, "0")
         else:
             self._value(field.type, field.nullable_in_tag, source)
         self.flush()
-        self._add = outer
+        self._out = outer
         self.emit(f"{body} = join({body})")
-        tag = f"{section} += uvarint({field.spec.tag}) + uvarint(len({body})) + {body}"
-        self.emit(tag)
+        tag, size = write_uvarint(field.spec.tag or 0), self.local("n")
+        self.emit(f"{size} = len({body})")
+        sized = f"(byte[{size}] if {size} < 128 else uvarint({size}))"
+        self.emit(f"{section} += {tag!r} + {sized} + {body}")

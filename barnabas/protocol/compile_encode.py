@@ -19,7 +19,7 @@ from barnabas.protocol.compile import (
     write_uvarint,
 )
 from barnabas.protocol.errors import ProtocolError, TooManyElements
-from barnabas.protocol.schema import Field, Message, Type, fields_of
+from barnabas.protocol.schema import Encoded, Field, Message, Type, fields_of
 
 
 def encoder(cls: type[Any], version: int, form: Form = Form.PLAIN) -> Callable[[Any], Any]:
@@ -234,6 +234,10 @@ class _EncoderSource(Source):
             return
         var = self.local("o")
         with self.loop(f"for {var} in {value}:"):
+            if item.struct is not None and item.struct._schema is not None:
+                with self.block(f"if {var}.__class__ is {self.constant(Encoded, 'encoded')}:"):
+                    self.emit(f"{self._add}({var}.body)")
+                    self.emit("continue")
             if item.struct is not None and not item.nullable:
                 self._struct(item.struct, var)
             else:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Any, Final, Self
 
-from barnabas.protocol.schema import Message, fields_of
+from barnabas.protocol.schema import Encoded, Message, fields_of
 
 
 class ErrorCode(IntEnum):
@@ -264,35 +264,34 @@ def errors_of(response: type[Any]) -> ErrorsOf:
 
     It is compiled to plain loops, because it runs on every response that is sent.
     """
-    return _compiled(response, "if {code}: codes.append({code})", " codes = []", " return codes")
+    each, encoded = "if {code}: codes.append({code})", "codes += {codes}"
+    return _compiled(response, (each, encoded), " codes = []", " return codes")
 
 
 def codes_of(response: type[Any]) -> ErrorsOf:
     """Return a generator function of all error codes in a response of this class, with 0."""
-    return _compiled(response, "yield {code}", " yield 0", "")
+    return _compiled(response, ("yield {code}", "yield 0; yield from {codes}"), " yield 0", "")
 
 
-def _compiled(response: type[Any], each: str, first: str, last: str) -> ErrorsOf:
-    lines = ["def errors(a0):", first]
-    for path in _paths(response):
-        lines += _loops(path, each)
-    names: dict[str, ErrorsOf] = {}
-    exec("\n".join([*lines, last]), names)
-    return names["errors"]
+def _compiled(response: type[Any], count: tuple[str, str], first: str, last: str) -> ErrorsOf:
+    """`count` has the statement for an error code, and the one for the codes of `Encoded`."""
+    names: dict[str, Any] = {"Encoded": Encoded}
+    exec("\n".join(["def errors(a0):", first, *_loops(response, 0, *count), last]), names)
+    errors: ErrorsOf = names["errors"]
+    return errors
 
 
-def _paths(cls: type[Message]) -> Iterator[tuple[str, ...]]:
-    """Yield the path to each error code: its arrays from the outermost on, then its field name."""
+def _loops(cls: type[Message], depth: int, each: str, encoded: str) -> Iterator[str]:
+    """Yield the lines that count the error codes of the object `a{depth}` and of its arrays."""
+    indent = " " * (depth + 1)
     for field in fields_of(cls):
+        item = None if field.type.item is None else field.type.item.struct
         if field.name in _ERROR_FIELDS:
-            yield (field.name,)
-        elif field.type.item is not None and field.type.item.struct is not None:
-            yield from ((field.name, *rest) for rest in _paths(field.type.item.struct))
-
-
-def _loops(path: tuple[str, ...], each: str) -> Iterator[str]:
-    *arrays, name = path
-    for depth, array in enumerate(arrays, 1):
-        yield f"{' ' * depth}for a{depth} in a{depth - 1}.{array} or ():"
-    code = f"a{len(arrays)}.{name}"
-    yield f"{' ' * len(path)}{each.format(code=code)}"
+            yield indent + each.format(code=f"a{depth}.{field.name}")
+        elif item is not None and (inner := list(_loops(item, depth + 1, each, encoded))):
+            element = f"a{depth + 1}"
+            yield f"{indent}for {element} in a{depth}.{field.name} or ():"
+            if item._schema is not None:
+                yield f"{indent} if {element}.__class__ is Encoded:"
+                yield f"{indent}  {encoded.format(codes=f'{element}.codes')}; continue"
+            yield from inner

@@ -175,6 +175,22 @@ class Message:
         return f"{type(self).__name__}({values})"
 
 
+class Encoded(Message):
+    """An element of an array in place of a struct: the struct's bytes in the message's version.
+
+    Encoders accept it for structs that have a `Schema` of their own.
+    """
+
+    __slots__ = ("body", "codes")
+    _specifiers: ClassVar[dict[str, _Specifier]] = {}
+    _fields = ()
+
+    def __init__(self, body: bytes, codes: tuple[int, ...]) -> None:
+        self.body = body
+        self.codes = codes
+        """The error codes in the struct, without 0."""
+
+
 M = TypeVar("M")
 
 

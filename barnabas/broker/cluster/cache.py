@@ -1,6 +1,6 @@
 """The broker's cache of cluster metadata, from the controller's UpdateMetadata requests."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -10,6 +10,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from barnabas.protocol.schema import Encoded
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.types import ZERO_UUID
 
@@ -52,6 +53,9 @@ class TopicMetadata(NamedTuple):
     name: str
     topic_id: bytes
     partitions: dict[int, PartitionMetadata]
+    encoded: dict[Hashable, Encoded]
+    """The topic as it stands in answers of Metadata, by everything else that they depend on; empty
+    after each change of the topic."""
 
 
 class MetadataCache:
@@ -65,6 +69,8 @@ class MetadataCache:
         self.cluster_id = cluster_id
         self.controller_id = -1
         self.ready = False
+        self.brokers_version = 0
+        """Raised when brokers or their endpoints change."""
         self._known = _Topics()
         self._brokers: dict[int, BrokerNode] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -123,7 +129,9 @@ class MetadataCache:
         """
         brokers = yield from _nodes(request.live_brokers)
         self.controller_id = request.controller_id
-        self._brokers = brokers
+        if brokers != self._brokers:
+            self._brokers = brokers
+            self.brokers_version += 1
         known = _Topics() if request.type == FULL else self._known
         for topic in request.topic_states:
             yield from known.update(topic)
@@ -152,7 +160,7 @@ class _Topics:
         topic = self.by_name.get(update.topic_name)
         if topic is None or topic.topic_id != update.topic_id:
             self._forget(topic)
-            topic = TopicMetadata(update.topic_name, update.topic_id, {})
+            topic = TopicMetadata(update.topic_name, update.topic_id, {}, {})
             self.by_name[topic.name] = topic
             if topic.topic_id != ZERO_UUID:
                 self.names[topic.topic_id] = topic.name
@@ -161,6 +169,8 @@ class _Topics:
                 topic.partitions.pop(partition.partition_index, None)
             else:
                 topic.partitions[partition.partition_index] = _partition(partition)
+            # For each partition: between two steps a request may encode the topic again.
+            topic.encoded.clear()
             yield None
         if not topic.partitions:
             self._forget(topic)

@@ -7,11 +7,12 @@ UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION; by partition: LEADER_NOT_AVAILABLE, L
 
 A topic that the request creates exists when the answer leaves. Kafka answers at once that the topic
 is unknown, and its clients retry.
+
+A topic is encoded once for all requests of the same kind, until it changes.
 """
 
 from collections.abc import Callable, Container, Coroutine, Iterable
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from barnabas.broker.cluster.cache import (
     NO_LEADER,
@@ -33,7 +34,10 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.dispatch import freed
 from barnabas.coordinator.soon import in_task
+from barnabas.protocol.compile import Form
+from barnabas.protocol.compile_encode import encoder
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.metadata import (
     API,
@@ -44,6 +48,7 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from barnabas.protocol.schema import Encoded
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.rules import CLUSTER_NAME
@@ -52,6 +57,13 @@ __all__ = ["API", "RIGHTS", "handle"]
 
 _IDS_SINCE = 12
 _OPERATIONS = range(8, 11)
+_AT_ONCE: Final = 16
+"""The encoded topics of one step."""
+_KINDS: Final = 4
+"""The kinds of requests for which a topic stays encoded."""
+Kind = tuple[int, str, int, bool]
+"""The kind of a request: the brokers, the listener, the version, and whether operations are asked
+for."""
 
 
 def _refused(topic: MetadataRequestTopic, code: ErrorCode, version: int) -> MetadataResponseTopic:
@@ -90,26 +102,23 @@ def handle(
     if not cache.ready:
         # An error "unknown topic" would make producers forget their sequence numbers.
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    asked = _Asked(cache, request, context)
     if request.topics is None or (version == 0 and not request.topics):
-        known = []
-        for each in list(cache.topics.values()):
-            if context.allows(DESCRIBE, TOPIC, each.name, log_denied=False):
-                known.append(_topic(cache, each, context))
-            yield None
-        return (yield from _answer(cache, request, context, known))
+        return _answer(asked, request, (yield from asked.all()))
     ids: dict[bytes, None] = {}
     names: dict[str, None] = {}
     for topic in request.topics:
         ids[topic.topic_id] = names[topic.name or ""] = None
         yield None
+    topics: list[Any] = []
     if ids.keys() - {ZERO_UUID}:
         # As in Kafka, a request with one topic id is a request by ids.
         ids.pop(ZERO_UUID, None)
-        found = (_by_id(cache, topic_id, context) for topic_id in ids)
-        return (yield from _answer(cache, request, context, found))
+        for topic_id in ids:
+            found = yield from asked.by_id(topic_id)
+            topics.append(found)
+        return _answer(asked, request, topics)
     refused: set[str] = set()
-    by_name = (_by_name(cache, name, context, refused) for name in names)
-    answer = _answer(cache, request, context, by_name)
     if request.allow_auto_topic_creation and auto_create():
         missing = []
         for name in names:
@@ -125,7 +134,10 @@ def handle(
             yield None
         if missing:
             yield in_task(create(missing))
-    return (yield from answer)
+    for name in names:
+        found = yield from asked.by_name(name, refused)
+        topics.append(found)
+    return _answer(asked, request, topics)
 
 
 def _may_create(name: str, context: RequestContext) -> bool:
@@ -134,18 +146,8 @@ def _may_create(name: str, context: RequestContext) -> bool:
     )
 
 
-def _answer(
-    cache: MetadataCache,
-    request: MetadataRequest,
-    context: RequestContext,
-    found: Iterable[Steps[MetadataResponseTopic]],
-) -> Steps[MetadataResponse]:
-    topics = []
-    for steps in found:
-        answer = yield from steps
-        if request.include_topic_authorized_operations and answer.error_code not in _NO_OPERATIONS:
-            answer.topic_authorized_operations = TOPIC_OPERATIONS
-        topics.append(answer)
+def _answer(asked: "_Asked", request: MetadataRequest, topics: list[Any]) -> MetadataResponse:
+    cache, context = asked.cache, asked.context
     wants_operations = (
         context.api_version in _OPERATIONS and request.include_cluster_authorized_operations
     )
@@ -168,96 +170,128 @@ def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker
     ]
 
 
-def _by_id(
-    cache: MetadataCache, topic_id: bytes, context: RequestContext
-) -> Steps[MetadataResponseTopic]:
-    yield None
-    topic = cache.topic_by_id(topic_id)
-    if topic is not None:
-        if not context.allows(DESCRIBE, TOPIC, topic.name):
+class _Asked:
+    """The topics of the cache, as a request asks for them."""
+
+    def __init__(
+        self, cache: MetadataCache, request: MetadataRequest, context: RequestContext
+    ) -> None:
+        self.cache = cache
+        self.context = context
+        asks_operations = request.include_topic_authorized_operations
+        self._operations = TOPIC_OPERATIONS if asks_operations else NOT_ASKED
+        self._kind: Kind | None = None
+        """None if the answer is for this client alone: the gate changes its operations."""
+        if context.asker is None or not asks_operations:
+            self._kind = (
+                cache.brokers_version, context.listener, context.api_version, asks_operations
+            )  # fmt: skip
+
+    def all(self) -> Steps[list[MetadataResponseTopic | Encoded]]:
+        """Return all topics that the client may see."""
+        topics = []
+        for number, each in enumerate(list(self.cache.topics.values())):
+            if self.context.allows(DESCRIBE, TOPIC, each.name, log_denied=False):
+                known = each.encoded.get(self._kind)
+                topics.append(known or (yield from self._topic(each)))
+            if not number % _AT_ONCE:
+                yield None
+        return topics
+
+    def by_id(self, topic_id: bytes) -> Steps[MetadataResponseTopic | Encoded]:
+        yield None
+        topic = self.cache.topic_by_id(topic_id)
+        if topic is None:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[]
+            )
+        if not self.context.allows(DESCRIBE, TOPIC, topic.name):
             return MetadataResponseTopic(
                 error_code=_REFUSED, name=None, topic_id=topic_id, partitions=[]
             )
-        return (yield from _topic(cache, topic, context))
-    return MetadataResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[]
-    )
+        return (yield from self._topic(topic))
 
-
-def _by_name(
-    cache: MetadataCache, name: str, context: RequestContext, refused: Container[str]
-) -> Steps[MetadataResponseTopic]:
-    """`refused` has the missing topics that the client may not create."""
-    yield None
-    if not context.allows(DESCRIBE, TOPIC, name):
-        # The name is all that the answer has, whether or not the topic exists.
-        return MetadataResponseTopic(error_code=_REFUSED, name=name, partitions=[])
-    if name in refused:
+    def by_name(self, name: str, refused: Container[str]) -> Steps[MetadataResponseTopic | Encoded]:
+        """`refused` has the missing topics that the client may not create."""
+        yield None
+        if not self.context.allows(DESCRIBE, TOPIC, name):
+            # The name is all that the answer has, whether or not the topic exists.
+            return MetadataResponseTopic(error_code=_REFUSED, name=name, partitions=[])
+        if name in refused:
+            return MetadataResponseTopic(
+                error_code=_REFUSED, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
+            )
+        topic = self.cache.topic(name)
+        if topic is not None:
+            return (yield from self._topic(topic))
         return MetadataResponseTopic(
-            error_code=_REFUSED, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
+            error_code=why_unknown(name),
+            name=name,
+            is_internal=name in INTERNAL_TOPICS,
+            partitions=[],
+            topic_authorized_operations=self._operations,
         )
-    topic = cache.topic(name)
-    if topic is not None:
-        return (yield from _topic(cache, topic, context))
-    return MetadataResponseTopic(
-        error_code=why_unknown(name),
-        name=name,
-        is_internal=name in INTERNAL_TOPICS,
-        partitions=[],
-    )
 
+    def _topic(self, topic: TopicMetadata) -> Steps[MetadataResponseTopic | Encoded]:
+        known = topic.encoded.get(self._kind)
+        if known is not None:
+            return known
+        described = list(topic.partitions.values())
+        found = MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=(yield from in_steps(self._partition, described)),
+            topic_authorized_operations=self._operations,
+        )
+        if self._kind is None:
+            return found
+        encode = encoder(MetadataResponseTopic, self.context.api_version, Form.SLICED)
+        body = b"".join((yield from encode(found)))
+        codes = tuple(each.error_code for each in found.partitions if each.error_code)
+        # In one go, that of many partitions takes long.
+        yield from freed(found.partitions)
+        known = Encoded(body, codes)
+        if described == list(topic.partitions.values()):
+            topic.encoded[self._kind] = known
+            if len(topic.encoded) > _KINDS:
+                del topic.encoded[next(iter(topic.encoded))]
+        return known
 
-def _topic(
-    cache: MetadataCache, topic: TopicMetadata, context: RequestContext
-) -> Steps[MetadataResponseTopic]:
-    describe = partial(_partition, cache, context)
-    partitions = yield from in_steps(describe, list(topic.partitions.values()))
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
-    )
+    def _partition(self, partition: PartitionMetadata) -> MetadataResponsePartition:
+        cache, context = self.cache, self.context
+        listener, version = context.listener, context.api_version
+        replicas, isr = list(partition.replicas), list(partition.isr)
+        error, leader = ErrorCode.NONE, partition.leader
+        if cache.endpoint(leader, listener) is None:
+            if leader in cache.brokers:
+                error = downgrade(API.key, version, ErrorCode.LISTENER_NOT_FOUND)
+            else:
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            leader = NO_LEADER
+        if version == 0:
+            # Clients of v0 assume that every replica in the answer is alive.
+            replicas = [each for each in replicas if self._reachable(each)]
+            isr = [each for each in isr if self._reachable(each)]
+            fewer = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)
+            if fewer and error is ErrorCode.NONE:
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=partition.partition_index,
+            leader_id=leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=list(partition.offline_replicas),
+        )
 
-
-def _partition(
-    cache: MetadataCache, context: RequestContext, partition: PartitionMetadata
-) -> MetadataResponsePartition:
-    listener, version = context.listener, context.api_version
-    replicas, isr = list(partition.replicas), list(partition.isr)
-    error, leader = ErrorCode.NONE, partition.leader
-    if cache.endpoint(leader, listener) is None:
-        if leader in cache.brokers:
-            error = downgrade(API.key, version, ErrorCode.LISTENER_NOT_FOUND)
-        else:
-            error = ErrorCode.LEADER_NOT_AVAILABLE
-        leader = NO_LEADER
-    if version == 0:
-        # Clients of v0 assume that every replica in the answer is alive.
-        replicas = [each for each in replicas if _reachable(cache, each, listener)]
-        isr = [each for each in isr if _reachable(cache, each, listener)]
-        fewer = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)
-        if fewer and error is ErrorCode.NONE:
-            error = ErrorCode.REPLICA_NOT_AVAILABLE
-    return MetadataResponsePartition(
-        error_code=error,
-        partition_index=partition.partition_index,
-        leader_id=leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=replicas,
-        isr_nodes=isr,
-        offline_replicas=list(partition.offline_replicas),
-    )
-
-
-def _reachable(cache: MetadataCache, broker_id: int, listener: str) -> bool:
-    return cache.endpoint(broker_id, listener) is not None
+    def _reachable(self, broker_id: int) -> bool:
+        return self.cache.endpoint(broker_id, self.context.listener) is not None
 
 
 _INVALID = ErrorCode.INVALID_TOPIC_EXCEPTION
 _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-_NO_OPERATIONS = (ErrorCode.UNKNOWN_TOPIC_ID, _REFUSED)
-"""The errors of topics whose authorized operations are withheld."""
 
 
 def _check(request: MetadataRequest, version: int) -> Steps[None]:

@@ -27,6 +27,7 @@ from barnabas.broker.server.dispatch import Route
 from barnabas.coordinator.soon import settle
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
+from barnabas.protocol.schema import Encoded
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.matcher import slot
@@ -373,7 +374,7 @@ class _Guarded:
         for each in self._rights.operations:
             elements = getattr(response, each.answers) if each.answers else (response,)
             for element in elements:
-                if getattr(element, each.field) != NOT_ASKED:
+                if type(element) is not Encoded and getattr(element, each.field) != NOT_ASKED:
                     setattr(element, each.field, self._operations(each, element, context))
                 yield None
 

@@ -11,7 +11,7 @@ LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND. Of the whole answer: REBOOTSTRAP_REQUI
 """
 
 from barnabas.protocol.apis import declare
-from barnabas.protocol.schema import field, message, since
+from barnabas.protocol.schema import Schema, field, message, since
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -97,3 +97,4 @@ API = declare(
     request=MetadataRequest,
     response=MetadataResponse,
 )
+Schema(MetadataResponseTopic, API.versions, API.flexible)

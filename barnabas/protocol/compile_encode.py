@@ -236,7 +236,8 @@ class _EncoderSource(Source):
         with self.loop(f"for {var} in {value}:"):
             if item.struct is not None and item.struct._schema is not None:
                 with self.block(f"if {var}.__class__ is {self.constant(Encoded, 'encoded')}:"):
-                    self.emit(f"{self._add}({var}.body)")
+                    self._put(f"{var}.body")
+                    self.flush()
                     self.emit("continue")
             if item.struct is not None and not item.nullable:
                 self._struct(item.struct, var)

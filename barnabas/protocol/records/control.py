@@ -36,6 +36,7 @@ class ControlType(IntEnum):
     COMMIT = 1
 
 
+_new = tuple.__new__
 _COMMIT = ControlType.COMMIT.value
 _TYPES = tuple(each.value for each in ControlType)
 
@@ -79,7 +80,8 @@ def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:
     if header.batch_length == _LENGTH:
         before, kind, between, epoch, headers = _RECORD.unpack_from(buf, pos + HEADER_SIZE)
         if before == _BEFORE_TYPE and between == _BEFORE_EPOCH and not headers and kind in _TYPES:
-            return TxnMarker(header.producer_id, header.producer_epoch, epoch, kind == _COMMIT)
+            fields = header.producer_id, header.producer_epoch, epoch, kind == _COMMIT, 0
+            return _new(TxnMarker, fields)
     # Control batches are not compressed: more than one piece would be no marker.
     record = next(iter_records(buf, pos, header, max_bytes=PIECE), None)
     if record is None or record.key is None or len(record.key) < _KEY.size:

@@ -104,15 +104,9 @@ class ProducerStateEntry:
         return None
 
 
-class CompletedTxn(NamedTuple):
-    """A transaction that a marker at `last_offset` ended."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    aborted: bool
-
-
+CompletedTxn = tuple[int, int, int, bool]
+"""A transaction that a marker ended: producer id, first offset, the marker's, and whether it was
+aborted."""
 ProducerUpdate = tuple[
     Sequence[ProducerStateEntry],
     Sequence[tuple[int, int]],

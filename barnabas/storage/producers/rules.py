@@ -9,7 +9,6 @@ from barnabas.protocol.records.batch import (
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import (
-    CompletedTxn,
     DuplicateSequence,
     ProducerStateEntry,
 )
@@ -109,37 +108,23 @@ def check_plain(entry: ProducerStateEntry, origin: Origin) -> None:
         )
 
 
-def end_txn(
-    entry: ProducerStateEntry,
-    marker: TxnMarker,
-    offset: int,
-    timestamp: int,
-    origin: Origin,
-    transaction_version: int,
-    completed: list[CompletedTxn],
-) -> ProducerStateEntry:
-    """Return the producer after a marker at `offset`; `completed` receives the transaction it ends.
-
-    The marker voids a verification: an answer from before may be out of date. Raises
-    INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
-    """
-    epoch, first_offset = marker.producer_epoch, entry.current_txn_first_offset
+def check_marker(
+    entry: ProducerStateEntry, marker: TxnMarker, origin: Origin, transaction_version: int
+) -> None:
+    """Raise INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker of an earlier
+    producer or coordinator."""
+    if origin is _REPLICATION:
+        return
+    epoch = marker.producer_epoch
     check_epoch(entry, epoch, origin)
-    if origin is not _REPLICATION and transaction_version >= EPOCH_PER_TRANSACTION:
+    if transaction_version >= EPOCH_PER_TRANSACTION:
         _check_used_up(entry, epoch)
-    if marker.coordinator_epoch < entry.coordinator_epoch and origin is not _REPLICATION:
+    if marker.coordinator_epoch < entry.coordinator_epoch:
         raise KafkaError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             f"Coordinator epoch {marker.coordinator_epoch} of producer {entry.producer_id} is "
             f"smaller than the last seen, {entry.coordinator_epoch}",
         )
-    if first_offset is not None:
-        aborted = not marker.committed
-        completed.append(CompletedTxn(entry.producer_id, first_offset, offset, aborted))
-    batches = entry.batches if epoch == entry.producer_epoch else ()
-    return ProducerStateEntry(
-        entry.producer_id, epoch, batches, marker.coordinator_epoch, timestamp
-    )
 
 
 def _check_used_up(entry: ProducerStateEntry, epoch: int) -> None:

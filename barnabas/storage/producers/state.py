@@ -37,18 +37,18 @@ from barnabas.storage.producers.entry import (
     ProducerUpdate,
 )
 from barnabas.storage.producers.rules import (
+    EPOCH_PER_TRANSACTION,
     check_epoch,
+    check_marker,
     check_opens,
     check_plain,
     check_sequence,
-    end_txn,
     stale_epoch,
 )
 from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 
 # A member of an enumeration is looked up by Python code, in 1,500 instructions.
 _CLIENT, _COORDINATOR, _REPLICATION = Origin.CLIENT, Origin.COORDINATOR, Origin.REPLICATION
-_KIND = CONTROL | TRANSACTIONAL
 _EXPIRY_STEP = 2_000
 """Producers in a step of `expire`."""
 
@@ -123,44 +123,6 @@ class ProducerStateManager:
         INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, DuplicateSequence. Batches from
         REPLICATION were accepted by a leader and are taken unchanged.
         """
-        if len(batches) == 1:
-            # Most appends are the next batch of a producer, in its open transaction if it has one.
-            ((_, header),) = batches
-            base, _, _, _, _, attributes, delta, _, max_ms, producer_id, epoch, sequence, _ = header
-            entry = self.entries.get(producer_id)
-            if (
-                entry is not None
-                and (known := entry.batches)
-                and sequence == known[-1][0] + 1
-                and epoch == entry.producer_epoch
-                and entry.verification is None
-                and attributes & _KIND
-                == (0 if (txn_first := entry.current_txn_first_offset) is None else TRANSACTIONAL)
-            ):
-                first = base if base_offset is None else base_offset
-                batch = ((sequence + delta) & MAX_SEQUENCE, first + delta, delta, max_ms)
-                made = ProducerStateEntry(
-                    producer_id,
-                    epoch,
-                    known[1 - WINDOW :] + (batch,),  # noqa: RUF005 (half the time)
-                    entry.coordinator_epoch,
-                    max_ms,
-                    txn_first,
-                    entry.opened_by,
-                )
-                return (made,), (), (), None
-        return self._prepare_all(data, batches, origin, base_offset, guard, transaction_version)
-
-    def _prepare_all(
-        self,
-        data: Buffer,
-        batches: Sequence[tuple[int, BatchHeader]],
-        origin: Origin,
-        base_offset: int | None,
-        guard: VerificationGuard | None,
-        transaction_version: int,
-    ) -> ProducerUpdate:
-        """Do the work of `prepare` for any batches."""
         entries: dict[int, ProducerStateEntry] = {}
         started: list[tuple[int, int]] = []
         completed: list[CompletedTxn] = []
@@ -173,37 +135,59 @@ class ProducerStateManager:
                 first, base_offset = base_offset, base_offset + delta + 1
             if producer_id < 0:
                 continue
-            entry = entries.get(producer_id) or self._known(producer_id)
+            entry = (
+                entries.get(producer_id)
+                or self.entries.get(producer_id)
+                or self._unlogged.get(producer_id)
+                or ProducerStateEntry(producer_id)
+            )
+            known_epoch, txn_first = entry.producer_epoch, entry.current_txn_first_offset
             if attributes & CONTROL:
                 marker = read_marker(data, pos, header) if header.record_count else None
                 if marker is not None:
-                    entries[producer_id] = end_txn(
-                        entry, marker, first, max_ms, origin, transaction_version, completed
+                    if (
+                        epoch < known_epoch
+                        or marker.coordinator_epoch < entry.coordinator_epoch
+                        or (epoch == known_epoch and transaction_version >= EPOCH_PER_TRANSACTION)
+                    ):
+                        check_marker(entry, marker, origin, transaction_version)
+                    if txn_first is not None:
+                        completed.append((producer_id, txn_first, first, not marker.committed))
+                    # A verification is void: its answer may be out of date.
+                    entries[producer_id] = ProducerStateEntry(
+                        producer_id,
+                        epoch,
+                        entry.batches if epoch == known_epoch else (),
+                        marker.coordinator_epoch,
+                        max_ms,
                     )
                 continue
-            pending, last_sequence = self._pending(entry), (sequence + delta) & MAX_SEQUENCE
-            if origin is _CLIENT:
+            # Most batches are the next ones of their producer. A check only explains a refusal.
+            earlier = entry.batches if epoch == known_epoch else ()
+            expected = (earlier[-1][0] + 1) & MAX_SEQUENCE if earlier else 0
+            opened_by, pending = entry.opened_by, entry.verification
+            last_sequence, verification = (sequence + delta) & MAX_SEQUENCE, pending
+            if pending and (pending.voided or pending.leadership not in (None, self._leadership)):
+                pending = None
+            if sequence != expected and origin is _CLIENT:
                 check_sequence(entry, epoch, sequence, last_sequence, pending)
-            else:
+            elif epoch < known_epoch:
                 check_epoch(entry, epoch, origin)
-            opened_by, verification = entry.opened_by, entry.verification
-            txn_first = entry.current_txn_first_offset
             if attributes & TRANSACTIONAL:
                 if pending is not None and guard is pending:
                     verified, opened_by, verification = guard, guard.opener, None
-                else:
+                elif txn_first is None or epoch != known_epoch:
                     check_opens(entry, epoch, guard, origin)
                 if txn_first is None:
                     txn_first = first
                     started.append((first, producer_id))
-            else:
+            elif txn_first is not None:
                 check_plain(entry, origin)
             batch = (last_sequence, first + delta, delta, max_ms)
-            earlier = entry.batches[1 - WINDOW :] if epoch == entry.producer_epoch else ()
             entries[producer_id] = ProducerStateEntry(
                 producer_id,
                 epoch,
-                (*earlier, batch),
+                earlier[1 - WINDOW :] + (batch,),  # noqa: RUF005 (half the time)
                 entry.coordinator_epoch,
                 max_ms,
                 txn_first,
@@ -325,20 +309,16 @@ class ProducerStateManager:
             verified.written = True
         if started:
             self._ongoing.update(started)
-        if not completed:
-            return []
-        return [txn for done in completed if (txn := self._complete(done)) is not None]
-
-    def _complete(self, done: CompletedTxn) -> AbortedTxn | None:
-        del self._ongoing[done.first_offset]
-        self.unreplicated[done.first_offset] = done.last_offset
-        if not done.aborted:
-            return None
-        # A follower that receives both at once may already know a transaction that began after the
-        # marker.
-        after = done.last_offset + 1
-        last_stable = min(next(iter(self._ongoing), after), after)
-        return AbortedTxn(done.producer_id, done.first_offset, done.last_offset, last_stable)
+        aborts = []
+        for producer_id, first, last, aborted in completed:
+            del self._ongoing[first]
+            self.unreplicated[first] = last
+            if aborted:
+                # A follower that receives both at once may already know a transaction that began
+                # after the marker.
+                last_stable = min(next(iter(self._ongoing), last + 1), last + 1)
+                aborts.append(AbortedTxn(producer_id, first, last, last_stable))
+        return aborts
 
     def replay(self, data: Buffer, batches: Sequence[tuple[int, BatchHeader]]) -> list[AbortedTxn]:
         """Take batches into account that are in the log already; returns as `commit` does."""

@@ -1,6 +1,7 @@
 """One question decides on most batches: the log is the same, byte for byte, with every check."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -15,20 +16,29 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
     MAX_SEQUENCE,
     NO_TIMESTAMP,
+    BatchHeader,
     pack_mutable_batch,
     read_header,
 )
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import BatchBuilder, Record, batch_of, build_batch
+from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.validator import is_sound
 from barnabas.storage.origin import Origin
+from barnabas.storage.producers.entry import ProducerUpdate
+from barnabas.storage.producers.rules import (
+    check_marker,
+    check_opens,
+    check_plain,
+    check_sequence,
+)
 from barnabas.storage.producers.state import ProducerStateManager
-from barnabas.storage.producers.verification import UNVERIFIED
+from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
 from tests.support.mutants import cases, finds, hunt
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, put
 
@@ -75,6 +85,35 @@ STEPS = st.one_of(
 )
 
 
+def with_every_check(
+    producers: ProducerStateManager,
+    data: Buffer,
+    batches: list[tuple[int, BatchHeader]],
+    origin: Origin,
+    base_offset: int,
+    guard: VerificationGuard | None,
+    transaction_version: int,
+) -> ProducerUpdate:
+    """Do the work of `prepare`, and make each check of the batch that it accepts."""
+    options = batches, origin, base_offset, guard, transaction_version
+    update = ProducerStateManager.prepare(producers, data, *options)
+    ((pos, header),), (made,) = batches, update[0]
+    entry = producers._known(header.producer_id)
+    if header.is_control:
+        marker = read_marker(data, pos, header)
+        assert marker is not None
+        check_marker(entry, marker, origin, transaction_version)
+        return update
+    last = header.last_sequence
+    check_sequence(entry, header.producer_epoch, header.base_sequence, last, None)
+    if header.is_transactional:
+        check_opens(entry, header.producer_epoch, guard, origin)
+    else:
+        check_plain(entry, origin)
+    assert made.last_sequence == last
+    return update
+
+
 class Writer:
     """A log that the steps are written to; `explain` as `LogOptions` has it."""
 
@@ -83,7 +122,7 @@ class Writer:
         self.log = load(self.files, config, explain=explain)
         if explain:
             producers: Any = self.log.producers
-            producers.prepare = producers._prepare_all
+            producers.prepare = partial(with_every_check, producers)
         self.now_ms = NOW
         self.epoch = 0
 
@@ -107,7 +146,9 @@ class Writer:
             transaction_version=marker.transaction_version,
         )
 
-    def _client(self, producer_id: int, epoch: int) -> int:
+    def _client(
+        self, producer_id: int, epoch: int, guard: VerificationGuard | None = UNVERIFIED
+    ) -> int:
         entry = self.log.producers.entry(producer_id)
         known = entry is not None and entry.producer_epoch == epoch
         return self._append(
@@ -120,7 +161,7 @@ class Writer:
                     transactional=True,
                 )
             ),
-            guard=UNVERIFIED,
+            guard=guard,
         )
 
     def _odd_client(self, changes: dict[str, int], codec: Compression) -> int:
@@ -229,6 +270,7 @@ LINKED = frame.compress(bytes(100_000), block_linked=True, block_size=4)
 CODEC = "or (codec and codec_error(data, codec))"
 CRC = "or crc32c((data if type(data) is memoryview else memoryview(data))[ATTRIBUTES_AT:]) != crc"
 PREPARE = ProducerStateManager.prepare
+CLIENT: Step = ("client", 1, 0)
 
 
 @cases(
@@ -257,28 +299,39 @@ PREPARE = ProducerStateManager.prepare
     (PLAIN, [next_of(1, 0, epoch=-1)], (is_sound, "or epoch < 0")),
     (
         PLAIN, [next_of(1, 0), next_of(1, 6), next_of(1, 3), next_of(1, 3), next_of(1, 0)],
-        (PREPARE, "and sequence == known[-1][0] + 1"),
+        (PREPARE, "sequence != expected and origin", "False and origin"),
     ),
     (
         PLAIN, [next_of(1, MAX_SEQUENCE - 3), next_of(1, MAX_SEQUENCE), next_of(1, 2)],
-        (PREPARE, "& MAX_SEQUENCE, first + delta", ", first + delta"),
+        (PREPARE, "(sequence + delta) & MAX_SEQUENCE", "sequence + delta"),
     ),
     (
-        PLAIN, [next_of(1, 0), next_of(1, 0, epoch=1), next_of(1, 3), next_of(1, 3, epoch=1)],
-        (PREPARE, "and epoch == entry.producer_epoch and", "and"),
+        PLAIN, [next_of(1, 0), next_of(1, 3, epoch=1), next_of(1, 0, epoch=1)],
+        (PREPARE, "if epoch == known_epoch else () expected", "; expected"),
+    ),
+    (
+        PLAIN, [next_of(1, 0, epoch=1), next_of(1, 0)],
+        (PREPARE, "elif epoch < known_epoch:", "elif False:"),
     ),
     # A marker of the newer protocol raises the epoch: there is no last batch then.
+    (PLAIN, [CLIENT, ("marker", TxnMarker(1, 1, 0, True, 2)), next_of(1, 0, epoch=1)]),
+    (PLAIN, [CLIENT, next_of(1, 1)], (PREPARE, "elif txn_first is not None:", "elif False:")),
+    (PLAIN, [CLIENT, ("client", 1, 1)], (PREPARE, " or epoch != known_epoch")),
     (
-        PLAIN, [("client", 1, 0), ("marker", TxnMarker(1, 1, 0, True, 2)), next_of(1, 0, epoch=1)],
-        (PREPARE, "(known := entry.batches)", "((known := entry.batches) or True)"),
+        PLAIN, [CLIENT, ("marker", TxnMarker(1, 0, 0, True)), ("client", 1, 0, None)],
+        (PREPARE, "elif txn_first is None or ", "elif "),
     ),
     (
-        PLAIN, [("client", 1, 0), next_of(1, 1), next_of(1, 1, attributes=0x10)],
-        (
-            PREPARE,
-            "(0 if (txn_first := entry.current_txn_first_offset) is None else TRANSACTIONAL)",
-            "(txn_first := entry.current_txn_first_offset, attributes & _KIND)[1]",
-        ),
+        PLAIN, [("client", 1, 1), ("marker", TxnMarker(1, 0, 0, True))],
+        (PREPARE, "epoch < known_epoch or marker", "marker"),
+    ),
+    (
+        PLAIN, [("marker", TxnMarker(1, 0, 1, True)), ("marker", TxnMarker(1, 0, 0, True))],
+        (PREPARE, "or marker.coordinator_epoch < entry.coordinator_epoch"),
+    ),
+    (
+        PLAIN, [CLIENT, ("marker", TxnMarker(1, 0, 0, True, 2))],
+        (PREPARE, "or (epoch == known_epoch and transaction_version >= EPOCH_PER_TRANSACTION)"),
     ),
 )  # fmt: skip
 def test_odd_batch_is_judged_as_by_every_check(config: TopicConfig, steps: list[Step]) -> None:

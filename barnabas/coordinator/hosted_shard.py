@@ -313,7 +313,13 @@ class HostedShard(Generic[S, R]):
             return
         if self._gathered:
             self._append_gathered()
-        if postpones and self._may_postpone(write.now):
+        if (
+            postpones
+            # Nothing before it is on its way, and another one probably follows in time.
+            and not self._queues
+            and self._replays is None
+            and self.postponed.takes(write.now[1])
+        ):
             write.postponed = True
             self._committed([write], None)
         else:
@@ -386,39 +392,31 @@ class HostedShard(Generic[S, R]):
 
     # -- writing ---------------------------------------------------------------------------------
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether a record that is put now is committed and replayed at once, and nothing is on its
-        way that a decision would have to wait for."""
-        return (
-            self.serving
-            and not self._queues
-            and self._replays is None
-            and not self._compression
-            and self.log.commits_at_once
-        )
-
     def put(self, record: R, encoded: Encoded, now: Instant, *, postpones: bool = False) -> bool:
-        """Append a record while the shard `is_quiet`, and replay it; return whether it is still
-        served.
+        """Append a record that is committed at once, and replay it; return whether the shard is
+        still served.
 
-        Raises KafkaError, before anything has changed, if the log refuses the record.
+        Returns False, too, while something is on its way that a decision would have to wait for,
+        and raises KafkaError if the log refuses the record: nothing has changed then.
         """
-        waits = postpones and self._may_postpone(now)
+        if (
+            self._queues
+            or self._replays is not None
+            or self._compression
+            or not self.log.commits_at_once
+        ):
+            return False
+        postponed = self.postponed
+        waits = postpones and postponed.takes(now[1])
         if not waits:
-            self.postponed.append(encoded, now[0])
+            postponed.append(encoded, now[0])
         try:
             self.shard.replay(record, NO_PRODUCER_ID)
             if waits:
-                self.postponed.add(encoded, now[1])
+                postponed.add(encoded, now[1])
         except Exception as fault:
             self._failed(fault)
         return not self._closed
-
-    def _may_postpone(self, now: Instant) -> bool:
-        """Return whether a record may be replayed before it is written: nothing before it is on its
-        way, and another one probably follows in time."""
-        return not self._queues and self._replays is None and self.postponed.takes(now[1])
 
     def _guarded(self, steps: Steps[None]) -> Steps[None]:
         try:

@@ -78,16 +78,19 @@ class PostponedRecords:
 
         Raises KafkaError if the log refuses that one, which is not kept.
         """
-        if self.records:
-            try:
-                end = self._append((*self.records, record), now_ms)
-            except KafkaError:
-                # Together they may be too large, and the fault may be in the last one alone.
-                self.write()
-            else:
-                self._written()
-                return end
-        return self._append((record,), now_ms)
+        before = self.records
+        try:
+            batch, header = batch_of((*before, record), now_ms)
+            end = self._log.append(batch, now_ms, header)
+        except KafkaError:
+            if not before:
+                raise
+            # Together they may be too large, and the fault may be in the last one alone.
+            self.write()
+            return self.append(record, now_ms)
+        if before:
+            self._written()
+        return end
 
     def write(self) -> None:
         """Append the records by themselves. Raises KafkaError; the records are kept then."""

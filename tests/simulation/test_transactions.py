@@ -184,8 +184,8 @@ def test_flaw_in_two_phase_commit_is_found(
 @pytest.mark.parametrize(
     ("function", "old", "new"),
     [
-        (PostponedRecords.append, "(*self.records, record)", "(record, *self.records)"),
-        (PostponedRecords.append, "if self.records:", "if False:"),
+        (PostponedRecords.append, "(*before, record)", "(record, *before)"),
+        (PostponedRecords.append, "if before:", "if False:"),
     ],
 )
 def test_record_before_a_postponed_one_is_found(

@@ -71,6 +71,8 @@ class MetadataCache:
         self.ready = False
         self.brokers_version = 0
         """Raised when brokers or their endpoints change."""
+        self.changes = 0
+        """The number of changes of the topics: while it is the same, so are they."""
         self._known = _Topics()
         self._brokers: dict[int, BrokerNode] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -135,12 +137,14 @@ class MetadataCache:
         known = _Topics() if request.type == FULL else self._known
         for topic in request.topic_states:
             yield from known.update(topic)
+            self.changes += 1
             yield None
         replaced: list[TopicMetadata] = []
         if request.type == FULL:
             replaced += self._known.by_name.values()
             self._known = known
             self.ready = True
+            self.changes += 1
         for listener in self._listeners:
             listener()
         while replaced:

@@ -15,7 +15,7 @@ COORDINATOR_NOT_AVAILABLE, and may be added all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
@@ -166,24 +166,18 @@ def again(
         return None
     added = _addition(request, context, at_once(_partitions(topics)))
     added = added._replace(partitions=tuple(added.partitions))
-    return Repeat(_add_again, (cache, added, coordinator.repeated_add(added)))
+    return Repeat(_add_again, (coordinator.repeated_add(added), added.producer))
 
 
 def _any_refused(topics: Sequence[AddPartitionsToTxnTopicResult]) -> bool:
     return any(each.partition_error_code for topic in topics for each in topic.results_by_partition)
 
 
-def _are_known(cache: MetadataCache, partitions: Collection[TopicPartition]) -> bool:
-    return None not in [cache.partition(topic, index) for topic, index in partitions]
-
-
 def _add_again(
-    known: tuple[MetadataCache, AddPartitions, RepeatedAdd], _now_ms: int, _values: tuple[()]
+    known: tuple[RepeatedAdd, Producer], _now_ms: int, _values: tuple[()]
 ) -> tuple[()] | None:
-    cache, added, repeated = known
-    if not _are_known(cache, added.partitions):
-        return None
-    return () if repeated.add(added.producer) else None
+    added, producer = known
+    return () if added.add(producer) else None
 
 
 def _verified_again(
@@ -224,9 +218,9 @@ def _verify_again(
     """Have the coordinator add or verify the partitions, if it certainly refuses none."""
     questions: list[VerifyPartitions] = []
     for (question, added), producer in asked:
-        if not _are_known(cache, question.partitions):
-            return None
         if isinstance(question, VerifyPartitions):
+            if None in [cache.partition(*each) for each in question.partitions]:
+                return None
             questions.append(question._replace(producer=Producer(*producer)))
         elif len(asked) > 1:
             # One of them may be refused when others are added already.

@@ -94,6 +94,7 @@ class TransactionService:
             clock=clock,
             timers=timers,
             partitions=self.partitions,
+            metadata=cache,
         )
         fast = self._fast
         self.others = RemoteCoordinators(broker_id, cache, connect, fast=fast)

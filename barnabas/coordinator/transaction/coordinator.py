@@ -13,12 +13,12 @@ from barnabas.coordinator.soon import Soon, ignore, spawn, wait
 from barnabas.coordinator.transaction import ending, partitions, producers
 from barnabas.coordinator.transaction.ending import EndTxn, resume
 from barnabas.coordinator.transaction.events import TransactionEvents, events_of
-from barnabas.coordinator.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
+from barnabas.coordinator.transaction.metadata import Producer, TransactionMetadata
 from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded, ProducerIds
 from barnabas.coordinator.transaction.producers import Initialised, InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, decode_record, encode_record
-from barnabas.coordinator.transaction.repeated import RepeatedAdd, RepeatedEnd
+from barnabas.coordinator.transaction.repeated import Metadata, RepeatedAdd, RepeatedEnd
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.states import PREPARED
 from barnabas.coordinator.transaction.table import LogOutOfOrder, TransactionTable, TxnDecision
@@ -56,6 +56,7 @@ class TransactionCoordinator:
         clock: Clock,
         timers: Timers,
         partitions: Callable[[], int],
+        metadata: Metadata,
     ) -> None:
         """`partitions` returns how many partitions `__transaction_state` has, or will have."""
         self._runtime = runtime
@@ -65,6 +66,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._timers = timers
         self.partitions = partitions
+        self.metadata = metadata
 
     def partition_of(self, transactional_id: str) -> int:
         """Return the partition of `__transaction_state` whose leader coordinates the id."""
@@ -329,17 +331,12 @@ class TransactionShard:
 
     def __init__(self, table: TransactionTable) -> None:
         self.state = table
+        self.replay = table.replay
 
     encode = staticmethod(encode_record)
 
     def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
         return decode_record(key, value)
-
-    def replay(self, record: TransactionRecord, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Apply a committed record, live and after a fail-over alike. Raises LogOutOfOrder."""
-        if producer_id != NO_PRODUCER_ID:
-            raise LogOutOfOrder(f"{record.transactional_id} was written in a transaction")
-        self.state.replay(record)
 
     def replay_marker(
         self, producer_id: int, producer_epoch: int, committed: bool

@@ -32,6 +32,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 A = TypeVar("A")
 COMPLETION_RETRY_MS: Final = 100
 """The wait before COMPLETE_x is written again, if the log refused it."""
+COMMITS: Final = "EndTxn commits"
+ABORTS: Final = "EndTxn aborts"
 MARKED: Final = "every marker is written"
 """The event of COMPLETE_x."""
 
@@ -164,14 +166,9 @@ def end(table: TransactionTable, request: EndTxn, now: Instant) -> TxnDecision[P
         raise _refusal(reply, txn, committed)
     to_mark = _to_mark(table, entry, txn, written)
     target = _prepared(table, txn, committed, client_version, now, to_mark)
-    event = event_of(committed)
+    event = COMMITS if committed else ABORTS
     mark = partial(_mark, table, entry, target)
     return table.transition(entry, target, target.next_producer, now, event, mark)
-
-
-def event_of(committed: bool) -> str:
-    """Return the event of an EndTxn."""
-    return "EndTxn commits" if committed else "EndTxn aborts"
 
 
 def _names_used_up_epoch(txn: TransactionMetadata, producer: Producer) -> bool:

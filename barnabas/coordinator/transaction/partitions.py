@@ -4,16 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.coordinator.decision import NOTHING, Instant
 from barnabas.coordinator.transaction.events import EVENTS_PER_ID
-from barnabas.coordinator.transaction.metadata import TV2, Producer
+from barnabas.coordinator.transaction.metadata import (
+    NO_TIMEOUT_MS,
+    TV2,
+    Producer,
+    TransactionMetadata,
+)
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
-from barnabas.coordinator.transaction.transactional_id import TransactionalId
+from barnabas.coordinator.transaction.transactional_id import TransactionalId, Witness
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
+
+EXPECTED: Final = 64
+"""The partitions of a request up to which they are told whom to expect."""
 
 
 class AddPartitions(NamedTuple):
@@ -54,22 +62,13 @@ def add_partitions(
             entry.asked_about(partitions)
         return NOTHING
     target = txn.with_partitions(partitions, client_version, now.wall_ms)
-    deadline = now.monotonic_ms + target.timeout_ms
 
     def added(_now: Instant) -> TxnDecision[None]:
-        if not ongoing:
-            begun(table, entry, deadline if target.times_out else None)
-        joined(table, entry, request, producer, txn.partitions)
+        joined(table, entry, request, producer, txn, now)
         return NOTHING
 
     event = "adds" if ongoing else "begins"
     return table.transition(entry, target, None, now, event, added, named=partitions)
-
-
-def begun(table: TransactionTable, entry: TransactionalId, deadline_ms: int | None) -> None:
-    """Note that a transaction has begun, and when it is aborted."""
-    entry.deadline_ms = deadline_ms
-    table.begin_witness(entry)
 
 
 def joined(
@@ -77,15 +76,25 @@ def joined(
     entry: TransactionalId,
     request: AddPartitions,
     producer: Producer,
-    before: Collection[TopicPartition] = (),
+    before: TransactionMetadata,
+    now: Instant,
 ) -> None:
-    """Note that partitions are in the transaction, of which it had some `before`."""
+    """Note that partitions are in the transaction, which was in the state `before` and may have
+    begun now."""
     partitions = request.partitions
-    if request.client_version >= TV2:
-        entry.asked_about(partitions)
+    if before[5] is TransactionState.ONGOING:
+        partitions = [each for each in partitions if each not in before.partitions]
     else:
-        new = [each for each in partitions if each not in before] if before else partitions
-        table.expect(entry, producer, new, request.principal)
+        entry.deadline_ms = now[1] + before[3] if before[3] != NO_TIMEOUT_MS else None
+        verification = table.verification()
+        entry.witness = None if verification is None else Witness(verification)
+    witness = entry.witness
+    if witness is None:
+        return
+    if request.client_version >= TV2:
+        witness.asked.update(request.partitions)
+    elif table.expect is not None and len(partitions) <= EXPECTED:
+        witness.told.update(table.expect(entry.key, producer, partitions, request.principal))
 
 
 class VerifyPartitions(NamedTuple):

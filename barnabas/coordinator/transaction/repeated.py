@@ -12,41 +12,42 @@ The objects belong to requests that a connection remembers; nothing here is kept
 # The annotations of nested functions would be evaluated at each call.
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 from weakref import ref
 
 from barnabas.coordinator.decision import Instant
 from barnabas.coordinator.hosted_shard import HostedShard
 from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.postponed import Encoded
-from barnabas.coordinator.transaction.ending import MARKED, EndTxn, Reply, event_of, reply_to
+from barnabas.coordinator.transaction.ending import (
+    ABORTS,
+    COMMITS,
+    MARKED,
+    EndTxn,
+    Reply,
+    reply_to,
+)
 from barnabas.coordinator.transaction.metadata import (
     LAST_CLIENT_EPOCH,
-    NO_TIMEOUT_MS,
     TV2,
     Markers,
     Producer,
     TransactionMetadata,
 )
-from barnabas.coordinator.transaction.partitions import AddPartitions, begun, joined
+from barnabas.coordinator.transaction.partitions import AddPartitions, joined
 from barnabas.coordinator.transaction.records import FEW, TransactionRecord, key_of, template_of
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 LEFT: Final = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
 """Leaves a request to the general way."""
 _new = tuple.__new__
 _ONGOING = TransactionState.ONGOING
 Hosted = HostedShard[TransactionTable, TransactionRecord]
-
-
-def _shape(txn: TransactionMetadata) -> tuple[Any, ...]:
-    _, producer_id, epoch, timeout_ms, _, state, partitions, _, last_epoch, *rest = txn
-    distance = None if last_epoch < 0 else epoch - last_epoch
-    return producer_id, timeout_ms, state, partitions, distance, rest
 
 
 class _Target:
@@ -67,6 +68,7 @@ class _Target:
     ) -> tuple[TransactionRecord, Encoded]:
         """Return the record of the state with these epochs and times, and its bytes."""
         timeout_ms, state, partitions = self._between
+        pack, head, middle, tail, has_last_epoch, end = self._template
         txn = _new(
             TransactionMetadata,
             (
@@ -74,16 +76,24 @@ class _Target:
                 last_epoch, *self._behind,
             ),
         )  # fmt: skip
-        value = self._template.value(epoch, now_ms, start_ms, last_epoch)
+        behind = (last_epoch, end) if has_last_epoch else ()
+        value = pack(head, epoch, middle, now_ms, start_ms, tail, *behind)
         return _new(TransactionRecord, (self._id, txn, self._flexible)), (self._key, value)
+
+
+class Metadata(Protocol):
+    """The metadata of the cluster."""
+
+    changes: int
+    """The number of changes: while it is the same, so is everything else."""
+
+    def partition(self, topic: str, index: int, /) -> object | None: ...
 
 
 class Shards(Protocol):
     """The transaction topic, as far as this broker leads it."""
 
-    def partitions(self) -> int:
-        """Return how many partitions it has, or will have."""
-        ...
+    metadata: Metadata
 
     def shard_of(self, transactional_id: str) -> Hosted | None:
         """Return the shard of an id, if this broker coordinates it. Raises KafkaError."""
@@ -97,105 +107,101 @@ def _nowhere() -> None:
 class _Repeated:
     """A request about one transactional id that a client sends again and again."""
 
-    __slots__ = ("_asked", "_clock", "_hosted", "_id", "_partitions", "_shards", "_total")
+    __slots__ = ("_asked", "_changes", "_clock", "_hosted", "_id", "_metadata", "_shards")
 
     def __init__(self, shards: Shards, clock: Clock, transactional_id: str) -> None:
         self._shards = shards
-        self._partitions = shards.partitions
+        self._metadata = shards.metadata
         self._clock = clock
         self._id = transactional_id
-        self._total = 0
-        """The partitions of the transaction topic when the shard was looked for."""
+        self._changes = -1
+        """The changes of the metadata when the shard was looked for."""
         self._hosted: Callable[[], Hosted | None] = _nowhere
         """A weak reference: the shard of an earlier leadership must not stay in memory."""
         self._asked: object = None
         """The shape, and what else the rules were asked for last."""
 
-    def _quiet(self) -> Hosted | None:
-        """Return the shard of the id, if it is led here and nothing there is on its way."""
-        hosted, total = self._hosted(), self._partitions()
-        if hosted is None or total != self._total or not hosted.serving:
-            hosted = self._shards.shard_of(self._id)
-            if hosted is None:
-                return None
-            self._total, self._hosted = total, ref(hosted)
-        return hosted if hosted.is_quiet else None
-
-    def _now(self) -> Instant:
-        clock = self._clock
-        return _new(Instant, (clock.now_ms(), int(clock.monotonic() * 1000)))
+    def _find(self, named: Iterable[TopicPartition] = ()) -> Hosted | None:
+        """Return the shard of the id, if it is led here, and all partitions are known."""
+        changes, partition = self._metadata.changes, self._metadata.partition
+        hosted = self._shards.shard_of(self._id)
+        if hosted is None or None in [partition(*each) for each in named]:
+            return None
+        self._changes, self._hosted = changes, ref(hosted)
+        return hosted
 
 
 class RepeatedAdd(_Repeated):
     """AddPartitions that adds the same partitions to each transaction."""
 
-    __slots__ = ("_request", "_step")
+    __slots__ = ("_begins", "_request", "_target")
+
+    _target: _Target
+    _begins: bool
 
     def __init__(self, shards: Shards, clock: Clock, request: AddPartitions) -> None:
         super().__init__(shards, clock, request.transactional_id)
         self._request = request
-        self._step: tuple[_Target, bool] | None = None
-        """The state to which the step leads, and whether the step begins a transaction. None if the
-        partitions are in the transaction already."""
 
     def add(self, producer: Producer) -> bool:
         """Add the partitions to the producer's transaction; return whether they are in it.
 
         If not, nothing has changed.
         """
-        hosted = self._quiet()
-        if hosted is None:
-            return False
-        table = hosted.shard.state
+        request, hosted = self._request, self._hosted()
+        if hosted is None or not hosted.serving or self._changes != self._metadata.changes:
+            hosted = self._find(request.partitions)
+            if hosted is None:
+                return False
+        table, clock = hosted.shard.state, self._clock
         entry = table.ids.get(self._id)
         if entry is None or (txn := entry.txn) is None:
             return False
-        _, producer_id, epoch, timeout_ms, _, _, before, start_ms, last_epoch, *_ = txn
+        _, producer_id, epoch, timeout_ms, _, state, before, start_ms, last_epoch, *rest = txn
         if producer != (producer_id, epoch) or epoch > LAST_CLIENT_EPOCH:
             return False
-        request = self._request
+        distance = None if last_epoch < 0 else epoch - last_epoch
+        version = table.transaction_version()
+        asked = producer_id, timeout_ms, state, before, distance, rest, version
         try:
-            asked = _shape(txn), table.transaction_version()
             if asked != self._asked:
-                self._step = self._ask(table, entry, txn)
+                self._ask(table, entry, txn)
                 self._asked = asked
-            if request.connection is not None and table.settings.fences_older_connections:
-                entry.admit(producer, request.connection)
-            if self._step is None:
-                if request.client_version:
-                    entry.asked_about(request.partitions)
-                return True
-            now_ms, monotonic_ms = now = self._now()
-            target, begins = self._step
-            record, encoded = target.record(
-                producer_id, epoch, now_ms, now_ms if begins else start_ms, last_epoch
+            connection = request.connection
+            if (
+                connection is not None
+                and entry.latest_use != (producer, connection)
+                and table.settings.fences_older_connections
+            ):
+                entry.admit(producer, connection)
+            now_ms = clock.now_ms()
+            now = _new(Instant, (now_ms, int(clock.monotonic() * 1000)))
+            started_ms = now_ms if self._begins else start_ms
+            record, encoded = self._target.record(
+                producer_id, epoch, now_ms, started_ms, last_epoch
             )
             if not hosted.put(record, encoded, now):
                 return False
         except KafkaError:
             return False
-        table.history.note(entry, now_ms, "begins" if begins else "adds", request.partitions)
-        if begins:
-            begun(table, entry, monotonic_ms + timeout_ms if timeout_ms != NO_TIMEOUT_MS else None)
-        joined(table, entry, request, producer, before)
+        event = "begins" if self._begins else "adds"
+        table.history.note(entry, now_ms, event, request.partitions)
+        joined(table, entry, request, producer, txn, now)
         return True
 
     def _ask(
         self, table: TransactionTable, entry: TransactionalId, txn: TransactionMetadata
-    ) -> tuple[_Target, bool] | None:
-        """Return what `_step` is for a state. Raises KafkaError if the request is refused, or left
-        to the general way; nothing has changed then."""
+    ) -> None:
+        """Find the state to which the step leads. Raises KafkaError if the request is refused, and
+        for steps that are left to the general way; nothing has changed then."""
         request = self._request
         entry.require_owner(request.principal)
         entry.require_free()
         entry.require(txn.producer)
-        begins = txn.state is not _ONGOING
-        if not begins and txn.partitions.issuperset(request.partitions):
-            return None
         target = txn.with_partitions(request.partitions, request.client_version, 0)
-        if len(target.partitions) > FEW:
+        if len(target.partitions) > FEW or txn.partitions.issuperset(request.partitions):
             raise LEFT
-        return _Target(table, target), begins
+        self._target, self._begins = _Target(table, target), txn.state is not _ONGOING
 
 
 class RepeatedEnd(_Repeated):
@@ -216,26 +222,36 @@ class RepeatedEnd(_Repeated):
 
         If it returns None, nothing has changed.
         """
-        hosted = self._quiet()
-        if hosted is None:
-            return None
-        table = hosted.shard.state
+        request, hosted = self._request, self._hosted()
+        if hosted is None or not hosted.serving or self._changes != self._metadata.changes:
+            hosted = self._find()
+            if hosted is None:
+                return None
+        table, clock = hosted.shard.state, self._clock
         entry = table.ids.get(self._id)
         if entry is None or (txn := entry.txn) is None:
             return None
-        _, producer_id, epoch, _, _, _, partitions, start_ms, last_epoch, *_ = txn
+        _, producer_id, epoch, timeout_ms, _, state, partitions, start_ms, last_epoch, *rest = txn
         if producer != (producer_id, epoch) or epoch >= LAST_CLIENT_EPOCH:
             return None
+        distance = None if last_epoch < 0 else epoch - last_epoch
+        version = table.transaction_version()
+        asked = producer_id, timeout_ms, state, partitions, distance, rest, version, committed
+        following = producer
         try:
-            asked = _shape(txn), committed, table.transaction_version()
             if asked != self._asked:
                 self._ask(table, entry, txn, committed)
                 self._asked = asked
-            if not self._bumps and table.settings.fences_older_connections:
-                entry.admit(producer, self._request.connection)
             if self._bumps:
                 epoch, last_epoch = epoch + 1, epoch
-            now_ms, _ = now = self._now()
+                following = _new(Producer, (producer_id, epoch))
+            elif (
+                entry.latest_use != (producer, request.connection)
+                and table.settings.fences_older_connections
+            ):
+                entry.admit(producer, request.connection)
+            now_ms = clock.now_ms()
+            now = _new(Instant, (now_ms, int(clock.monotonic() * 1000)))
             record, encoded = self._prepared.record(
                 producer_id, epoch, now_ms, start_ms, last_epoch
             )
@@ -243,21 +259,21 @@ class RepeatedEnd(_Repeated):
                 return None
         except KafkaError:
             return None
-        table.history.note(entry, now_ms, event_of(committed))
-        following = _new(Producer, (producer_id, epoch))
-        version = self._request.client_version
-        markers = self._id, following, committed, partitions, version
+        table.history.note(entry, now_ms, COMMITS if committed else ABORTS)
+        markers = self._id, following, committed, partitions, request.client_version
         if table.send_markers(_new(Markers, markers)):
             record, encoded = self._completed.record(
                 producer_id, epoch, now_ms, start_ms, last_epoch
             )
             try:
-                hosted.put(record, encoded, now, postpones=True)
+                is_complete = hosted.put(record, encoded, now, postpones=True)
             except KafkaError:
-                table.marked(self._id, following)
-            else:
+                is_complete = False
+            if is_complete:
                 table.history.note(entry, now_ms, MARKED)
                 table.free(self._id)
+            else:
+                table.marked(self._id, following)
         return following
 
     def _ask(

@@ -9,7 +9,7 @@ is while markers are being written (`states.PREPARED`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from barnabas.coordinator.decision import NOTHING, Decision, Instant
 from barnabas.coordinator.transaction.events import EventHistory
@@ -26,7 +26,6 @@ from barnabas.coordinator.transaction.states import SETTLED, TransactionState
 from barnabas.coordinator.transaction.transactional_id import (
     Expectation,
     TransactionalId,
-    Witness,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -36,10 +35,6 @@ TxnDecision = Decision[TransactionRecord, A]
 Next = Callable[[Instant], TxnDecision[None]]
 _new = tuple.__new__
 """Makes a named tuple from all its fields in a quarter of the time of its class."""
-
-
-EXPECTED: Final = 64
-"""The partitions of a request up to which they are told whom to expect."""
 
 
 Expect = Callable[
@@ -84,16 +79,18 @@ class TransactionTable:
         self.unsettled: dict[str, TransactionalId] = {}
         """The ids whose latest transaction is not complete. Sweeps and gauges look at these."""
         self.history = EventHistory()
-        self._verification = verification
+        self.verification = verification
         self.free = free
-        self._expect = expect
+        self.expect = expect
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
         return (each.txn for each in self.ids.values() if each.txn is not None)
 
-    def replay(self, record: TransactionRecord) -> None:
+    def replay(self, record: TransactionRecord, producer_id: int = NO_PRODUCER_ID) -> None:
         """Apply a committed record, live and after a fail-over alike. Raises LogOutOfOrder."""
         transactional_id, value, _ = record
+        if producer_id != NO_PRODUCER_ID:
+            raise LogOutOfOrder(f"{transactional_id} was written in a transaction")
         entry = self.ids.get(transactional_id)
         if value is None:
             if entry is not None:
@@ -137,32 +134,9 @@ class TransactionTable:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return entry
 
-    # -- partitions whose leaders have asked -----------------------------------------------------
-
-    def begin_witness(self, entry: TransactionalId) -> None:
-        """Begin to collect the partitions whose leaders ask about a new transaction."""
-        verification = self._verification()
-        if verification is not None:
-            entry.witness = Witness(verification)
-
-    def expect(
-        self,
-        entry: TransactionalId,
-        producer: Producer,
-        partitions: Collection[TopicPartition],
-        principal: str | None,
-    ) -> None:
-        """Tell partitions that this broker leads whom to expect, while leaders ask.
-
-        `partitions` have joined the transaction just now, through its client.
-        """
-        witness = entry.witness
-        if witness is not None and self._expect is not None and len(partitions) <= EXPECTED:
-            witness.told.update(self._expect(entry.key, producer, partitions, principal))
-
     def witnessed(self, entry: TransactionalId) -> set[TopicPartition] | None:
         """See `TransactionalId.witnessed`."""
-        return entry.witnessed(self._verification())
+        return entry.witnessed(self.verification())
 
     # -- steps -----------------------------------------------------------------------------------
 

@@ -37,9 +37,9 @@ _unpack_header = _HEADER.unpack_from
 _as_tuple = tuple.__new__
 _PREFIX = Struct(">qi")
 _CRC = Struct(">I")
-_HEAD = Struct(">qiibI")
+HEAD: Final = Struct(">qiibI")
 """The part of a header that the CRC does not cover, and the CRC."""
-_COVERED = Struct(">hiqqqhii")
+COVERED: Final = Struct(">hiqqqhii")
 """The rest of a header."""
 set_base_offset_and_epoch: Final = Struct(">qii").pack_into
 """`(buf, position, base_offset, batch_length, leader_epoch)`: set the fields that the leader
@@ -248,22 +248,9 @@ def pack_mutable_batch(header: Sequence[int], body: Buffer) -> bytearray:
     return out
 
 
-def packed(covered: Sequence[int], body: Buffer) -> tuple[bytearray, BatchHeader]:
-    """Build a batch whose offset can be set in place, and its header.
-
-    `covered` has the fields of a `BatchHeader` from the attributes on.
-    """
-    tail, length = _COVERED.pack(*covered), _SHORTEST + len(body)
-    crc = crc32c(body, crc32c(tail))
-    batch = bytearray(_HEAD.pack(0, length, -1, MAGIC, crc))
-    batch += tail
-    batch += body
-    return batch, _as_tuple(BatchHeader, (0, length, -1, MAGIC, crc, *covered))
-
-
 def set_header(batch: bytearray, header: Sequence[int]) -> None:
     """Set the header of a batch whose records are in their place; length and CRC are computed."""
     base_offset, _, leader_epoch, _, _, *covered = header
-    _COVERED.pack_into(batch, ATTRIBUTES_AT, *covered)
+    COVERED.pack_into(batch, ATTRIBUTES_AT, *covered)
     crc = crc32c(memoryview(batch)[ATTRIBUTES_AT:])
-    _HEAD.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch, MAGIC, crc)
+    HEAD.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch, MAGIC, crc)

@@ -2,26 +2,32 @@
 
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.protocol.records.batch import (
     CONTROL,
+    COVERED,
+    HEAD,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC,
     NO_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
-    packed,
 )
+from barnabas.protocol.records.checksum import crc32c
 from barnabas.protocol.records.compression import PIECE
 from barnabas.protocol.records.record import iter_records
 from barnabas.protocol.records.varint import Buffer
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
-_RECORD = Struct(">7sh3sib")
+_FORM = "7sh3sib"
+_RECORD = Struct(f">{_FORM}")
 """A control record as Kafka writes it: all varints have one byte."""
+_PACK_TAIL: Final = Struct(COVERED.format + _FORM).pack
+"""Packs a marker from its attributes on."""
 _BEFORE_TYPE = b"\x20\0\0\0\x08\0\0"
 """The lengths of record and key (varints: the double), attributes, deltas, the key's version."""
 _BEFORE_EPOCH = b"\x0c\0\0"
@@ -65,8 +71,9 @@ class TxnMarker(NamedTuple):
             TRANSACTIONAL | CONTROL, 0, timestamp, timestamp, producer_id, producer_epoch,
             NO_SEQUENCE, 1,
         )  # fmt: skip
-        record = _RECORD.pack(_BEFORE_TYPE, committed, _BEFORE_EPOCH, coordinator_epoch, 0)
-        return packed(covered, record)
+        tail = _PACK_TAIL(*covered, _BEFORE_TYPE, committed, _BEFORE_EPOCH, coordinator_epoch, 0)
+        head = 0, _LENGTH, -1, MAGIC, crc32c(tail)
+        return bytearray(HEAD.pack(*head) + tail), _new(BatchHeader, head + covered)
 
 
 def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:

@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import (
+    ATTRIBUTES_AT,
     COMPRESSION_MASK,
     CONTROL,
+    COVERED,
     DELETE_HORIZON,
+    HEAD,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -21,9 +24,9 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
-    packed,
     set_header,
 )
+from barnabas.protocol.records.checksum import crc32c
 from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
 from barnabas.protocol.records.varint import (
     CUT_OFF,
@@ -57,6 +60,7 @@ _CODECS = tuple(Compression)
 """By their numbers: `Compression(number)` costs as much as to read a short record."""
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
 _HEADERS_PER_PAUSE = 128
+_new = tuple.__new__
 
 
 class RecordTooLargeError(ProtocolError):
@@ -140,7 +144,9 @@ def batch_of(
     covered = (
         0, count - 1, timestamp, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count,
     )  # fmt: skip
-    return packed(covered, b"".join(body))
+    tail = COVERED.pack(*covered) + b"".join(body)
+    head = 0, len(tail) + ATTRIBUTES_AT - LOG_OVERHEAD, -1, MAGIC, crc32c(tail)
+    return bytearray(HEAD.pack(*head) + tail), _new(BatchHeader, head + covered)
 
 
 class BatchBuilder:

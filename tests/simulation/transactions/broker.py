@@ -29,7 +29,7 @@ from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import DuplicateSequence
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import VerificationGuard
-from tests.support.coordinator.harness import FakeLog, Time
+from tests.support.coordinator.harness import UNCHANGED, FakeLog, Time
 
 WriteSpoken = Callable[[str], None]
 """Called for each write when it is in the log and before it is committed; may end the process."""
@@ -218,6 +218,7 @@ class Brokers:
             clock=self.time,
             timers=self.time,
             partitions=lambda: 1,
+            metadata=UNCHANGED,
         )
 
     def _expect(

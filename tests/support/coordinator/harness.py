@@ -5,6 +5,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.types import ZERO_UUID
 from tests.support.coordinator.fake_log import FakeLog
 
+UNCHANGED: Any = SimpleNamespace(changes=0, partition=lambda *_: "known")
+"""Metadata that know each partition."""
 WALL_MS = 1_700_000_000_000
 GROUP = "g"
 PRODUCER, EPOCH = 9, 3

@@ -26,7 +26,7 @@ EVERY = "test_every_append_writes_postponed_records_first"
 NEXT = "test_completion_is_written_with_the_next_record_before_it"
 REFUSES = "test_log_that_refuses_takes_no_further_postponed_records"
 RESIGNS = "test_completion_is_written_at_a_resignation"
-ORDER = "(*self.records, record)", "(record, *self.records)"
+ORDER = "(*before, record)", "(record, *before)"
 MUTANTS = (
     # The order of the log.
     Mutant(APPEND, *ORDER, NEXT),
@@ -40,9 +40,9 @@ MUTANTS = (
         "test_record_that_is_refused_alone_leaves_the_postponed_one_written",
     ),
     Mutant(APPEND, "self.write()", "pass", "too large"),
-    Mutant(APPEND, "if self.records:", "if False:", NEXT),
-    Mutant(APPEND, "if self.records:", "if False:", "delay"),
-    Mutant(APPEND, "if self.records:", "if False:", "gathered"),
+    Mutant(APPEND, "if before:", "if False:", NEXT),
+    Mutant(APPEND, "if before:", "if False:", "delay"),
+    Mutant(APPEND, "if before:", "if False:", "gathered"),
     Mutant(
         HostedShard._append_batch,
         "self.postponed.write()",

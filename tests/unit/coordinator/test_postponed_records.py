@@ -33,7 +33,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import iter_records
 from tests.support.coordinator.fake_log import FakeLog
-from tests.support.coordinator.harness import EPOCH, PRODUCER, Time, code_of
+from tests.support.coordinator.harness import EPOCH, PRODUCER, UNCHANGED, Time, code_of
 from tests.support.coordinator.numbers_host import KEY, Host
 from tests.support.mutants import mutated
 from tests.unit.coordinator.postponed_mutants import MUTANTS, STORIES, Mutant
@@ -170,6 +170,7 @@ class World:
             clock=self.time,
             timers=self.time,
             partitions=lambda: 1,
+            metadata=UNCHANGED,
         )
 
     async def load(self) -> None:

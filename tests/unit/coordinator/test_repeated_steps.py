@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given, settings
@@ -187,6 +188,7 @@ KNOWN: list[Step] = [
     LEADS, ("add", (), TV0), ("add", AB, TV0), ("end", True, TV0), ("again", 2, TV0),
     ("again", 2, TV2),
 ]  # fmt: skip
+ADDS_AB = ("add", AB, TV0)
 ADDS, ADDS_B, ENDS = ("add", (A,), TV0), ("add", (B,), TV0), ("end", True, TV0)
 FORMER_ADDS, FORMER_ENDS = ("former", *ADDS), ("former", *ENDS)
 LATER = [ADDS, ("pass", 7), ("add", AB, TV0)]
@@ -195,6 +197,7 @@ CONNECTIONS = [("client", "connection", 2), ADDS, ("client", "connection", 1)]
 FIRST_OWNER, SECOND_OWNER = ("client", "owner", "User:a"), ("client", "owner", "User:b")
 REQUIRE_OWNER = "entry.require_owner(request.principal)"
 IS_PRODUCER = "producer != (producer_id, epoch) or "
+OF_SHAPE = "producer_id, timeout_ms, state, "
 SENDS = "if table.send_markers(_new(Markers, markers))"
 
 
@@ -204,21 +207,20 @@ SENDS = "if table.send_markers(_new(Markers, markers))"
     ([("expire",), ENDS], (END, "entry is None or ")),
     ([("init", False), FORMER_ADDS], (ADD, IS_PRODUCER)),
     ([("init", False), ADDS, FORMER_ENDS], (END, IS_PRODUCER)),
-    ([*CONNECTIONS, ADDS], (ADD, "entry.admit(producer, request.connection)", "pass")),
-    ([*CONNECTIONS, ENDS], (END, "entry.admit(producer, self._request.connection)", "pass")),
+    ([*CONNECTIONS, ADDS_AB], (ADD, "entry.admit(producer, connection)", "pass")),
+    ([*CONNECTIONS, ENDS], (END, "entry.admit(producer, request.connection)", "pass")),
     (
         [("again", 1, TV2)],
-        (ADD, "request.connection is not None and "), (END, "not self._bumps and "),
+        (ADD, "connection is not None and "), (END, "elif ( entry", "if ( entry"),
     ),
     (
         FEATURE,
-        (ADD, ", table.transaction_version()", ", 0"),
-        (END, ", table.transaction_version()", ", 0"),
+        (ADD, "table.transaction_version()", "0"),
+        (END, "table.transaction_version()", "0"),
     ),
-    ([("again", 3, TV0), ADDS, ("end", False, TV0)], (END, "committed, table", "True, table")),
-    ([ADDS_B, ADDS], (ADD, "_shape(txn), ")),
-    ([ADDS_B, ENDS], (END, "_shape(txn), ")),
-    ([ADDS, ("add", (A,), TV2)], (ADD, "if request.client_version:", "if False:")),
+    ([("again", 3, TV0), ADDS, ("end", False, TV0)], (END, "version, committed", "version")),
+    ([ADDS_B, ADDS], (ADD, OF_SHAPE + "before, distance, rest, version", "version")),
+    ([ADDS_B, ENDS], (END, OF_SHAPE + "partitions, distance, rest, version", "version")),
     ([("broker", "leads", False), ADDS, ENDS], (END, SENDS + ":", SENDS + " or True:")),
     (
         [("broker", "refuses_ends", True), ADDS, ENDS, ("pass", 200)],
@@ -230,14 +232,18 @@ SENDS = "if table.send_markers(_new(Markers, markers))"
         (ASK_END, REQUIRE_OWNER, "pass"),
     ),
     ([("broker", "leads", False), ADDS, ENDS, ADDS], (ASK_ADD, "entry.require_free()", "pass")),
-    ([ADDS, ("keep", False), FORMER_ADDS], (ASK_ADD, "entry.require(txn.producer)", "pass")),
     (
-        [("add", AB, TV0), ENDS, ADDS, ("add", AB, TV0)],
-        (ASK_ADD, "txn.partitions.issuperset(request.partitions)", "True"),
+        [ADDS, ("keep", False), ("former", *ADDS_AB)],
+        (ASK_ADD, "entry.require(txn.producer)", "pass"),
+    ),
+    (
+        [ADDS, ADDS],
+        (ASK_ADD, " or txn.partitions.issuperset(request.partitions)"),
     ),
     ([ADDS, ("keep", False), FORMER_ENDS], (ASK_END, "reply is not Reply.DECIDE or ")),
-    ([("add", (), TV0)] * 2, (ASK_ADD, "not begins and ")),
-    (LATER, (ADD, "now_ms if begins else start_ms", "now_ms"), (ADD, "if begins:", "if True:")),
+    (LATER, (ADD, "now_ms if self._begins else start_ms", "now_ms")),
+    ([*CONNECTIONS, ADDS_AB], (ADD, "entry.latest_use != ", "entry.latest_use == ")),
+    ([*CONNECTIONS, ENDS], (END, "entry.latest_use != ", "entry.latest_use == ")),
     ([("end", False, TV2)], (ASK_END, "0 < len(partitions)", "len(partitions)")),
 )  # fmt: skip
 def test_known_requests_change_nothing_either(story: list[Step]) -> None:
@@ -254,7 +260,7 @@ def test_known_requests_change_nothing_either(story: list[Step]) -> None:
     ([("again", 2, TV0), ("add", MANY, TV0), ("again", 2, TV0)], 4),
     (
         [("add", MANY, TV0), ENDS, ("mark",)] * 3, 0,
-        (ASK_ADD, "if len(target.partitions) > FEW:", "if False:"), (ASK_END, "<= FEW", "<= 99"),
+        (ASK_ADD, "len(target.partitions) > FEW or "), (ASK_END, "<= FEW", "<= 99"),
     ),
 )  # fmt: skip
 def test_transactions_of_few_partitions_that_follow_each_other_repeat(
@@ -294,7 +300,7 @@ async def test_last_epoch_is_left_to_the_general_way() -> None:
         producer = Producer(FIRST_ID - 1, epoch)
         ends = here.coordinator.repeated_end(EndTxn(ID, producer, True, TV2, None, 1))
         assert ends.end(producer, True) is None
-        adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (A,), TV2))
+        adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (B,), TV2))
         assert adds.add(producer) is (epoch == LAST_CLIENT_EPOCH)
         assert here.state == "Ongoing"
 
@@ -329,20 +335,27 @@ async def test_guard_of_older_connections_may_be_off() -> None:
     assert here.table.ids[ID].latest_use is None
 
 
-@finds(RepeatedAdd._quiet, " or total != self._total")
-@finds(RepeatedAdd._quiet, " or not hosted.serving")
+@finds(ADD, "or self._changes != self._metadata.changes")
+@finds(ADD, "or not hosted.serving")
 async def test_shard_is_looked_for_where_it_is() -> None:
     """After another election, and when the transaction topic has got more partitions."""
     here = await Transactions().load()
     producer, partitions = here.init(), [1]
     here.coordinator.partitions = lambda: partitions[0]
+    metadata = here.coordinator.metadata = SimpleNamespace(changes=0, partition=lambda *_: "known")
     adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (A,), TV2))
     assert adds.add(producer)
     old = here.hosted
     await here.load()
     assert here.hosted is not old
-    assert adds.add(producer)
+    here.end(producer)
+    here.mark()
+    assert adds.add(here.txn.producer)
+    here.end(here.txn.producer)
+    here.mark()
+    producer = here.txn.producer
     partitions[0] = next(each for each in range(2, 99) if partition_for(ID, each))
+    metadata.changes += 1
     assert not adds.add(producer)
     partitions[0] = 1
     assert adds.add(producer)

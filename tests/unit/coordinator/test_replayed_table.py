@@ -67,7 +67,7 @@ class Watched(Story):
         self.table: TransactionTable | None = None
         replay = TransactionTable.replay
 
-        def watched(table: TransactionTable, record: TransactionRecord) -> None:
+        def watched(table: TransactionTable, record: TransactionRecord, *_: int) -> None:
             if table is not self.table:
                 self.table, self.passed = table, [{}]
             self.compare()

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import pytest
 
 from barnabas.coordinator.transaction.metadata import TV0, Producer
-from barnabas.coordinator.transaction.table import EXPECTED
+from barnabas.coordinator.transaction.partitions import EXPECTED
 from barnabas.coordinator.transaction.transactional_id import ELSEWHERE
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.unit.coordinator.transactions import ID, TIMEOUT_MS, A, B, Transactions

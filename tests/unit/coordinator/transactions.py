@@ -31,7 +31,7 @@ from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from tests.support.coordinator.harness import WALL_MS, FakeLog, Time
+from tests.support.coordinator.harness import UNCHANGED, WALL_MS, FakeLog, Time
 
 ID = "x"
 TIMEOUT_MS = 60_000
@@ -102,6 +102,7 @@ class Transactions:
             clock=self.time,
             timers=self.time,
             partitions=lambda: 1,
+            metadata=UNCHANGED,
         )
 
     def _new_shard(self, _index: int, _leader_epoch: int) -> TransactionShard:

@@ -32,6 +32,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "barnabas topics describe orders",
         "barnabas topics describe --under-replicated",
     ),
+    "topics analyze": ("barnabas topics analyze orders --records 100000",),
     "topics create": (
         "barnabas topics create orders -p 6 -r 3 -c retention.ms=7d",
         "barnabas topics create orders payments --if-not-exists",

@@ -29,7 +29,7 @@ GROUPS = {
     },
     "Topics and records": {
         "topics": (
-            "List, describe, create, alter and delete topics.",
+            "List, describe, analyze, create, alter and delete topics.",
             "barnabas.cli.commands.topics:topics",
         ),
         "produce": (

@@ -231,6 +231,34 @@ def test_consume_begins_at_the_given_offset(cli: Cli) -> None:
     assert read("-o", "end") == []
 
 
+def test_topic_is_analyzed_by_a_sample(cli: Cli) -> None:
+    cli("topics", "create", "sampled", "-p", "2")
+    empty = cli.json("topics", "analyze", "sampled")
+    assert (empty["records"], empty["records_per_s"], empty["codecs"]) == (0, None, {})
+    lines = [
+        {"key": f"k{n % 3}", "value": "x" * 100, "partition": 0, "timestamp_ms": 1000 + 10 * n}
+        for n in range(101)
+    ]
+    lines += [{"key": None, "value": None, "partition": 1, "timestamp_ms": 5000}]
+    text = "\n".join(map(json.dumps, lines)).encode()
+    words = ("--format", "json", "-z", "zstd", "--same-partitions")
+    cli("produce", "sampled", *words, stdin=text + b"\n")
+    found = cli.json("topics", "analyze", "sampled")
+    assert (found["records"], found["without_key"], found["tombstones"]) == (102, 1, 1)
+    assert (found["first_at_ms"], found["last_at_ms"]) == (1000, 5000)
+    assert found["records_per_s"] == 100.0
+    assert (found["value_bytes_p50"], found["value_bytes_max"]) == (100, 100)
+    assert found["frequent_keys"][0] == {"key": "k0", "records": 34}
+    assert (found["distinct_keys"], found["codecs"]) == (3, {"zstd": 2})
+    assert found["stored_to_payload"] < 0.2
+    assert [row["records"] for row in found["partitions"]] == [101, 1]
+    few = cli.json("topics", "analyze", "sampled", "-n", "2")
+    assert 2 <= few["records"] <= 102
+    assert b"stored_to_payload\t0." in cli("topics", "analyze", "sampled")
+    with pytest.raises(AssertionError, match="UNKNOWN_TOPIC"):
+        cli("topics", "analyze", "absent")
+
+
 def test_topics_are_listed_by_pattern(cli: Cli) -> None:
     cli("topics", "create", "shop-orders", "shop-clicks", "shopping")
 

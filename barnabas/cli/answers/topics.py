@@ -41,6 +41,60 @@ class DescribedTopic(Answer):
     partitions: list[Partition]
 
 
+class FrequentKey(Answer):
+    """A key of several records of a sample."""
+
+    key: str
+    """Bytes that are not UTF-8 are escaped by a backslash."""
+    records: int
+
+
+class SampledPartition(Answer):
+    """The sample of a partition."""
+
+    partition: int
+    records: int
+    records_per_s: float | None
+    """Null if all timestamps are equal."""
+    batches: int
+    stored_bytes: int
+    """The size of the batches, as they are compressed."""
+    distinct_keys: int
+
+
+class AnalyzedTopic(Answer):
+    """The figures of a topic's newest committed records; those without records are null."""
+
+    topic: str
+    records: int
+    """The size of the sample."""
+    first_at_ms: int | None
+    last_at_ms: int | None
+    records_per_s: float | None
+    """By the timestamps, the sum of all partitions."""
+    bytes_per_s: int | None
+    """Stored bytes."""
+    value_bytes_p50: int | None
+    value_bytes_p99: int | None
+    value_bytes_max: int | None
+    key_bytes_p50: int | None
+    key_bytes_max: int | None
+    without_key: int
+    tombstones: int
+    distinct_keys: int
+    frequent_keys: list[FrequentKey]
+    """At most five, the most frequent first."""
+    batches: int
+    records_per_batch_p50: int | None
+    bytes_per_batch_p50: int | None
+    codecs: dict[str, int]
+    """The number of batches by codec: none, gzip, snappy, lz4 or zstd."""
+    transactional_batches: int
+    stored_to_payload: float | None
+    """The size of the batches by that of keys, values and headers."""
+    partitions: list[SampledPartition]
+
+
 class UnhealthyPartition(Answer):
     """A partition that filters match."""
 
@@ -91,6 +145,7 @@ class TrimmedPartition(Answer):
 ANSWERS: Final[dict[str, Any]] = {
     "topics list": list[Topic],
     "topics describe": DescribedTopic | list[UnhealthyPartition],
+    "topics analyze": AnalyzedTopic,
     "topics create": CreatedTopic,
     "topics delete": DeletedTopic,
     "topics alter": AlteredTopic,

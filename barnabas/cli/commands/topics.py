@@ -1,4 +1,4 @@
-"""`barnabas topics`: list, describe, create, alter and delete topics."""
+"""`barnabas topics`: list, describe, analyze, create, alter and delete topics."""
 
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
@@ -10,6 +10,7 @@ from barnabas.cli import names
 from barnabas.cli.arguments import parse_configs, parse_offset_or_time
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.help import Group
+from barnabas.cli.topic_sample import facts, sample
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
@@ -32,7 +33,7 @@ _UNHEALTHY_COLUMNS = ["topic", "partition", "leader", "replicas", "isr", "lacks"
 
 @click.group(cls=Group)
 def topics() -> None:
-    """List, describe, create, alter and delete topics."""
+    """List, describe, analyze, create, alter and delete topics."""
 
 
 @topics.command("list")
@@ -168,6 +169,33 @@ async def _find_unhealthy(
                     }
                 )
     return rows
+
+
+@topics.command()
+@click.argument("name", shell_complete=names.topics)
+@click.option(
+    "-n",
+    "--records",
+    default=10_000,
+    show_default=True,
+    type=click.IntRange(1, 1_000_000),
+    help="Size of the sample.",
+)
+@cluster_options
+def analyze(target: Target, name: str, records: int) -> None:
+    """Show rates, sizes, keys, batches and compression of a topic's newest committed records.
+
+    The rate is that of the timestamps. STORED_TO_PAYLOAD is the size of the batches by that of
+    keys, values and headers: above 1 batches cost more than compression saves.
+    """
+    found = facts(name, target.run(lambda cluster: sample(cluster, name, records)))
+    if target.as_json:
+        target.answer(found)
+        return
+    rows = found.pop("partitions")
+    target.show_one(found, title=name)
+    click.echo()
+    target.show(list(rows[0]), rows, table=True)
 
 
 @topics.command()

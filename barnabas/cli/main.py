@@ -92,6 +92,7 @@ GROUPS = {
             "barnabas.cli.commands.benchmark.group:benchmark",
         ),
         "dump-log": ("Show the contents of log files.", "barnabas.cli.commands.dump_log:dump_log"),
+        "debug": ("Collect what a bug report needs.", "barnabas.cli.commands.debug:debug"),
     },
     "Jobs on Spark": {
         "pipeline": (

@@ -182,6 +182,29 @@ class Admin:
         rows: list[describe_log_dirs.DescribeLogDirsResult] = response.results
         return rows
 
+    async def topic_configs(
+        self, topics: Iterable[str], keys: Sequence[str] | None = None
+    ) -> dict[str, list[describe_configs.DescribeConfigsResourceResult]]:
+        """Return the configuration entries of topics, by name; all, or those of `keys`."""
+        names = sorted(topics)
+        found = {}
+        for start in range(0, len(names), _DESCRIBED_AT_ONCE):
+            request = describe_configs.DescribeConfigsRequest(
+                resources=[
+                    describe_configs.DescribeConfigsResource(
+                        resource_type=ResourceType.TOPIC,
+                        resource_name=name,
+                        configuration_keys=None if keys is None else list(keys),
+                    )
+                    for name in names[start : start + _DESCRIBED_AT_ONCE]
+                ]
+            )
+            response = await self._cluster.ask(describe_configs.API, request)
+            for result in response.results:
+                check(result.error_code, result.error_message)
+                found[result.resource_name] = result.configs
+        return found
+
     async def describe_configs(
         self, kind: ResourceType, name: str, *, documented: bool = False
     ) -> list[describe_configs.DescribeConfigsResourceResult]:
@@ -205,23 +228,8 @@ class Admin:
 
     async def min_isr(self, topics: Iterable[str]) -> dict[str, int]:
         """Return min.insync.replicas of topics, by name."""
-        names, found = sorted(topics), {}
-        for start in range(0, len(names), _DESCRIBED_AT_ONCE):
-            request = describe_configs.DescribeConfigsRequest(
-                resources=[
-                    describe_configs.DescribeConfigsResource(
-                        resource_type=ResourceType.TOPIC,
-                        resource_name=name,
-                        configuration_keys=["min.insync.replicas"],
-                    )
-                    for name in names[start : start + _DESCRIBED_AT_ONCE]
-                ]
-            )
-            response = await self._cluster.ask(describe_configs.API, request)
-            for result in response.results:
-                check(result.error_code, result.error_message)
-                found[result.resource_name] = int(result.configs[0].value or 1)
-        return found
+        found = await self.topic_configs(topics, ["min.insync.replicas"])
+        return {topic: int(entry.value or 1) for topic, (entry,) in found.items()}
 
     async def alter_configs(
         self,

@@ -1,7 +1,8 @@
 """The HTTP endpoint for operators: /metrics for Prometheus, and paths for probes.
 
 /healthz and /livez say that the event loop runs, /readyz that clients may connect, and /syncz that
-every replica of this broker is in the ISR, so that another broker may be stopped.
+every replica of this broker is in the ISR, so that another broker may be stopped. /stacks shows
+where threads and tasks are.
 
 It runs on the broker's event loop: counters are read on the thread that writes them, and /healthz
 responds exactly if the loop runs. A scrape is rendered, and compressed for those who accept gzip,
@@ -10,9 +11,15 @@ in slices between other work.
 
 import asyncio
 import hmac
+import sys
+import threading
+import traceback
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from pathlib import Path
+from types import FrameType
 from typing import Final, NamedTuple
 
 import h11
@@ -27,9 +34,12 @@ _FASTEST: Final = 1
 _GZIP: Final = 16 + zlib.MAX_WBITS
 """The window of zlib that writes gzip."""
 _UNAUTHORIZED: Final = HTTPStatus.UNAUTHORIZED
-_PATHS: Final = b"/metrics /healthz /livez /readyz /syncz\n"
+_PATHS: Final = b"/metrics /healthz /livez /readyz /syncz /stacks\n"
 MOST_NAMES: Final = 20
 """Limit of the partitions that /syncz names."""
+_MOST_FRAMES: Final = 30
+"""Limit of the innermost frames of a stack that /stacks shows."""
+_ROOTS: Final = sorted((f"{Path(each).resolve()}/" for each in sys.path if each), key=len)
 
 
 class Access(NamedTuple):
@@ -82,9 +92,9 @@ class HttpEndpoint(HttpServer):
         if request.method not in (b"GET", b"HEAD"):
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"only GET and HEAD\n")
         match request.target.partition(b"?")[0]:
+            case b"/metrics" | b"/stacks" if not self._may_scrape(request):
+                return Answer(_UNAUTHORIZED, TEXT, b"a bearer token is needed\n")
             case b"/metrics":
-                if not self._may_scrape(request):
-                    return Answer(_UNAUTHORIZED, TEXT, b"a bearer token is needed\n")
                 gzip = _accepts_gzip(request)
                 return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._scrape(gzip=gzip), gzip)
             case b"/healthz" | b"/livez":
@@ -94,6 +104,8 @@ class HttpEndpoint(HttpServer):
             case b"/syncz":
                 # The names of topics are for those who may scrape.
                 return await self._synced(names=self._may_scrape(request))
+            case b"/stacks":
+                return Answer(HTTPStatus.OK, TEXT, await self._slicer.run(_stacks()))
             case _:
                 return Answer(HTTPStatus.NOT_FOUND, TEXT, _PATHS)
 
@@ -139,3 +151,41 @@ def _accepts_gzip(request: h11.Request) -> bool:
         if coding == b"gzip":
             return not weight or weight[0].strip(b"q=0.") != b""
     return False
+
+
+def _stacks() -> Steps[bytes]:
+    """Return the stack of each thread, and those of the loop's tasks with their number, the most
+    frequent first. A task waits at the last line of its stack."""
+    names = {each.ident: each.name for each in threading.enumerate()}
+    lines = ["threads"]
+    for ident, frame in sys._current_frames().items():
+        lines += ["", names.get(ident, f"thread {ident}"), *_lines(_outermost(frame))]
+    counts: Counter[tuple[str, ...]] = Counter()
+    for task in asyncio.all_tasks():
+        counts[_lines(task.get_stack(limit=_MOST_FRAMES))] += 1
+        yield None
+    lines += ["", "tasks"]
+    for stack, count in counts.most_common():
+        lines += ["", f"{count} task(s)", *stack]
+    return "\n".join([*lines, ""]).encode()
+
+
+def _outermost(frame: FrameType) -> list[FrameType]:
+    """Return the innermost frames up to the limit, the outermost of them first."""
+    walked = (each for each, _ in traceback.walk_stack(frame))
+    return [each for each, _ in zip(walked, range(_MOST_FRAMES), strict=False)][::-1]
+
+
+def _lines(frames: list[FrameType]) -> tuple[str, ...]:
+    return tuple(
+        f"    {_relative(each.f_code.co_filename)}:{each.f_lineno} {each.f_code.co_qualname}"
+        for each in frames
+    )
+
+
+def _relative(file: str) -> str:
+    """Return the path of a module in the directory that it was imported from."""
+    for root in reversed(_ROOTS):
+        if file.startswith(root):
+            return file.removeprefix(root)
+    return file

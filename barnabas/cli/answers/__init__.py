@@ -15,6 +15,7 @@ from barnabas.cli.answers import (
     benchmark,
     cluster,
     configs,
+    debug,
     dump_log,
     groups,
     log_dirs,
@@ -49,6 +50,7 @@ ANSWERS: Final[dict[str, Any]] = {
     **users.ANSWERS,
     **tokens.ANSWERS,
     **verify.ANSWERS,
+    **debug.ANSWERS,
     **pipeline.ANSWERS,
 }
 """The type of each command's answer, by the command's name without `barnabas`.

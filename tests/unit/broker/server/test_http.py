@@ -381,3 +381,23 @@ def test_endpoint_refuses_files_without_content(tmp_path):
         endpoint_of(Registry(), Access(str(empty), str(empty)))
     with pytest.raises(FileNotFoundError):
         endpoint_of(Registry(), Access(token=str(tmp_path / "missing")))
+
+
+async def test_stacks_show_threads_and_tasks_without_values() -> None:
+    async def waiting_for_nothing(secret: str) -> None:
+        await asyncio.sleep(60 if secret else 0)
+
+    waiting = [asyncio.create_task(waiting_for_nothing("hunter2")) for _ in range(3)]
+    endpoint = endpoint_of(Registry())
+    port = await start(endpoint)
+    head, body = await exchange(port, b"GET /stacks HTTP/1.0\r\n\r\n")
+    for each in waiting:
+        each.cancel()
+    await endpoint.stop()
+    assert "200 OK" in head
+    text = body.decode()
+    assert text.startswith("threads\n\n")
+    assert "\n\nMainThread\n    " in text
+    assert "\n3 task(s)\n    tests/unit/broker/server/test_http.py:" in text
+    assert "waiting_for_nothing" in text
+    assert "hunter2" not in text

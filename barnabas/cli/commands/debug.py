@@ -1,0 +1,74 @@
+"""`barnabas debug`: what a bug report needs."""
+
+import time
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.files import replace_file
+from barnabas.cli.help import Group
+from barnabas.cli.tables import tell
+from barnabas.client.connection import BrokerUnreachable
+
+
+@click.group(cls=Group)
+def debug() -> None:
+    """Collect what a bug report needs."""
+
+
+@debug.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The new file.  [default: barnabas-bundle-TIME.zip]",
+)
+@click.option(
+    "--log",
+    "logs",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Take the last 10 MiB of this log file too.",
+)
+@click.option(
+    "--token-file", type=click.File(), help="The token of brokers with metrics.listener.token.file."
+)
+@click.option("--ca-file", type=click.Path(exists=True), help="PEM file for https endpoints.")
+@cluster_options
+def bundle(
+    target: Target,
+    output: Path | None,
+    logs: tuple[Path, ...],
+    token_file: TextIO | None,
+    ca_file: str | None,
+) -> None:
+    """Write a zip file with versions, configurations, metadata, metrics, stacks and logs.
+
+    It has no records and no passwords, but names of topics, groups and hosts: the file README.txt
+    in it lists its parts. Metrics and stacks come from brokers with metrics.listener. A part that
+    cannot be had is named, and the others are there.
+    """
+    from barnabas.cli import bundle as parts
+
+    made = parts.Bundle()
+    parts.add_client(made, target.properties)
+    parts.add_logs(made, logs)
+    try:
+        endpoints = target.run(lambda cluster: parts.add_cluster(made, cluster))
+    except BrokerUnreachable as error:
+        made.fail("cluster", error)
+    else:
+        token = None if token_file is None else token_file.read().strip()
+        parts.add_endpoints(made, endpoints, token, ca_file)
+    content, rows = made.zipped()
+    path = output or Path(time.strftime("barnabas-bundle-%Y%m%dT%H%M%SZ.zip", time.gmtime()))
+    replace_file(path, content)
+    for each in made.problems:
+        tell(f"missing: {each}", err=True)
+    if target.as_json:
+        target.answer({"file": str(path), "parts": rows, "problems": made.problems})
+    else:
+        target.show(["name", "bytes"], rows)
+        target.done(f"Wrote {path}: read it before you send it.")

@@ -1,0 +1,84 @@
+"""`barnabas debug bundle`: all its parts of real brokers, no secret, and what is missing named."""
+
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from barnabas.cli.main import cli
+from barnabas.client.settings import ClientSettings
+from barnabas.testing import Broker, Cluster
+from tests.support.ports import free_port
+
+SECRET = "correct-horse-battery"
+
+
+def bundle(tmp_path: Path, *words: str) -> tuple[Any, dict[str, str]]:
+    """Write a bundle; return the answer, and the text of each part."""
+    path = tmp_path / "bundle.zip"
+    done = CliRunner().invoke(cli, ["debug", "bundle", "-o", str(path), "--json", *words])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with zipfile.ZipFile(path) as file:
+        texts = {name: file.read(name).decode() for name in file.namelist()}
+    answer = json.loads(done.stdout)
+    assert {row["name"]: row["bytes"] for row in answer["parts"]} == {
+        name: len(text.encode()) for name, text in texts.items() if name != "README.txt"
+    }
+    assert all(row["name"] in texts["README.txt"] for row in answer["parts"])
+    return answer, texts
+
+
+def keys_file(settings: ClientSettings, tmp_path: Path) -> str:
+    path = tmp_path / "client.properties"
+    path.write_text("".join(f"{key}={text}\n" for key, text in settings.java().items()))
+    return str(path)
+
+
+def test_bundle_of_a_secured_broker_has_everything_but_secrets(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("scrape-me\n")
+    listener = f"127.0.0.1:{free_port()}"
+    keys = {"metrics.listener": listener, "metrics.listener.token.file": str(token)}
+    log = tmp_path / "broker.log"
+    log.write_text("first\n" + "x" * 11_000_000 + "\nlast line\n")
+    with Broker(keys, secure=True, users={"ann": SECRET}) as broker:
+        file = keys_file(broker.settings(), tmp_path)
+        (secret,) = re.findall(r'password="([^"]+)"', Path(file).read_text())
+        broker.create_topic("orders", configs={"retention.ms": "1000"})
+        words = ("-b", broker.bootstrap_servers, "--command-config", file, "--log", str(log))
+        answer, texts = bundle(tmp_path, *words, "--token-file", str(token))
+        _, without = bundle(tmp_path, *words)
+        other = keys_file(broker.settings("ann"), tmp_path)
+        refused, anns = bundle(tmp_path, "-b", broker.bootstrap_servers, "--command-config", other)
+    assert answer["problems"] == []
+    assert {"stacks.txt", "metrics.txt", "readyz.txt", "syncz.txt", "configs.json"} <= {
+        name.rpartition("/")[2] for name in texts
+    }
+    assert json.loads(texts["cluster/topic-configs.json"]) == {"orders": {"retention.ms": "1000"}}
+    assert "barnabas/broker/" in texts["brokers/0/stacks.txt"]
+    assert "kafka_" in texts["brokers/0/metrics.txt"]
+    assert texts["logs/0-broker.log"].endswith("\nlast line\n")
+    assert "first" not in texts["logs/0-broker.log"]
+    assert json.loads(texts["client/versions.json"])["packages"]["uvloop"]
+    for name, text in (*texts.items(), *anns.items()):
+        assert secret not in text, name
+        assert SECRET not in text, name
+        assert "PRIVATE KEY" not in text, name
+    assert without["brokers/0/stacks.txt"].startswith("401\n")
+    assert "cluster/problems: CLUSTER_AUTHORIZATION_FAILED" in "\n".join(refused["problems"])
+
+
+def test_what_a_bundle_lacks_is_named(tmp_path: Path) -> None:
+    answer, texts = bundle(tmp_path, "-b", f"127.0.0.1:{free_port()}", "--timeout", "1")
+    assert set(texts) == {"README.txt", "client/keys.json", "client/versions.json", "problems.txt"}
+    (problem,) = answer["problems"]
+    assert problem.startswith("cluster: ")
+    with Cluster() as cluster:
+        cluster.stop_broker(2)
+        answer, texts = bundle(tmp_path, "-b", cluster.bootstrap_servers)
+    assert answer["problems"] == []
+    assert {"brokers/1/configs.json", "brokers/3/configs.json"} <= texts.keys()

@@ -8,11 +8,12 @@ values itself.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from barnabas.broker.cluster import znodes
-from barnabas.broker.cluster.notifications import Notifications
+from barnabas.broker.cluster.followed_nodes import FollowedNodes, read_all
 from barnabas.broker.cluster.registration import catch_up_with_all
 from barnabas.broker.cluster.stored_passwords import StoredPasswords
 from barnabas.broker.cluster.znodes import ZnodeError
@@ -23,9 +24,9 @@ from barnabas.broker.store.metadata_store import (
     MetadataStore,
     NodeExists,
     NoNode,
+    NotAllowed,
     Op,
     SetData,
-    WatchHandle,
 )
 from barnabas.config.dynamic import DynamicConfig, inert
 from barnabas.config.key import ConfigError
@@ -35,14 +36,13 @@ Values = dict[str, str]
 Change = Callable[[Values], Awaitable[Values]]
 TopicFollower = Callable[[str, TopicConfig], None]
 Follower = Callable[[str | None], Awaitable[None]]
-"""A function that reads an entity again; all entities of its kind, if the name is None."""
+"""A function that reads an entity again, by its path below /config; all of its kind, if None."""
 _TOPICS_PER_YIELD: Final = 50
-_READ_AT_ONCE: Final = 64
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _log = get_logger(__name__)
 
 
-class Configs:
+class Configs(FollowedNodes[str]):
     """The configurations that this broker uses: its own, and those of its topics."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Configs:
         broker_id: int,
         passwords: StoredPasswords,
     ) -> None:
-        self._store = store
+        super().__init__(store, {znodes.CONFIG_CHANGE: znodes.decode_config_change})
         self._broker_id = broker_id
         self.broker = broker
         self.passwords = passwords
@@ -62,25 +62,15 @@ class Configs:
         """The topics whose followers have to be told that the broker's values changed."""
         self._refusals: dict[str, list[str]] = {}
         self._followers: list[TopicFollower] = []
-        self._kinds: dict[str, Follower] = {}
-        self._entity_kinds: dict[str, Follower] = {}
-        self._watching: WatchHandle | None = None
-        self._changes = Notifications(store, znodes.CONFIG_CHANGE)
+        self._kinds: dict[str, list[Follower]] = {}
         broker.subscribe(lambda _config: self._broker_changed())
 
     async def start(self, on_change: Callable[[], None]) -> None:
         """Read the broker's own configuration. `on_change` is called when `catch_up` should be
         awaited."""
-        self._watching = self._changes.watch(on_change)
-        self._changes.all_applied(await self._changes.names())
-        own = ("brokers", str(self._broker_id))
-        await self._apply(*own)
+        await super().start(on_change)
         if self.passwords.outdated:
-            await self.alter(*own, _unchanged)
-
-    def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+            await self.alter("brokers", str(self._broker_id), _unchanged)
 
     def topic(self, name: str) -> TopicConfig:
         """Return the configuration of a topic with a replica on this broker."""
@@ -96,23 +86,22 @@ class Configs:
 
     def follow(self, kind: str, follower: Follower) -> None:
         """Await a function after a change of an entity, and when changes may have been missed."""
-        self._kinds[kind] = follower
-
-    def follow_entities(self, kind: str, follower: Follower) -> None:
-        """Do what `follow` does, with paths below /config for names, as `users/u/clients/c`."""
-        self._entity_kinds[kind] = follower
+        self._kinds.setdefault(kind, []).append(follower)
 
     async def entities(self, kind: str) -> list[str]:
         """Return the paths below /config of all entities of a kind, also of users' clients."""
-        found = []
-        for node in await self._store.children(f"{znodes.CONFIG}/{kind}"):
-            found.append(f"{kind}/{node}")
-            if kind == "users":
-                clients = f"{kind}/{node}/clients"
-                with suppress(NoNode):
-                    nodes = await self._store.children(f"{znodes.CONFIG}/{clients}")
-                    found += [f"{clients}/{each}" for each in nodes]
+        found = await self._below(kind)
+        if kind == "users":
+            clients = [f"{user}/clients" for user in found]
+            found += [each async for _, below in read_all(clients, self._below) for each in below]
         return found
+
+    async def _below(self, path: str) -> list[str]:
+        with suppress(NoNode):
+            return [
+                f"{path}/{node}" for node in await self._store.children(f"{znodes.CONFIG}/{path}")
+            ]
+        return []
 
     async def stored_entity(self, entity: str) -> Values:
         """Return the values of an entity that its path below /config names. Raises ZnodeError."""
@@ -176,16 +165,13 @@ class Configs:
     async def nodes(self, kind: str) -> list[str]:
         """Return the entities of a kind that have a node, with values or without."""
         nodes = await self._store.children(f"{znodes.CONFIG}/{kind}")
-        return [name for node in nodes if (name := _name(kind, node)) is not None]
+        return [name for node in nodes if (name := entity_name(f"{kind}/{node}")) is not None]
 
     async def readable(self, kind: str, names: Sequence[str]) -> dict[str, Values | None]:
         """Return the values of entities as they are stored; None if they cannot be read."""
-        found: dict[str, Values | None] = {}
-        for first in range(0, len(names), _READ_AT_ONCE):
-            some = names[first : first + _READ_AT_ONCE]
-            values = await asyncio.gather(*(self._readable(kind, name) for name in some))
-            found.update(zip(some, values, strict=True))
-        return found
+        return {
+            name: values async for name, values in read_all(names, partial(self._readable, kind))
+        }
 
     async def _readable(self, kind: str, name: str) -> Values | None:
         try:
@@ -206,17 +192,15 @@ class Configs:
             values = await change(await self.passwords.revealed(stored, keep_unreadable=True))
             return await self.passwords.concealed(values, stored)
 
-        entity = znodes.config_entity(kind, name)
-        await self._alter(entity, changed, is_there=kind == "topics")
-        await self._apply(kind, name)
-        await self._tell(kind, entity)
+        await self.alter_entity(znodes.config_entity(kind, name), changed)
 
     async def alter_entity(self, entity: str, change: Change) -> None:
-        """Do what `alter` does, for an entity that its path below /config names."""
+        """Do what `alter` does, for an entity that its path below /config names; passwords are
+        left as they are stored."""
         await self._alter(entity, change)
         await self._apply_entity(entity)
 
-    async def _alter(self, entity: str, change: Change, *, is_there: bool = False) -> None:
+    async def _alter(self, entity: str, change: Change) -> None:
         path = f"{znodes.CONFIG}/{entity}"
         notice = Create(znodes.CONFIG_CHANGE, znodes.encode_config_change(entity), sequence=True)
         while True:
@@ -224,7 +208,7 @@ class Configs:
                 data, stat = await self._store.get(path)
                 stored, version = znodes.decode_config(data), stat.version
             except NoNode:
-                if is_there:
+                if entity.startswith("topics/"):
                     raise
                 stored, version = {}, None
             text = znodes.encode_config(await change(stored))
@@ -250,46 +234,24 @@ class Configs:
                 missing.append(Create(path, znodes.encode_config({})))
         return missing
 
-    async def catch_up(self) -> None:
-        """Apply the changes that other brokers have made since the last call.
+    async def _read(self, keys: Sequence[str]) -> None:
+        for entity in keys:
+            await self._apply_entity(entity)
 
-        A call that was interrupted, by the loss of the store for example, can be repeated.
-        """
-        changes = await self._changes.names()
-        unapplied = self._changes.unapplied(changes)
-        if unapplied is None:
-            # This broker was away for longer than notifications are kept.
-            await self._apply_all()
-            self._changes.all_applied(changes)
-        else:
-            for path in unapplied:
-                await self._apply_change(path)
-                self._changes.applied(path)
-        await self._changes.delete_old(changes)
-
-    async def _apply_change(self, path: str) -> None:
-        try:
-            data, _ = await self._store.get(path)
-            changed = znodes.decode_config_change(data)
-        except NoNode:
-            return
-        except ZnodeError as error:
-            # The notification is in the format of another version: read everything.
-            _log.error("configuration change unreadable", path=path, reason=str(error))
-            await self._apply_all()
-            return
-        await self._apply_entity(changed)
+    async def _load(self) -> None:
+        await self._apply("brokers", str(self._broker_id))
+        for name in {*self._topics, *self._overrides}:
+            await self._apply("topics", name)
+        for followers in self._kinds.values():
+            for follower in followers:
+                await follower(None)
 
     async def _apply_entity(self, entity: str) -> None:
-        kind, _, node = entity.partition("/")
-        name = _name(kind, node)
+        kind, name = entity.partition("/")[0], entity_name(entity)
         if name is not None:
             await self._apply(kind, name)
-        await self._tell(kind, entity)
-
-    async def _tell(self, kind: str, entity: str) -> None:
-        if kind in self._entity_kinds:
-            await self._entity_kinds[kind](entity)
+        for follower in self._kinds.get(kind, ()):
+            await follower(entity)
 
     def _complain(self, name: str, refusals: list[str]) -> None:
         """Log refused overrides once, however often they are read."""
@@ -299,13 +261,6 @@ class Configs:
             self._refusals[name] = refusals
         else:
             self._refusals.pop(name, None)
-
-    async def _apply_all(self) -> None:
-        await self._apply("brokers", str(self._broker_id))
-        for name in {*self._topics, *self._overrides}:
-            await self._apply("topics", name)
-        for follower in (*self._kinds.values(), *self._entity_kinds.values()):
-            await follower(None)
 
     async def _apply(self, kind: str, name: str) -> None:
         if kind == "brokers" and name in (str(self._broker_id), znodes.DEFAULT_ENTITY):
@@ -323,8 +278,6 @@ class Configs:
             await self._notify_outdated()
         elif kind == "topics":
             self._topic_changed(name, await self.overrides(name))
-        elif kind in self._kinds:
-            await self._kinds[kind](name)
 
     def _topic_changed(self, name: str, overrides: Mapping[str, str]) -> None:
         before = self._overrides.get(name, _NOTHING)
@@ -352,12 +305,56 @@ class Configs:
             follower(name, config)
 
 
+class FollowedEntities:
+    """The entities of some kinds that this broker follows, by their paths below /config.
+
+    If the values of one cannot be read, its last ones stay.
+    """
+
+    def __init__(
+        self, configs: Configs, kinds: Sequence[str], install: Callable[[str, Values], None]
+    ) -> None:
+        """`install` puts the values of an entity in force, which has none if it is gone."""
+        self._configs = configs
+        self._kinds = kinds
+        self._install = install
+        self._known: set[str] = set()
+
+    async def start(self) -> None:
+        """Read all entities, and follow their changes. Raises StoreError."""
+        for kind in self._kinds:
+            self._configs.follow(kind, self.changed)
+        await self.changed(None)
+
+    async def changed(self, path: str | None) -> None:
+        """Read an entity again, or all if `path` is None."""
+        if path is None:
+            paths = [each for kind in self._kinds for each in await self._configs.entities(kind)]
+            for gone in self._known.difference(paths):
+                self._install(gone, {})
+        else:
+            paths = [path]
+        async for _ in read_all(paths, self._read):
+            pass
+
+    async def _read(self, path: str) -> None:
+        try:
+            values = await self._configs.stored_entity(path)
+        except (ZnodeError, NotAllowed) as error:
+            _log.error("entity unreadable, its last values stay", path=path, reason=repr(error))
+            return
+        # Nothing is awaited after the read, so a later change is installed later.
+        (self._known.add if values else self._known.discard)(path)
+        self._install(path, values)
+
+
 async def _unchanged(values: Values) -> Values:
     return values
 
 
-def _name(kind: str, node: str) -> str | None:
-    """Return the entity of a node; None for the default user, a user's client, and for a node that
-    neither we nor Kafka would write."""
+def entity_name(entity: str) -> str | None:
+    """Return the name of an entity that its path below /config names; None for the default user, a
+    user's client, and for a node that neither we nor Kafka would write."""
+    kind, _, node = entity.partition("/")
     name = znodes.config_name(node)
     return name if znodes.config_node(kind, name) == node else None

@@ -5,24 +5,19 @@
 their SCRAM credentials beside their quotas.
 """
 
-import asyncio
 import math
 from collections.abc import Mapping
 from typing import Final
 
 from barnabas.broker.cluster import znodes
-from barnabas.broker.cluster.configs import Configs, Values
-from barnabas.broker.cluster.znodes import ZnodeError
+from barnabas.broker.cluster.configs import Configs, FollowedEntities, Values
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.limits.quotas import DEFAULT, ClientQuotas, Entity, Quota
-from barnabas.broker.store.metadata_store import NotAllowed
 from barnabas.security.acl.rules import host_key
 
 KINDS: Final = ("users", "clients", "ips")
 _CLIENTS: Final = "clients"
 _KEYS: Final = {each.value: each for each in Quota}
-_AT_ONCE: Final = 64
-"""Entities that are read before other work of the event loop has its turn."""
 _log = get_logger(__name__)
 
 
@@ -35,9 +30,7 @@ class StoredQuotas:
 
     async def start(self) -> None:
         """Read all quotas, and follow their changes. Raises StoreError."""
-        for kind in KINDS:
-            self._configs.follow_entities(kind, self._changed)
-        await self._changed(None)
+        await FollowedEntities(self._configs, KINDS, self._install).start()
 
     async def alter(self, entity: Entity, limits: Mapping[Quota, float | None]) -> None:
         """Set limits of an entity, and remove those that are None. Raises StoreError."""
@@ -53,28 +46,10 @@ class StoredQuotas:
 
         await self._configs.alter_entity(_path(entity), changed)
 
-    async def _changed(self, path: str | None) -> None:
-        """Read an entity again, or all if `path` is None."""
-        if path is not None:
-            await self._read(path)
-            return
-        paths = [each for kind in KINDS for each in await self._configs.entities(kind)]
-        for gone in self.quotas.limits.keys() - {_entity(each) for each in paths}:
-            self.quotas.limit(gone, {})
-        for first in range(0, len(paths), _AT_ONCE):
-            await asyncio.gather(*map(self._read, paths[first : first + _AT_ONCE]))
-
-    async def _read(self, path: str) -> None:
+    def _install(self, path: str, values: Values) -> None:
         entity = _entity(path)
-        if entity is None:
-            return
-        try:
-            values = await self._configs.stored_entity(path)
-        except (ZnodeError, NotAllowed) as error:
-            _log.error("quotas unreadable, the last ones stay", entity=path, reason=repr(error))
-            return
-        # Nothing is awaited after the read, so a later change is installed later.
-        self.quotas.limit(entity, _limits(path, values))
+        if entity is not None:
+            self.quotas.limit(entity, _limits(path, values))
 
 
 def _limits(path: str, values: Mapping[str, str]) -> Mapping[Quota, float]:

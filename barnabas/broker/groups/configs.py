@@ -1,19 +1,16 @@
 """The configurations of consumer groups, as this broker knows them."""
 
-import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from barnabas.broker.cluster.configs import Configs
-from barnabas.broker.cluster.znodes import ZnodeError
+from barnabas.broker.cluster.configs import Configs, FollowedEntities, Values, entity_name
 from barnabas.broker.observability.logging import get_logger
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.group_keys import GroupConfig, readable_group_overrides
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings, MigrationPolicy
 
 _log = get_logger(__name__)
-_AT_ONCE: Final = 64
 _KIND: Final = "groups"
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -31,8 +28,7 @@ class GroupConfigs:
 
     async def start(self) -> None:
         """Read the configurations of all groups, and follow their changes. Raises StoreError."""
-        self._configs.follow(_KIND, self._changed)
-        await self._changed(None)
+        await FollowedEntities(self._configs, [_KIND], self._install).start()
 
     def settings(self, group_id: str) -> ConsumerGroupSettings:
         """Return the settings of a group, which need not exist."""
@@ -43,39 +39,19 @@ class GroupConfigs:
         for name, overrides in self._overrides.items():
             self._settings[name] = _settings(broker, overrides)
 
-    async def _changed(self, name: str | None) -> None:
-        """Read the configuration of a group again, or of all if `name` is None."""
-        if name is not None:
-            await self._read(name)
+    def _install(self, path: str, values: Values) -> None:
+        name = entity_name(path)
+        if name is None:
             return
-        names = await self._configs.nodes(_KIND)
-        for gone in self._overrides.keys() - set(names):
-            self._forget(gone)
-        for first in range(0, len(names), _AT_ONCE):
-            await asyncio.gather(*map(self._read, names[first : first + _AT_ONCE]))
-
-    async def _read(self, name: str) -> None:
-        try:
-            values = await self._configs.stored(_KIND, name)
-        except ZnodeError as error:
-            self._complain(name, str(error))
-            return
-        # Nothing is awaited after the read, so a later change is installed later.
         overrides, refusals = readable_group_overrides(values)
         if refusals:
-            self._complain(name, *refusals)
+            _log.error("group configuration refused", group=name, reasons=refusals)
         if overrides:
             self._overrides[name] = overrides
             self._settings[name] = _settings(self._configs.broker.current, overrides)
         else:
-            self._forget(name)
-
-    def _forget(self, name: str) -> None:
-        self._overrides.pop(name, None)
-        self._settings.pop(name, None)
-
-    def _complain(self, name: str, *reasons: str) -> None:
-        _log.error("group configuration refused", group=name, reasons=reasons)
+            self._overrides.pop(name, None)
+            self._settings.pop(name, None)
 
 
 def _settings(broker: BrokerConfig, overrides: Mapping[str, str]) -> ConsumerGroupSettings:

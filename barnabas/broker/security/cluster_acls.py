@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas.broker.cluster import acl_znodes
-from barnabas.broker.cluster.notifications import Notifications
-from barnabas.broker.cluster.registration import catch_up_with_all, missing_nodes
+from barnabas.broker.cluster.followed_nodes import FollowedNodes, read_all
+from barnabas.broker.cluster.registration import missing_nodes
 from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
@@ -28,7 +28,6 @@ from barnabas.broker.store.metadata_store import (
     Op,
     SetData,
     TooLarge,
-    WatchHandle,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import MAX_REQUEST_ELEMENTS
@@ -43,10 +42,6 @@ from barnabas.security.acl.rules import (
     ResourceType,
 )
 
-AT_ONCE = 64
-"""Nodes that are read at the same time."""
-MOST_ROUNDS = 10
-"""The times that rules are read because others have changed meanwhile."""
 RULES_IN_A_STEP = 250
 """Rules that are decoded, indexed or compared before other work of the event loop has its turn."""
 FILTERS_IN_A_STEP = 16
@@ -64,6 +59,10 @@ Change = Callable[[Entries], Awaitable[Entries]]
 Pause = Callable[[], Awaitable[None]]
 """A function that lets other work of the event loop run."""
 T = TypeVar("T")
+_DECODERS: Final = {
+    acl_znodes.change_path(how): partial(acl_znodes.decode_change, how)
+    for how in acl_znodes.CHANGES
+}
 _log = get_logger(__name__)
 
 
@@ -86,11 +85,11 @@ class DeletedAcl(NamedTuple):
     error: AclError | None
 
 
-class ClusterAcls:
+class ClusterAcls(FollowedNodes[ResourcePattern]):
     """The rules of the cluster: those in force on this broker, and changes of the stored ones."""
 
     def __init__(self, store: MetadataStore, pause: Pause | None = None) -> None:
-        self._store = store
+        super().__init__(store, _DECODERS)
         self._pause = pause or partial(asyncio.sleep, 0)
         self._read_rules = 0
         """The rules that were read since the last ones came into force."""
@@ -98,16 +97,12 @@ class ClusterAcls:
         """The bytes of rules that are written, and perhaps not in force yet."""
         self.loaded: Callable[[int], None] = lambda _: None
         """Called with the number of rules that were read anew, after they have come into force."""
-        self._changes = {
-            how: Notifications(store, acl_znodes.change_path(how)) for how in acl_znodes.CHANGES
-        }
         self._rules: RuleSet | None = None
+        self._next = RuleSet()
+        """The rules that have been read, but perhaps are not in force yet."""
         self._version = 0
-        self._stale = True
         self._followers: list[Callable[[RuleSet | None], None]] = []
         self._unreadable: dict[ResourcePattern, str] = {}
-        self._watching: list[WatchHandle] = []
-        self._turn = asyncio.Lock()
 
     @property
     def rules(self) -> RuleSet | None:
@@ -124,26 +119,7 @@ class ClusterAcls:
         Raises StoreError.
         """
         await self._create_nodes()
-        self._watching = [changes.watch(on_change) for changes in self._changes.values()]
-        self._store.on_expired(self._expired)
-        await self.catch_up()
-
-    def stop(self) -> None:
-        for watch in self._watching:
-            watch.cancel()
-
-    async def catch_up(self) -> None:
-        """Apply the changes that were made since the last call, by brokers and by Kafka's tools.
-
-        A call that was interrupted, by the loss of the store for example, can be repeated.
-        """
-        async with self._turn:
-            try:
-                await self._catch_up()
-            except NotAllowed as error:
-                _log.error("access control rules may not be read: all is denied", path=error.path)
-                self._stale = True
-                self._install(None)
+        await super().start(on_change)
 
     async def create(self, rules: Sequence[AclBinding]) -> list[AclError | None]:
         """Add rules; return the errors of those that could not be added. Raises StoreError."""
@@ -216,67 +192,7 @@ class ClusterAcls:
 
     # -- following --------------------------------------------------------------------------------
 
-    def _expired(self) -> None:
-        """Remember that notifications may have come and gone while there was no session: Kafka
-        deletes them after 15 minutes."""
-        self._stale = True
-
-    async def _catch_up(self) -> None:
-        names = await self._names()
-        rules = None if self._stale else self._rules
-        self._stale = False
-        begun = rules is None
-        try:
-            # A rule that takes the place of another one may have its notification elsewhere. Both
-            # come into force together, as they were in the store at one time.
-            for _ in range(MOST_ROUNDS):
-                changed = None if rules is None else await self._changed(names)
-                if changed == []:
-                    break
-                begun = True
-                if rules is None or changed is None:
-                    rules = await self._loaded()
-                else:
-                    rules = await self._with(rules, changed)
-                for how, changes in self._changes.items():
-                    changes.all_applied(names[how])
-                names = await self._names()
-        except BaseException:
-            # Some may count as applied that are not in force.
-            self._stale |= begun
-            raise
-        if begun:
-            self._install(rules)
-            read, self._read_rules = self._read_rules, 0
-            self.loaded(read)
-        for how, changes in self._changes.items():
-            await changes.delete_old(names[how])
-
-    async def _names(self) -> dict[PatternType, list[str]]:
-        """Return the names of all notifications."""
-        return {how: await changes.names() for how, changes in self._changes.items()}
-
-    async def _changed(self, names: dict[PatternType, list[str]]) -> list[ResourcePattern] | None:
-        """Return the patterns that new notifications name; None if one cannot be read."""
-        changed: dict[ResourcePattern, None] = {}
-        for how, changes in self._changes.items():
-            paths = changes.unapplied(names[how])
-            if paths is None:
-                return None
-            async for path in self._in_steps(paths):
-                try:
-                    data, _ = await self._store.get(path)
-                    changed[acl_znodes.decode_change(how, data)] = None
-                except NoNode:
-                    return None
-                except ZnodeError as error:
-                    _log.error("change of rules unreadable", path=path, reason=str(error))
-                    return None
-        return list(changed)
-
-    async def _loaded(self) -> RuleSet:
-        """Read all rules."""
-        await catch_up_with_all(self._store)
+    async def _load(self) -> None:
         patterns: list[ResourcePattern] = []
         for how, root in acl_znodes.RULES.items():
             for label in await self._children(root):
@@ -289,34 +205,37 @@ class ClusterAcls:
                     ResourcePattern(kind, name, how) async for name in self._in_steps(names)
                 ]
         self._unreadable.clear()
-        return await self._with(RuleSet(self._version + 1), patterns)
+        self._next = RuleSet(self._version + 1)
+        await self._read(patterns)
+
+    async def _read(self, keys: Sequence[ResourcePattern]) -> None:
+        # The next version is built in steps, because each rule takes some microseconds.
+        read: dict[ResourcePattern, Entries | Unreadable] = {}
+        size = 0
+        async for pattern, data in read_all(keys, self._data):
+            read[pattern] = self._decoded(pattern, data)
+            size += 1 + len(read[pattern])
+            self._read_rules += len(read[pattern])
+            if size >= RULES_IN_A_STEP:
+                await self._pause()
+                self._next, read, size = self._next.replaced(read), {}, 0
+                await self._pause()
+        self._next = self._next.replaced(read)
+
+    def _caught_up(self) -> None:
+        self._install(self._next)
+        read, self._read_rules = self._read_rules, 0
+        self.loaded(read)
+
+    def _denied(self, error: NotAllowed) -> None:
+        _log.error("access control rules may not be read: all is denied", path=error.path)
+        self._install(None)
 
     async def _children(self, path: str) -> list[str]:
         try:
             return await self._store.children(path)
         except NoNode:
             return []
-
-    async def _with(self, rules: RuleSet, patterns: Sequence[ResourcePattern]) -> RuleSet:
-        """Return the next version of rules, with the stored ones of these patterns.
-
-        It is built in steps, because each rule takes some microseconds.
-        """
-        read: dict[ResourcePattern, Entries | Unreadable] = {}
-        size = 0
-        for first in range(0, len(patterns), AT_ONCE):
-            some = patterns[first : first + AT_ONCE]
-            for pattern, data in zip(
-                some, await asyncio.gather(*map(self._data, some)), strict=True
-            ):
-                read[pattern] = self._decoded(pattern, data)
-                size += 1 + len(read[pattern])
-                self._read_rules += len(read[pattern])
-                if size >= RULES_IN_A_STEP:
-                    await self._pause()
-                    rules, read, size = rules.replaced(read), {}, 0
-                    await self._pause()
-        return rules.replaced(read)
 
     async def _data(self, pattern: ResourcePattern) -> bytes | None:
         """Return the content of a node; None if it may not be read."""

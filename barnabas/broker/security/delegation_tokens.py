@@ -5,7 +5,6 @@ makes every broker read it again. The HMAC of a token is not stored: each broker
 id and `delegation.token.secret.key`.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,8 +12,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from barnabas.broker.cluster import znodes
-from barnabas.broker.cluster.notifications import Notifications
-from barnabas.broker.cluster.registration import catch_up_with_all, missing_nodes
+from barnabas.broker.cluster.followed_nodes import FollowedNodes, read_all
+from barnabas.broker.cluster.registration import missing_nodes
 from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import RequestContext
@@ -29,7 +28,6 @@ from barnabas.broker.store.metadata_store import (
     SessionExpired,
     SetData,
     StoreUnavailable,
-    WatchHandle,
 )
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -37,8 +35,6 @@ from barnabas.protocol.types import uuid_text
 from barnabas.security.principal import ANONYMOUS, Principal, TokenPrincipal
 from barnabas.security.sasl.credentials import DelegationToken, token_hmac
 
-AT_ONCE: Final = 64
-"""Tokens that are read before other work of the event loop has its turn."""
 MAX_BYTES: Final = 32 << 20
 """Bytes of the nodes of all tokens, about 80,000: no more are created. Kafka has no limit."""
 MAX_REQUESTER_BYTES: Final = MAX_BYTES // 8
@@ -56,22 +52,18 @@ def too_many_renewers() -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, "The token has too many renewers.")
 
 
-class DelegationTokens:
+class DelegationTokens(FollowedNodes[str]):
     """The tokens that this broker knows, and changes of the stored ones."""
 
     def __init__(self, store: MetadataStore, secret_key: str) -> None:
-        self._store = store
+        super().__init__(store, {znodes.TOKEN_CHANGE: _noticed})
         self._secret_key = secret_key
-        self._changes = Notifications(store, znodes.TOKEN_CHANGE)
         self._tokens: dict[str, DelegationToken] = {}
         self._sizes: dict[str, int] = {}
         self._bytes: Counter[Principal] = Counter()
         """The bytes of the tokens of each requester, with those that are being created."""
         self._ids: dict[bytes, str] = {}
         """Ids by HMAC."""
-        self._stale = True
-        self._watching: WatchHandle | None = None
-        self._turn = asyncio.Lock()
         self.changed: Callable[[str], None] = lambda _: None
         """Called with the id of a token that is new, changed or gone."""
 
@@ -86,14 +78,11 @@ class DelegationTokens:
             # Another broker may create them too.
             with suppress(NodeExists):
                 await self._store.multi(ops)
-        self._watching = self._changes.watch(on_change)
-        self._store.on_expired(self._expired)
-        await self.catch_up()
+        await super().start(on_change)
 
     def stop(self) -> None:
         """Follow no more changes, and know no token: no further work is done for one."""
-        if self._watching is not None:
-            self._watching.cancel()
+        super().stop()
         self._tokens.clear()
 
     def find(self, token_id: str) -> DelegationToken | None:
@@ -173,64 +162,21 @@ class DelegationTokens:
                 await self.change(token.id, kept)
                 _log.info("delegation token expired", token=token.id, owner=str(token.owner))
 
-    async def catch_up(self) -> None:
-        """Apply the changes that were made since the last call, by brokers of ours and of Kafka."""
-        async with self._turn:
-            names = await self._changes.names()
-            changed = await self._changed(None if self._stale else self._changes.unapplied(names))
-            if changed is None:
-                await self._load()
-            else:
-                await self._read(changed)
-            self._changes.all_applied(names)
-            await self._changes.delete_old(names)
-
-    def _expired(self) -> None:
-        """Remember that notifications may have come and gone while there was no session: Kafka
-        deletes them after 15 minutes."""
-        self._stale = True
-
-    async def _changed(self, unapplied: Sequence[str] | None) -> list[str] | None:
-        """Return the ids that notifications name; None if one cannot be read."""
-        if unapplied is None:
-            return None
-        changed: dict[str, None] = {}
-        for path in unapplied:
-            try:
-                data, _ = await self._store.get(path)
-            except NoNode:
-                return None
-            token_id = data.decode("ascii", "replace")
-            if znodes.is_token_id(token_id):
-                changed[token_id] = None
-        return list(changed)
-
     async def _load(self) -> None:
-        """Read all tokens."""
-        self._stale = False
-        try:
-            await catch_up_with_all(self._store)
-            stored = await self._store.children(znodes.DELEGATION_TOKENS)
-            ids = list(filter(znodes.is_token_id, stored))
-            for gone in self._tokens.keys() - set(ids):
-                self._install(gone, None)
-            await self._read(ids)
-        except NotAllowed as error:
-            _log.error("delegation tokens may not be read: none is accepted", path=error.path)
-            for gone in [*self._tokens]:
-                self._install(gone, None)
-        except BaseException:
-            self._stale = True
-            raise
+        stored = await self._store.children(znodes.DELEGATION_TOKENS)
+        ids = list(filter(znodes.is_token_id, stored))
+        for gone in self._tokens.keys() - set(ids):
+            self._install(gone, None)
+        await self._read(ids)
 
-    async def _read(self, ids: Sequence[str]) -> None:
-        for first in range(0, len(ids), AT_ONCE):
-            some = ids[first : first + AT_ONCE]
-            found = await asyncio.gather(*map(self._stored, some))
-            for token_id, data in zip(some, found, strict=True):
-                self._install(token_id, data)
-            # The embedded store answers at once.
-            await asyncio.sleep(0)
+    def _denied(self, error: NotAllowed) -> None:
+        _log.error("delegation tokens may not be read: none is accepted", path=error.path)
+        for gone in [*self._tokens]:
+            self._install(gone, None)
+
+    async def _read(self, keys: Sequence[str]) -> None:
+        async for token_id, data in read_all(keys, self._stored):
+            self._install(token_id, data)
 
     async def _refresh(self, token_id: str) -> None:
         """Apply a change of our own."""
@@ -276,6 +222,11 @@ class DelegationTokens:
 
 def _notice(token_id: str) -> Create:
     return Create(znodes.TOKEN_CHANGE, token_id.encode(), sequence=True)
+
+
+def _noticed(data: bytes) -> str | None:
+    token_id = data.decode("ascii", "replace")
+    return token_id if znodes.is_token_id(token_id) else None
 
 
 class TokenRequests(NamedTuple):

@@ -3,24 +3,20 @@
 Their credentials are in `/config/users`, beside the quotas of users, as in Kafka 3.9.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
 from barnabas.broker.cluster import znodes
-from barnabas.broker.cluster.configs import Configs, Values
-from barnabas.broker.cluster.znodes import ZnodeError
+from barnabas.broker.cluster.configs import Configs, FollowedEntities, Values, entity_name
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.store.metadata_store import Create, MetadataStore, NodeExists, NotAllowed
+from barnabas.broker.store.metadata_store import Create, MetadataStore, NodeExists
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism
 
 USERS: Final = "users"
 Credentials = Mapping[ScramMechanism, ScramCredential]
 _NOTHING: Final[Credentials] = MappingProxyType({})
-_AT_ONCE: Final = 64
-"""Users that are read before other work of the event loop has its turn."""
 _log = get_logger(__name__)
 
 
@@ -45,8 +41,7 @@ class ScramUsers:
 
     async def start(self) -> None:
         """Read all users, and follow their changes. Raises StoreError."""
-        self._configs.follow(USERS, self._changed)
-        await self._changed(None)
+        await FollowedEntities(self._configs, [USERS], self._install).start()
 
     def find(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """Return a user's credential for a mechanism; None without one."""
@@ -77,24 +72,10 @@ class ScramUsers:
 
         await self._configs.alter(USERS, name, changed)
 
-    async def _changed(self, name: str | None) -> None:
-        """Read a user again, or all if `name` is None."""
-        if name is not None:
-            await self._read(name)
+    def _install(self, path: str, values: Values) -> None:
+        name = entity_name(path)
+        if name is None:
             return
-        names = await self._configs.nodes(USERS)
-        for gone in self._users.keys() - set(names):
-            del self._users[gone]
-        for first in range(0, len(names), _AT_ONCE):
-            await asyncio.gather(*map(self._read, names[first : first + _AT_ONCE]))
-
-    async def _read(self, name: str) -> None:
-        try:
-            values = await self._configs.stored(USERS, name)
-        except (ZnodeError, NotAllowed) as error:
-            _log.error("user unreadable, the last credentials stay", user=name, reason=repr(error))
-            return
-        # Nothing is awaited after the read, so a later change is installed later.
         credentials = _decoded(name, values)
         if credentials:
             self._users[name] = credentials

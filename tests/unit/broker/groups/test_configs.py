@@ -7,7 +7,7 @@ import pytest
 
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.configs import Configs, Values
-from barnabas.broker.cluster.notifications import KEPT_CHANGES
+from barnabas.broker.cluster.followed_nodes import KEPT_CHANGES
 from barnabas.broker.cluster.registration import prepare_cluster
 from barnabas.broker.groups.configs import GroupConfigs
 from barnabas.broker.loop.offload import InlineOffload
@@ -145,6 +145,7 @@ async def test_values_that_cannot_be_read_leave_the_ones_before(store: EmbeddedS
     await member.start()
     await member.alter("g", session_timeout_ms="50000")
     path = znodes.config_path("groups", "g")
-    await store.session().multi([Delete(path, -1), Create(path, b"{")])
-    await member.groups._changed("g")
+    notice = Create(znodes.CONFIG_CHANGE, znodes.encode_config_change("groups/g"), sequence=True)
+    await store.session().multi([Delete(path, -1), Create(path, b"{"), notice])
+    await member.catch_up()
     assert member.groups.settings("g").session_timeout_ms == 50_000

@@ -11,7 +11,7 @@ import pytest
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.config_admin import MAX_CHARS
 from barnabas.broker.cluster.configs import Configs
-from barnabas.broker.cluster.notifications import KEPT_CHANGES
+from barnabas.broker.cluster.followed_nodes import KEPT_CHANGES
 from barnabas.broker.store.metadata_store import StoreUnavailable, TooLarge
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.topic import TopicConfig

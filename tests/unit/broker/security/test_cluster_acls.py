@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.cluster import acl_znodes
-from barnabas.broker.cluster.notifications import KEPT_CHANGES
+from barnabas.broker.cluster.followed_nodes import KEPT_CHANGES
 from barnabas.broker.security import cluster_acls
 from barnabas.broker.security.cluster_acls import AclError, ClusterAcls, DeletedAcl
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore

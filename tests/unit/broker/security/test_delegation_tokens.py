@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from barnabas.broker.cluster import znodes
-from barnabas.broker.cluster.notifications import KEPT_CHANGES
+from barnabas.broker.cluster.followed_nodes import KEPT_CHANGES
 from barnabas.broker.security import delegation_tokens
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.store.embedded import EmbeddedStore

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.configs import Configs
-from barnabas.broker.cluster.notifications import KEPT_CHANGES
+from barnabas.broker.cluster.followed_nodes import KEPT_CHANGES
 from barnabas.broker.cluster.registration import prepare_cluster
 from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.security.scram_users import ScramUsers

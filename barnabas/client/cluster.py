@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from barnabas.client.connection import BrokerUnreachable, Connect, Connection, Meant
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import find_coordinator, metadata
 from barnabas.protocol.schema import Api
@@ -18,8 +19,6 @@ _HOST: Final = re.compile(r"[^\s/<>{}$]+")
 GROUP = 0
 TRANSACTION = 1
 
-FIRST_BACKOFF = 0.05
-MAX_BACKOFF = 1.0
 CONNECT_TIMEOUT = 10.0
 UNKNOWN_TOPIC_PATIENCE = 2.0
 """Seconds for which an unknown topic is requested again: a topic that was just created will soon be
@@ -329,23 +328,22 @@ class Cluster:
         loop = asyncio.get_running_loop()
         began = loop.time()
         deadline = began + (self.timeout if timeout is None else timeout)
-        backoff = FIRST_BACKOFF
+        backoff = Backoff()
         while True:
             try:
                 return await attempt()
             except KafkaError as error:
                 if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     deadline = min(deadline, began + UNKNOWN_TOPIC_PATIENCE)
-                if not error.code.retriable or loop.time() + backoff > deadline:
+                if not error.code.retriable or loop.time() + backoff.wait > deadline:
                     raise
                 self._forget(error.code)
             except (BrokerUnreachable, TimeoutError):
-                if loop.time() + backoff > deadline:
+                if loop.time() + backoff.wait > deadline:
                     raise
                 self._forget(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 self._forget(ErrorCode.NOT_COORDINATOR)
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, MAX_BACKOFF)
+            await asyncio.sleep(backoff.failed())
 
     def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
         """Look up the coordinator of a group or transactional id again the next time."""

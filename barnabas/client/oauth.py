@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlencode
 from barnabas.config.key import ConfigError
 from barnabas.config.sasl_keys import TokenKeys
 from barnabas.config.tls_keys import TlsKeys
+from barnabas.protocol.backoff import Backoff
 from barnabas.security.sasl.exchange import AuthenticationFailed
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class TokenEndpoint(NamedTuple):
         Raises AuthenticationFailed if the endpoint refuses, and ConnectionError if it is of no use.
         """
         loop = asyncio.get_running_loop()
-        end, wait = loop.time() + self.longest_s, self.backoff_s
+        end, backoff = loop.time() + self.longest_s, Backoff(self.backoff_s, self.longest_s)
         while True:
             try:
                 return await loop.run_in_executor(None, self._fetch)
@@ -150,8 +151,7 @@ class TokenEndpoint(NamedTuple):
                 if left <= 0:
                     reason = error.strerror or error
                     raise ConnectionError(f"no token of {self.url.hostname}: {reason}") from None
-            await asyncio.sleep(min(wait, left))
-            wait *= 2
+            await asyncio.sleep(min(backoff.failed(), left))
 
     def _fetch(self) -> str:
         code, answer = ask(self.url, self.options, self.headers, self.timeouts, self.request)

@@ -97,7 +97,7 @@ async def test_whole_batches_are_written_once_although_responses_are_lost(
             raise BrokerUnreachable("the answer is lost")
         return answer
 
-    monkeypatch.setattr("barnabas.client.producing.partition_queue.FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr("barnabas.protocol.backoff.FIRST", 0.01)
     async with Cluster(servers) as own:
         kind = TransactionalProducer(own, topic) if transactional else Producer(own)
         async with kind as producer:

@@ -9,6 +9,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.groups.offsets import fetch_offsets
 from barnabas.client.transactional_producer import AbortableError, TransactionalProducer
 from barnabas.client.transactions import requests as transaction_calls
+from barnabas.protocol import backoff
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
@@ -116,7 +117,7 @@ async def test_lost_responses_of_transaction_requests_change_nothing(
 ) -> None:
     """A transaction's request may have been carried out although its response was lost."""
     topic = f"lossy-{level}"
-    monkeypatch.setattr(transaction_calls, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(backoff, "FIRST", 0.01)
     await Admin(cluster).create_topic(topic, partitions=2)
     await set_level(cluster, level)
     try:

@@ -21,6 +21,7 @@ from barnabas.client.transactional_producer import (
 )
 from barnabas.client.transactions import requests as transaction_calls
 from barnabas.client.two_phase import Initialised, end_transaction, init_producer_id
+from barnabas.protocol import backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import end_txn
 from barnabas.protocol.messages import init_producer_id as init_message
@@ -291,7 +292,7 @@ async def test_whole_batches_are_sent_in_the_older_protocol(cluster: Cluster, to
 async def test_lost_responses_of_two_phase_requests_change_nothing(
     cluster: Cluster, servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction_calls, "FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr(backoff, "FIRST", 0.001)
     lost = lose_answers(monkeypatch, (init_message.API, end_txn.API), 5)
     async with Cluster(servers) as own:
         for n in range(15):

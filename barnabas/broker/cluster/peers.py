@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.broker.cluster.cache import Endpoint, MetadataCache
 from barnabas.broker.cluster.znodes import BrokerInfo
 from barnabas.broker.observability.logging import get_logger
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.schema import Api
 
 if TYPE_CHECKING:
     from barnabas.client.connection import Connect, Connection, Decode
 
-BACKOFF_S: Final = 0.05
-"""Seconds until a connection attempt after a failure; doubled after each further failure."""
-LONGEST_BACKOFF_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 5.0
 _CLIENT_ID: Final = "broker-"
 _ID: Final = re.compile(r"[0-9]{1,10}")
@@ -57,7 +55,7 @@ class Peer:
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._attempt: asyncio.Task[Connection] | None = None
-        self._backoff = 0.0
+        self._backoff = Backoff()
         self._not_before = 0.0
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -232,7 +230,7 @@ class Peer:
                 connect=self._connect_protocol,
             )
         except (ConnectionError, KafkaError) as cause:
-            if isinstance(cause, KafkaError) and not self._backoff:
+            if isinstance(cause, KafkaError) and not self._backoff.failures:
                 # It runs, but will not be of use by itself: SASL refuses us, for example.
                 _log.warning("broker refused connection", host=at.host, reason=str(cause))
             self._fail()
@@ -241,7 +239,7 @@ class Peer:
 
     def answered(self) -> None:
         """Forget failures: the broker has answered."""
-        self._backoff = 0.0
+        self._backoff.failures = 0
 
     def drop(self, connection: "Connection") -> None:
         """Drop a connection on which the broker has not answered in time."""
@@ -259,8 +257,7 @@ class Peer:
             raise PeerUnreachable("the connection is closed")
 
     def _fail(self) -> None:
-        self._backoff = min(max(2 * self._backoff, BACKOFF_S), LONGEST_BACKOFF_S)
-        self._not_before = asyncio.get_running_loop().time() + self._backoff
+        self._not_before = asyncio.get_running_loop().time() + self._backoff.failed()
 
 
 class _Reply:

@@ -1,13 +1,13 @@
 """The cluster in the metadata store, as the controller reads it, and writes it guarded by its
 epoch."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final, TypeVar
 
 from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.followed_nodes import read_all
 from barnabas.broker.cluster.znodes import NEVER_JUDGED, BrokerInfo, LeaderAndIsr, ZnodeError
 from barnabas.broker.controller.controller_election import Term
 from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition, Topic
@@ -37,7 +37,6 @@ MAX_GROUP_BYTES: Final = 900_000
 """Limit of a group of operations that must be written atomically."""
 _OP_BYTES: Final = 100
 """Estimated overhead of an operation beside its path and data; a generous bound."""
-_READS_AT_ONCE: Final = 100
 
 _log = get_logger(__name__)
 
@@ -116,12 +115,7 @@ class ClusterStore:
         concurrently."""
         if self.store.session_timeout == inf:
             return [await read(item) async for item in self._slicer.each(items)]
-        results: list[R] = []
-        waiting = list(items)
-        for first in range(0, len(waiting), _READS_AT_ONCE):
-            batch = waiting[first : first + _READS_AT_ONCE]
-            results += await asyncio.gather(*(read(item) for item in batch))
-        return results
+        return [result async for _, result in read_all(list(items), read)]
 
     def _leave_alone(self, state: ClusterState, name: str, reason: ZnodeError) -> None:
         """Exclude a topic with a damaged node, so it cannot stop one controller after another.

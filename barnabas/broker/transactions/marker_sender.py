@@ -20,6 +20,7 @@ from barnabas.broker.transactions.marker_routes import MarkerRoutes
 from barnabas.broker.transactions.marker_writer import NOTHING_OPEN, MarkerWrite
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.transaction.metadata import Markers, Producer
+from barnabas.protocol.backoff import wait_after
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.topic_partition import TopicPartition
@@ -59,7 +60,7 @@ class _UnfinishedTransaction:
 class _PendingMarker:
     """The `PendingMarker` of an unfinished transaction for one of its partitions."""
 
-    __slots__ = ("_sender", "noted", "partition", "retry_ms", "unfinished")
+    __slots__ = ("_sender", "failures", "noted", "partition", "unfinished")
 
     def __init__(
         self, sender: "MarkerSender", unfinished: _UnfinishedTransaction, partition: TopicPartition
@@ -69,7 +70,7 @@ class _PendingMarker:
         self.partition = partition
         self.noted = ErrorCode.NONE
         """The latest error that is in the events of the transaction."""
-        self.retry_ms = RETRY_MS
+        self.failures = 0
 
     @property
     def marker(self) -> TxnMarker:
@@ -303,6 +304,6 @@ class MarkerSender:
             self._marked(pending)
 
     def _wait(self, pending: _PendingMarker) -> None:
-        seconds = pending.retry_ms / 1000
-        pending.retry_ms = min(2 * pending.retry_ms, LONGEST_RETRY_MS)
-        self._timers.call_later(seconds, partial(self.due, pending))
+        wait_ms = wait_after(pending.failures, RETRY_MS, LONGEST_RETRY_MS)
+        pending.failures += 1
+        self._timers.call_later(wait_ms / 1000, partial(self.due, pending))

@@ -19,6 +19,7 @@ from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.repeated import RepeatedAdd
 from barnabas.metrics.catalogue import TransactionMetrics
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -119,10 +120,9 @@ class TransactionVerifier:
     async def _ask_again(self, request: VerificationRequest, began: float) -> Answers:
         """Ask again while the previous transaction is not over, until the deadline."""
         longest = self._config().add_partitions_to_txn_retry_backoff_ms / 1000
-        backoff = longest * _FIRST_BACKOFF
+        backoff = Backoff(longest * _FIRST_BACKOFF, longest)
         while True:
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, longest)
+            await asyncio.sleep(backoff.failed())
             answers = await wait(self._ask_once(request))
             if not _is_busy(answers) or self._clock.monotonic() >= self._deadline(began):
                 return answers

@@ -25,6 +25,7 @@ from barnabas.cli.processes.broker_properties import (
 )
 from barnabas.cli.settings import LogOptions
 from barnabas.cli.tables import fold
+from barnabas.protocol.backoff import Backoff
 
 if TYPE_CHECKING:
     from barnabas.cli.processes.faults import FaultsOption
@@ -121,17 +122,16 @@ class Supervisor:
         self._stop.set()
 
     async def _watch(self, child: Child) -> None:
-        loop, backoff = asyncio.get_running_loop(), FIRST_BACKOFF
+        loop, backoff = asyncio.get_running_loop(), Backoff(FIRST_BACKOFF, MAX_BACKOFF)
         while True:
             began = loop.time()
             code = await child.ended()
             if loop.time() - began >= STEADY_SECONDS:
-                backoff = FIRST_BACKOFF
+                backoff.failures = 0
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             if child.wanted.is_set():
-                self._tell(f"broker {child.broker_id} ended ({how}); restart in {backoff:g} s")
-                await asyncio.sleep(backoff)
-                backoff = min(2 * backoff, MAX_BACKOFF)
+                self._tell(f"broker {child.broker_id} ended ({how}); restart in {backoff.wait:g} s")
+                await asyncio.sleep(backoff.failed())
             else:
                 self._tell(f"broker {child.broker_id} ended ({how}), and stays down")
                 await child.wanted.wait()

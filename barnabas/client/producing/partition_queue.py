@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.batch import MAX_SEQUENCE, read_header
 from barnabas.protocol.records.record import BatchBuilder, Record, iter_records
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT = 5
 """The number of batches that a broker remembers of each producer and partition."""
 LAST_EPOCH = 2**15 - 2
-FIRST_BACKOFF = 0.05
-MAX_BACKOFF = 1.0
 CONCURRENT_BACKOFF = 0.02
 """Seconds until a retry after CONCURRENT_TRANSACTIONS: markers of the previous transaction are
 missing, and are usually written within milliseconds."""
@@ -158,7 +157,7 @@ class PartitionQueue:
     If not, it accepts any first sequence: a second batch could overtake a first that is refused.
     """
     _last_set: ProducerIdAndEpoch = NO_PRODUCER
-    _backoff: float = FIRST_BACKOFF
+    _backoff: Backoff = field(default_factory=Backoff)
 
     def __post_init__(self) -> None:
         self.batch_size = self.limits.batch_size
@@ -303,11 +302,10 @@ class PartitionQueue:
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             self.retry_at = now + CONCURRENT_BACKOFF
             return
-        self.retry_at = now + self._backoff
-        self._backoff = min(self._backoff * 2, MAX_BACKOFF)
+        self.retry_at = now + self._backoff.failed()
 
     def _remove_delivered(self, batch: Batch) -> None:
-        self._backoff = FIRST_BACKOFF
+        self._backoff.failures = 0
         self.has_unresolved_sequences = False
         self._broker_has_state = self.limits.idempotent
         at = self.window.index(batch)

@@ -10,12 +10,11 @@ from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.client.groups.metadata import GroupMetadata
 from barnabas.client.producing.partition_queue import (
     CONCURRENT_BACKOFF,
-    FIRST_BACKOFF,
-    MAX_BACKOFF,
     NO_PRODUCER,
     ProducerIdAndEpoch,
 )
 from barnabas.client.transactions.state import ErrorKind, as_error, classify
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
@@ -273,9 +272,9 @@ class TransactionCalls:
         """Send requests to the coordinator of `key` until one succeeds or fails for good."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._cluster.timeout
-        backoff = FIRST_BACKOFF
+        backoff = Backoff()
         while True:
-            wait = backoff
+            wait = 0.0
             try:
                 return await attempt(await self._coordinator(key, kind))
             except KafkaError as error:
@@ -292,13 +291,12 @@ class TransactionCalls:
                 self._cluster.forget_coordinator(key, kind)
                 self.unanswered += 1
                 reason = error
+            wait = wait or backoff.failed()
             if loop.time() + wait > deadline:
                 text = f"{api.name} was not answered in {self._cluster.timeout:g} s: {reason}"
                 raise TimeoutError(text) from reason
             self.retries += 1
             await asyncio.sleep(wait)
-            if wait == backoff:
-                backoff = min(backoff * 2, MAX_BACKOFF)
 
     async def _coordinator(self, key: str, kind: int) -> Connection:
         if kind == TRANSACTION:

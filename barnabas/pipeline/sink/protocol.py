@@ -27,6 +27,7 @@ from barnabas.pipeline.sink.port import (
     Place,
     SinkPort,
 )
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 __all__ = [
@@ -47,7 +48,6 @@ __all__ = [
 PATIENCE_MS: Final = 60_000
 """The time in ms for which a decided transaction may stay open in its partition's log."""
 _FIRST_WAIT: Final = 0.01
-_LONGEST_WAIT: Final = 1.0
 
 ANOTHER_OWNER: Final = frozenset(
     (
@@ -384,13 +384,12 @@ class Commit(Attempt):
 
     async def _decision_fate(self) -> Fate:
         deadline = self.port.now_ms() + PATIENCE_MS
-        wait = _FIRST_WAIT
+        backoff = Backoff(_FIRST_WAIT)
         while True:
             fate = await self.port.decision_fate(self.offset)
             if fate is not Fate.OPEN or self.port.now_ms() > deadline:
                 return fate
-            await self.port.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
+            await self.port.sleep(backoff.failed())
 
     async def refuse(self, text: str, cause: Exception | None = None) -> NoReturn:
         """Drop the own decision, abort the own transactions and raise SinkError."""
@@ -522,7 +521,7 @@ async def finish(port: SinkPort, winners: Sequence[DecidedWinner]) -> Outcome:
     outcome = Outcome([], [])
     pending = list(winners)
     deadline = port.now_ms() + PATIENCE_MS
-    wait = _FIRST_WAIT
+    backoff = Backoff(_FIRST_WAIT)
     while pending:
         again: list[DecidedWinner] = []
         doubtful: list[DecidedWinner] = []
@@ -545,8 +544,7 @@ async def finish(port: SinkPort, winners: Sequence[DecidedWinner]) -> Outcome:
         if again:
             if error is not None and port.now_ms() > deadline:
                 raise error
-            await port.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
+            await port.sleep(backoff.failed())
         pending = again
     return outcome
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from barnabas.client.cluster import FIRST_BACKOFF, MAX_BACKOFF, UNKNOWN_TOPIC_PATIENCE, Cluster
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE, Cluster
 from barnabas.client.offsets import find_offsets
 from barnabas.pipeline.source.offsets import (
     EARLIEST,
@@ -20,6 +20,7 @@ from barnabas.pipeline.source.offsets import (
 )
 from barnabas.pipeline.source.options import Assign, Pattern, Selection, Subscribe
 from barnabas.pipeline.source.planning import check_partitions, clamp
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -60,13 +61,12 @@ class Positions:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + UNKNOWN_TOPIC_PATIENCE
-        backoff = FIRST_BACKOFF
+        backoff = Backoff()
         while True:
             found = await self._cluster.retrying(self._ask)
-            if found.issuperset(known) or loop.time() + backoff > deadline:
+            if found.issuperset(known) or loop.time() + backoff.wait > deadline:
                 return sorted(found)
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, MAX_BACKOFF)
+            await asyncio.sleep(backoff.failed())
 
     async def all_partitions(self) -> list[TopicPartition]:
         """Return all partitions. Raises SourceError for a topic or partition that is missing."""
@@ -133,7 +133,7 @@ class Positions:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(self._cluster.timeout, LAGGING_LEADER_PATIENCE)
-        backoff = FIRST_BACKOFF
+        backoff = Backoff()
         before = self.topic_ids
         while True:
             try:
@@ -146,10 +146,9 @@ class Positions:
                 behind = any(found.get(each, offset) < offset for each, offset in start.items())
                 # A topic that was created again is no lagging leader.
                 again = created_again(before, self.topic_ids)
-                if not behind or again or loop.time() + backoff > deadline:
+                if not behind or again or loop.time() + backoff.wait > deadline:
                     return found
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, MAX_BACKOFF)
+            await asyncio.sleep(backoff.failed())
 
     async def start(self, bound: Bound, *, error_without_match: bool) -> Found:
         """Return where a query begins; raises SourceError if the option does not fit."""

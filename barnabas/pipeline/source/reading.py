@@ -12,13 +12,14 @@ from barnabas.client.batches import (
     read_batches,
     whole_batches,
 )
-from barnabas.client.cluster import FIRST_BACKOFF, Cluster, check
+from barnabas.client.cluster import Cluster, check
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.pipeline.errors import OneLineError
 from barnabas.pipeline.source.offsets import spell
 from barnabas.pipeline.source.options import Fetching
 from barnabas.pipeline.source.planning import Range
 from barnabas.pipeline.source.positions import LAGGING_LEADER_PATIENCE, NO_ID
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import fetch
 from barnabas.protocol.records.batch import crc_matches, iter_headers
@@ -136,7 +137,7 @@ class RangeReader:
                 lost = await self._lost(error, waited=loop.time() - began)
                 if lost is not None:
                     return lost
-                await asyncio.sleep(FIRST_BACKOFF)
+                await asyncio.sleep(Backoff().wait)
                 continue
             await self._check_topic()
             if fetched.next_offset > self._position:

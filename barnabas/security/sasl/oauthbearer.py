@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
+from barnabas.protocol.backoff import Backoff
 from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl.exchange import (
     Authenticated,
@@ -89,12 +90,11 @@ class KeySet:
         self, fetch: Callable[[], Awaitable[Keys]], backoff_ms: int, backoff_max_ms: int
     ) -> None:
         self._fetch = fetch
-        self._backoff_ms = backoff_ms
+        self._backoff = Backoff(backoff_ms, backoff_max_ms)
         self._backoff_max_ms = backoff_max_ms
         self._keys: Keys | None = None
         self._pending: Awaitable[Keys] | None = None
         self._next_ms = 0
-        self._failures = 0
 
     def find(
         self, key_id: str | None, algorithm: str, now_ms: int
@@ -117,12 +117,10 @@ class KeySet:
         except (OSError, ValueError):
             if self._pending is pending:
                 self._pending = None
-                delay = min(self._backoff_ms << min(self._failures, 32), self._backoff_max_ms)
-                self._next_ms = now_ms + delay
-                self._failures += 1
+                self._next_ms = now_ms + int(self._backoff.failed())
         else:
             if self._pending is pending:
-                self._pending, self._keys, self._failures = None, keys, 0
+                self._pending, self._keys, self._backoff.failures = None, keys, 0
 
     def _known(self, key_id: str | None, algorithm: str) -> Key | None:
         return None if self._keys is None else self._keys.find(key_id, algorithm)

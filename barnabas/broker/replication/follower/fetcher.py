@@ -34,6 +34,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ByteRate, ReplicationQuota
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.catalogue import FetcherMetrics
+from barnabas.protocol.backoff import wait_after
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import fetch, list_offsets
 from barnabas.protocol.messages.fetch import (
@@ -105,11 +106,6 @@ class FetcherContext:
     metrics: FetcherMetrics
     broker_epoch: Callable[[], int]
     """The epoch of this broker's registration, by which a leader tells restarts apart (KIP-903)."""
-
-
-def backoff_s(failures: int, longest: float) -> float:
-    """Return the backoff in seconds after `failures` earlier failures in a row; it doubles."""
-    return min(longest, longest * _FIRST_BACKOFF * 2.0 ** min(failures, 10))
 
 
 class Backoffs:
@@ -280,7 +276,8 @@ class Fetcher:
         await asyncio.sleep(backoff)
 
     def _backoff(self, failures: int) -> float:
-        return backoff_s(failures, self._context.config().replica_fetch_backoff_ms / 1000)
+        longest = self._context.config().replica_fetch_backoff_ms / 1000
+        return wait_after(failures, longest * _FIRST_BACKOFF, longest)
 
     def _throttle(self) -> None:
         """Leave out-of-sync partitions out of the request while the quota is exceeded (KIP-73)."""

@@ -23,6 +23,7 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.isr_state import Follower
 from barnabas.broker.replication.partition import Partition
 from barnabas.metrics.catalogue import ReplicaMetrics
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -258,7 +259,7 @@ class IsrManager:
             )
 
     async def _send_proposals(self, controller: Controller) -> None:
-        backoff = SHORTEST_BACKOFF_S
+        backoff = Backoff(SHORTEST_BACKOFF_S, LONGEST_BACKOFF_S)
         while self._proposals:
             sent, self._proposals = self._proposals, {}
             try:
@@ -268,12 +269,11 @@ class IsrManager:
                 again = _open_proposals(sent)
             if not again:
                 self._failure_log.end()
-                backoff = SHORTEST_BACKOFF_S
+                backoff.failures = 0
                 continue
             self._failed.value += len(again)
             self._proposals = {**again, **self._proposals}
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, LONGEST_BACKOFF_S)
+            await asyncio.sleep(backoff.failed())
 
     async def _send(self, controller: Controller, sent: Proposals) -> Proposals:
         """Send proposals and apply the answers; return the proposals whose outcome is unknown."""

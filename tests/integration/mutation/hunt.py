@@ -27,8 +27,8 @@ KEYS: Final = {
 DEATHS_WITHIN_S: Final = 60.0
 """Seconds after the duration in which the broker must have died as often as it shall."""
 STUCK_AFTER_S: Final = 10.0
-"""The same for a broker with a fault, which may let nobody write, and so never dies. An operation
-on it is retried as long."""
+"""The same for a broker with a fault, which may refuse all writes, and would never die. Operations
+are retried as long."""
 SWEEP_S: Final = 5.0
 """Seconds in which a broker with a fault has to abort a transaction whose time is over: by its
 keys it looks for them ten times a second, and one that hangs never ends."""

@@ -1,5 +1,6 @@
 """Settings of the process that every test relies on."""
 
+import gc
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 from barnabas.cli.processes.broker import raise_file_limit  # noqa: E402
+from tests.support.rest import COLLECTED, is_rest  # noqa: E402
 
 # A shell that runs us in its background ignores SIGINT, and so would the programs that the tests
 # start and then interrupt.
@@ -60,6 +62,23 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, Any, Any]:  #
 
     signal.signal(signal.SIGALRM, end)
     return done
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `tests/run` leaves out, before pytest chooses by marks."""
+    for item in items:
+        if is_rest(item.nodeid):
+            item.add_marker("rest")
+    config.stash[COLLECTED] = {
+        item.nodeid: {mark.name for mark in item.iter_markers()} for item in items
+    }
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of every later collection of garbage what lives as long as this process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import types
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin
 
@@ -27,6 +28,7 @@ from barnabas.protocol.messages.describe_transactions import (
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest, WrittenTopic
 from barnabas.protocol.schema import FIRST_OWN_TAG, Field, Message, Type, fields_of
+from tests.support.failures import Failures
 from tests.unit.protocol.declared import FEW, declared_apis, messages
 
 BETWEEN_BROKERS = (4, 5, 6, 7)
@@ -47,9 +49,8 @@ KIO_INTERNAL = {
 }
 
 
-def pairs() -> list[Any]:
-    """Return (our class, version, module of kio's class) of every API in every version."""
-    found = []
+def pairs() -> Iterator[tuple[str, type[Message], int, Any]]:
+    """Yield a name, our class, the version and kio's class of every API in every version."""
     for name, ours in declared_apis():
         if ours.key in BETWEEN_BROKERS or ours.key >= FIRST_OWN_KEY:
             continue
@@ -57,14 +58,9 @@ def pairs() -> list[Any]:
             if (ours.key, version) in KAFKA_3_ONLY | KAFKA_4_4:
                 continue
             for side, cls in (("request", ours.request), ("response", ours.response)):
-                module = f"kio.schema.{name}.v{version}.{side}"
-                found.append(pytest.param(cls, version, module, id=f"{cls.__name__}-v{version}"))
-    return found
-
-
-def class_of_kio(ours: type[Message], module: str) -> Any:
-    """Import kio's class of the same name; not during collection, because it takes a second."""
-    return getattr(import_module(module), ours.__name__)
+                module = import_module(f"kio.schema.{name}.v{version}.{side}")
+                theirs = getattr(module, cls.__name__)
+                yield f"{cls.__name__}-v{version}", cls, version, theirs
 
 
 def is_ours(field: Field) -> bool:
@@ -127,18 +123,24 @@ def assert_same_type(ours: Type, version: int, kind: str | None, theirs: Any, wh
         assert same.get(str(kind), kind) == ours.kind, where
 
 
-@pytest.mark.parametrize(("cls", "version", "module"), pairs())
-def test_declares_the_fields_that_kio_declares(cls: Any, version: int, module: str) -> None:
-    assert_same_shape(cls, version, class_of_kio(cls, module))
+def test_declares_the_fields_that_kio_declares() -> None:
+    with Failures() as failures:
+        for name, cls, version, theirs in pairs():
+            with failures.of(name):
+                assert_same_shape(cls, version, theirs)
 
 
-@pytest.mark.parametrize(("cls", "version", "module"), pairs())
+@pytest.mark.timeout(400)
+def test_kio_reads_and_writes_the_same_bytes() -> None:
+    with Failures() as failures:
+        for name, cls, version, theirs in pairs():
+            with failures.of(name):
+                assert_same_bytes(cls, version, theirs)
+
+
 @FEW
 @given(data=st.data())
-def test_kio_reads_and_writes_the_same_bytes(
-    cls: Any, version: int, module: str, data: st.DataObject
-) -> None:
-    theirs = class_of_kio(cls, module)
+def assert_same_bytes(cls: type[Message], version: int, theirs: Any, data: st.DataObject) -> None:
     message = data.draw(messages(cls, version))
     remove_ours(message)
     encoded = encode(message, version)
@@ -150,55 +152,61 @@ def test_kio_reads_and_writes_the_same_bytes(
     assert encode(decode(cls, version, again.getvalue()), version) == encoded
 
 
-@pytest.mark.parametrize(
-    ("message", "version"),
-    [
-        (
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id="t",
-                v3_and_below_producer_id=1,
-                v3_and_below_producer_epoch=2,
-                v3_and_below_topics=[AddPartitionsToTxnTopic(name="a", partitions=[0, 7])],
-                group_id="g",
-            ),
-            3,
+WITH_OUR_TAGS: list[tuple[Any, int]] = [
+    (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=2,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="a", partitions=[0, 7])],
+            group_id="g",
         ),
-        *(
-            (
-                EndTxnRequest(
+        3,
+    ),
+    *(
+        (
+            EndTxnRequest(
+                transactional_id="t",
+                producer_id=1,
+                producer_epoch=2,
+                committed=True,
+                written=[WrittenTopic(name="a", partitions=[0, 7])],
+            ),
+            version,
+        )
+        for version in (3, 4, 5)
+    ),
+    (DescribeTransactionsRequest(transactional_ids=["t"], include_events=True), 0),
+    (
+        DescribeTransactionsResponse(
+            transaction_states=[
+                TransactionState(
                     transactional_id="t",
-                    producer_id=1,
-                    producer_epoch=2,
-                    committed=True,
-                    written=[WrittenTopic(name="a", partitions=[0, 7])],
-                ),
-                version,
-            )
-            for version in (3, 4, 5)
+                    transaction_state="Ongoing",
+                    transaction_timeout_ms=1,
+                    transaction_start_time_ms=2,
+                    producer_id=3,
+                    producer_epoch=4,
+                    topics=[TopicData(topic="a", partitions=[0, 7])],
+                    events=[TransactionEvent(at_ms=5, text="begins")],
+                    time_left_ms=6,
+                    client_host="h",
+                )
+            ]
         ),
-        (DescribeTransactionsRequest(transactional_ids=["t"], include_events=True), 0),
-        (
-            DescribeTransactionsResponse(
-                transaction_states=[
-                    TransactionState(
-                        transactional_id="t",
-                        transaction_state="Ongoing",
-                        transaction_timeout_ms=1,
-                        transaction_start_time_ms=2,
-                        producer_id=3,
-                        producer_epoch=4,
-                        topics=[TopicData(topic="a", partitions=[0, 7])],
-                        events=[TransactionEvent(at_ms=5, text="begins")],
-                        time_left_ms=6,
-                        client_host="h",
-                    )
-                ]
-            ),
-            0,
-        ),
-    ],
-)
-def test_our_tagged_fields_reach_us_and_are_skipped_by_others(message: Any, version: int) -> None:
+        0,
+    ),
+]
+
+
+def test_our_tagged_fields_reach_us_and_are_skipped_by_others() -> None:
+    with Failures() as failures:
+        for message, version in WITH_OUR_TAGS:
+            with failures.of(f"{type(message).__name__}-v{version}"):
+                assert_skipped_by_others(message, version)
+
+
+def assert_skipped_by_others(message: Any, version: int) -> None:
     tagged = encode(message, version)
     assert decode(type(message), version, tagged) == message
     remove_ours(message)

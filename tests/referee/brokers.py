@@ -13,7 +13,7 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.testing.broker import Broker
 from tests.referee.releases import features_off
-from tests.referee.scenario import Peer
+from tests.referee.scenario import Peer, Scenario
 from tests.referee.worn import wear_out
 from tests.support.kafka.node import Kafka
 
@@ -81,6 +81,28 @@ def _finalized(answer: Any) -> list[tuple[str, int]]:
         for each in answer.finalized_features
         if each.name == TRANSACTIONS
     ]
+
+
+def play(scenario: Scenario, broker: Address, number: int = 1) -> Peer:
+    """Play a scenario against a broker, for the first time or a later one."""
+    set_level(broker, scenario.level)
+    with scenario.peer(broker, number) as peer:
+        scenario.play(peer)
+    return peer
+
+
+class PlayOnce:
+    """The plays of one broker: each is played once, for whichever test asks for it first."""
+
+    def __init__(self, broker: Address) -> None:
+        self._broker = broker
+        self._played: dict[tuple[str, int], Peer] = {}
+
+    def __call__(self, scenario: Scenario, number: int = 1) -> Peer:
+        key = str(scenario), number
+        if key not in self._played:
+            self._played[key] = play(scenario, self._broker, number)
+        return self._played[key]
 
 
 @contextmanager

@@ -28,6 +28,12 @@ def barnabas() -> Iterator[Address]:
 
 
 @pytest.fixture(scope="package")
+def play_once(barnabas: Address) -> brokers.PlayOnce:
+    """Return the plays against Barnabas, which census and comparison share."""
+    return brokers.PlayOnce(barnabas)
+
+
+@pytest.fixture(scope="package")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     """Run Kafka's command-line tools, all in one JVM."""
     with jvm.start(tmp_path_factory.mktemp("tools") / "errors") as process:

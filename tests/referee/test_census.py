@@ -1,28 +1,28 @@
 """The number and the kinds of the scenarios that the comparison of two brokers needs.
 
 The requests of a scenario depend on the answers, so each one is played, against Barnabas only.
-test_differential.py compares the answers with Kafka's.
+test_differential.py compares the answers of these plays with Kafka's.
 """
 
 from collections import defaultdict
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from barnabas.protocol.schema import Api
 from docs.build.generate import BETWEEN_BROKERS, served
-from tests.referee.brokers import Address, barnabas, set_level
+from tests.referee.brokers import PlayOnce
 from tests.referee.differences import WANTED, Difference
 from tests.referee.normalise import plain
 from tests.referee.rights.cases import cases
 from tests.referee.rights.rows import ROWS
-from tests.referee.scenario import CLOSED, LEVELS, Exchange, Scenario
+from tests.referee.scenario import CLOSED, LEVELS, Exchange, Peer, Scenario
 from tests.referee.scenarios import every_scenario, malformed
 from tests.support.raw import APIS
 
 # The first test waits for all scenarios; another worker would play them again.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("census")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("referee")]
 
 SCENARIOS = every_scenario()
 
@@ -39,26 +39,9 @@ BROKEN = {str(scenario) for group in malformed.ALL for scenario in group}
 """The scenarios that every API has."""
 
 
-class Played(NamedTuple):
-    """A scenario, the API keys of its requests, and the answers."""
-
-    scenario: Scenario
-    sent: list[int]
-    transcript: list[Exchange]
-
-
-@pytest.fixture(scope="module")
-def played() -> list[Played]:
-    """Play every scenario at each of its versions."""
-    with barnabas() as address:
-        return [play(scenario, address) for scenario in SCENARIOS]
-
-
-def play(scenario: Scenario, broker: Address) -> Played:
-    set_level(broker, scenario.level)
-    with scenario.peer(broker) as peer:
-        scenario.play(peer)
-    return Played(scenario, peer.sent, peer.transcript)
+@pytest.fixture
+def played(play_once: PlayOnce) -> list[tuple[Scenario, Peer]]:
+    return [(scenario, play_once(scenario)) for scenario in SCENARIOS]
 
 
 def versions_of(api: Api) -> list[int]:
@@ -113,11 +96,11 @@ def test_an_api_has_five_scenarios_beside_malformed_bytes(api: Api) -> None:
 
 
 def test_every_api_has_valid_and_refused_requests_at_three_versions(
-    played: list[Played],
+    played: list[tuple[Scenario, Peer]],
 ) -> None:
     outcomes: dict[tuple[str, int], set[bool]] = defaultdict(set)
-    for scenario, _, transcript in played:
-        for exchange in transcript:
+    for scenario, peer in played:
+        for exchange in peer.transcript:
             if exchange.api is scenario.api and exchange.version == scenario.version:
                 outcomes[exchange.api.name, exchange.version].add(is_refused(exchange))
     lacking = [
@@ -130,8 +113,11 @@ def test_every_api_has_valid_and_refused_requests_at_three_versions(
     assert not lacking, lacking
 
 
-def test_half_of_the_scenarios_are_sequences_that_change_state(played: list[Played]) -> None:
-    sequences = [each for each in played if len(each.sent) >= 3 and CHANGES_STATE & set(each.sent)]
+def test_half_of_the_scenarios_are_sequences_that_change_state(
+    played: list[tuple[Scenario, Peer]],
+) -> None:
+    sent = [peer.sent for _, peer in played]
+    sequences = [each for each in sent if len(each) >= 3 and CHANGES_STATE & set(each)]
     assert len(sequences) >= len(played) / 2
 
 

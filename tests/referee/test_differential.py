@@ -6,9 +6,9 @@ differences; docs/COMPATIBILITY.md prints both.
 
 import pytest
 
-from tests.referee.brokers import Address, set_level
+from tests.referee.brokers import Address, PlayOnce, play
 from tests.referee.compare import unwanted
-from tests.referee.scenario import Peer, Scenario
+from tests.referee.scenario import Scenario
 from tests.referee.scenarios import every_scenario
 
 SCENARIOS = every_scenario()
@@ -16,18 +16,11 @@ SCENARIOS = every_scenario()
 pytestmark = pytest.mark.xdist_group("referee")
 
 
-def play(scenario: Scenario, broker: Address, number: int) -> Peer:
-    set_level(broker, scenario.level)
-    with scenario.peer(broker, number) as peer:
-        scenario.play(peer)
-    return peer
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_barnabas_answers_as_kafka(
-    scenario: Scenario, kafka: Address, barnabas: Address, request: pytest.FixtureRequest
+    scenario: Scenario, kafka: Address, play_once: PlayOnce, request: pytest.FixtureRequest
 ) -> None:
     number = getattr(request.node, "execution_count", 1)
-    theirs, ours = play(scenario, kafka, number), play(scenario, barnabas, number)
+    theirs, ours = play(scenario, kafka, number), play_once(scenario, number)
     transcripts = theirs.transcript, ours.transcript
     assert not (wrong := list(unwanted(scenario.title, scenario.version, *transcripts))), wrong

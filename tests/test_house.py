@@ -17,6 +17,9 @@ from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Family, Registry
 from tests.support.repository import links
 
+# Each worker would parse the code.
+pytestmark = pytest.mark.xdist_group("house")
+
 ROOT = Path(__file__).parents[1]
 FLOORS = (
     "broker",

@@ -307,16 +307,20 @@ def committed(brokers: Broker | Cluster) -> str:
 
 @pytest.mark.parametrize("paused", [1, 2])
 def test_helpers_work_beside_a_broker_that_is_paused(paused: int) -> None:
-    with Cluster(processes=True) as cluster:
+    with Cluster({"metadata.session.timeout.ms": 2000}, processes=True) as cluster:
         topic = cluster.create_topic()
         cluster.move_leader(topic, 0, 3)
         cluster.pause(paused)
+        # Acknowledged once the session of the paused broker is over.
         cluster.produce(topic, b"1")
         assert [each.value for each in cluster.records(topic)] == [b"1"]
         began = time.monotonic()
         with pytest.raises(ValueError, match="there is no topic none"):
             cluster.records("none")
         assert time.monotonic() - began < DEADLINE / 2
+        cluster.resume(paused)
+        # A broker that is stopped before it has a session again takes 15 s.
+        cluster.wait_until_in_sync()
 
 
 def test_helpers_work_beside_a_broker_that_was_killed() -> None:

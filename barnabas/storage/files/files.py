@@ -175,6 +175,14 @@ class UnsyncedFile:
         file.sync()
 
 
+def size_of(files: Files, path: str) -> int | None:
+    """Return the size of a file, None if it does not exist: one system call for two questions."""
+    try:
+        return files.size(path)
+    except FileNotFoundError:
+        return None
+
+
 def make_dirs(files: Files, path: str) -> None:
     """Create a directory and every missing parent, durably."""
     if files.exists(path):
@@ -376,6 +384,7 @@ class _OsLock:
         os.close(self._fd)
 
 
+_READ_BYTES = 1 << 16
 SPARE_DESCRIPTORS = 64
 """Descriptors that a broker leaves for what is open for a moment: files, and also modules that are
 imported late, pipes and sockets. If that is more than a sixteenth of all, it leaves fewer."""
@@ -463,8 +472,15 @@ class OsFiles:
         return os.stat(path).st_size
 
     def read_bytes(self, path: str) -> bytes:
-        with self._patiently(lambda: open(path, "rb", buffering=0)) as file:
-            return file.readall()
+        fd = self._patiently(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        try:
+            data = part = os.read(fd, _READ_BYTES)
+            while part:
+                part = os.read(fd, _READ_BYTES)
+                data += part
+            return data
+        finally:
+            os.close(fd)
 
     def listdir(self, path: str) -> list[str]:
         return sorted(self._patiently(lambda: os.listdir(path)))

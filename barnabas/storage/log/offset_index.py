@@ -36,9 +36,9 @@ class OffsetIndex(SparseIndex):
         """Drop the entries of batches that reach `offset`."""
         self._truncate(offset - self.base_offset, _OFFSET)
 
-    def is_sane(self, segment_bytes: int, file_bytes: int) -> bool:
+    def is_sane(self, segment_bytes: int) -> bool:
         """Return whether the file may belong to a segment of this size; does not read every
         entry."""
-        if file_bytes % self.ENTRY.size:
+        if self.found_bytes is None or self.found_bytes % self.ENTRY.size:
             return False
         return self.last is None or (self.last[0] >= 0 and 0 <= self.last[1] < segment_bytes)

@@ -4,7 +4,6 @@ Only the active segment keeps its file open, from its first append on. Readers o
 the number of descriptors grows with written partitions and readers, not with data.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from barnabas.protocol.records.batch import (
     read_header,
 )
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.files.files import File, Files, Syncable, UnsyncedFile
+from barnabas.storage.files.files import File, Files, Syncable, UnsyncedFile, size_of
 from barnabas.storage.log.offset_index import OffsetIndex
 from barnabas.storage.log.time_index import TimeIndex
 from barnabas.storage.log.txn_index import TxnIndexFile
@@ -104,7 +103,7 @@ class Segment:
         self._index_interval = index_interval
         self._reserved_bytes = reserved_bytes
         self._since_index_entry = 0
-        self.size = files.size(self.path(LOG)) if files.exists(self.path(LOG)) else 0
+        self.size = size_of(files, self.path(LOG)) or 0
         self.next_offset = base_offset
         self.first_timestamp: int | None = None
         self.max_timestamp = self.time_index.last_timestamp
@@ -117,7 +116,7 @@ class Segment:
         return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
 
     def path(self, kind: str) -> str:
-        return os.path.join(self.directory, file_name(self.base_offset, kind) + self._suffix)
+        return f"{self.directory}/{self.base_offset:020d}{kind}{self._suffix}"
 
     def file(self) -> File:
         """Return the log file; the reference keeps it readable after a rename or deletion."""
@@ -306,14 +305,7 @@ class Segment:
     @property
     def has_sane_indexes(self) -> bool:
         """Return whether the index files may belong to this segment, by a quick check."""
-        if not self.size:
-            return True
-        paths = (self.path(INDEX), self.path(TIME_INDEX))
-        return (
-            all(self._files.exists(path) for path in paths)
-            and self.offset_index.is_sane(self.size, self._files.size(paths[0]))
-            and self.time_index.is_sane(self._files.size(paths[1]))
-        )
+        return not self.size or (self.offset_index.is_sane(self.size) and self.time_index.is_sane())
 
     def find_end(self) -> bool:
         """Resume a segment that was closed as the active one; return False if it must be
@@ -336,10 +328,11 @@ class Segment:
         start = 0 if self.offset_index.last is None else self.offset_index.last[1]
         self._since_index_entry = self.size - start
         end = self.base_offset
-        for _, header in self.headers(0):
-            self.first_timestamp = header.max_timestamp
-            break
+        if start:
+            self.first_timestamp = next(self.headers(0))[1].max_timestamp
         for _, header in self.headers(start):
+            if self.first_timestamp is None:
+                self.first_timestamp = header.max_timestamp
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
@@ -450,9 +443,11 @@ class Segment:
         Reads `chunk_bytes` at once, at least a header. Raises CorruptRecordError if there is no
         batch at a position: the index is wrong, or the log is damaged.
         """
+        if position >= self.size:
+            return
         file = self.file()
         while position < self.size:
-            chunk = file.read(chunk_bytes, position)
+            chunk = file.read(min(chunk_bytes, self.size - position), position)
             if len(chunk) < HEADER_SIZE:
                 raise CorruptRecordError(f"{self.path(LOG)} ends within a header")
             for located in self.headers_in(chunk, position):

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from struct import Struct
 
 from barnabas.storage.files.errors import lacks_descriptors
-from barnabas.storage.files.files import File, Files
+from barnabas.storage.files.files import File, Files, size_of
 
 _TAIL_BYTES = 4096
 _BLOCK_ENTRIES = 128
@@ -34,6 +34,7 @@ class SparseIndex:
         "_tail",
         "base_offset",
         "entries",
+        "found_bytes",
         "last",
         "max_entries",
         "path",
@@ -52,8 +53,9 @@ class SparseIndex:
         self._tail = bytearray()
         self._block = b""
         self._block_start = 0
-        size = files.size(path) if files.exists(path) else 0
-        self._stored = self.entries = size // self.ENTRY.size
+        self.found_bytes = size_of(files, path)
+        """The size of the file when the index was opened; None if there was none."""
+        self._stored = self.entries = (self.found_bytes or 0) // self.ENTRY.size
         self.last: Entry | None = self._read_last()
 
     @property
@@ -79,7 +81,7 @@ class SparseIndex:
 
     def create(self) -> None:
         """Create the file if it does not exist; without a descriptor, the first write does."""
-        if not self._files.exists(self.path):
+        if self.found_bytes is None:
             self._write_if_possible()
 
     def write(self) -> None:

@@ -43,8 +43,8 @@ class TimeIndex(SparseIndex):
         """Drop the entries at `offset` and after it."""
         self._truncate(offset - self.base_offset, _OFFSET)
 
-    def is_sane(self, file_bytes: int) -> bool:
+    def is_sane(self) -> bool:
         """Return whether the file may be a time index; does not read every entry."""
-        if file_bytes % self.ENTRY.size:
+        if self.found_bytes is None or self.found_bytes % self.ENTRY.size:
             return False
         return self.last is None or self.last[1] >= 0

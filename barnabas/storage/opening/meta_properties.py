@@ -78,10 +78,11 @@ def read_topic_id(files: Files, directory: str) -> bytes:
 
     Raises MetaPropertiesError if a newer release wrote it.
     """
-    path = os.path.join(directory, PARTITION_METADATA)
-    if not files.exists(path):
+    path = f"{directory}/{PARTITION_METADATA}"
+    try:
+        entries = _read_properties(files, path, ":")
+    except FileNotFoundError:
         return ZERO_UUID
-    entries = _read_properties(files, path, ":")
     try:
         topic_id = uuid_from_text(entries["topic_id"])
     except (KeyError, ValueError):

@@ -7,6 +7,7 @@ and producer state are rebuilt from the batches. No content of a file can make o
 
 import os
 from bisect import bisect_right
+from collections.abc import Container
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from barnabas.storage.log.segment import (
     KINDS_LOG_LAST,
     LOG,
     SWAP,
+    TXN_INDEX,
     Segment,
     file_name,
     new_segment,
@@ -86,8 +88,7 @@ class _Loader:
     def load(
         self, clean: bool, recovery_point: int, log_start_offset: int, expiration_ms: int
     ) -> LogParts:
-        clear_leftovers(self._files, self._location.directory)
-        names = self._files.listdir(self._location.directory)
+        names = clear_leftovers(self._files, self._location.directory)
         found = [self._segment(int(n.removesuffix(LOG))) for n in names if n.endswith(LOG)]
         trusted, suspect = _split(found, clean, recovery_point)
         stored = self._stored_epochs()
@@ -125,8 +126,10 @@ class _Loader:
             log_end_offset=end,
             now_ms=self._now_ms,
             expiration_ms=expiration_ms,
-            from_offset=_first_without_txn_index(segments, scanned),
+            from_offset=_first_without_txn_index(segments, scanned, names),
         )
+        if trusted:
+            trusted[-1].active_file = None
         return parts
 
     def _segment(self, base_offset: int) -> Segment:
@@ -233,24 +236,38 @@ def _split(
     for index, segment in enumerate(segments):
         is_last = index == len(segments) - 1
         if is_last:
-            known = clean and segment.find_end()
+            known = clean and _find_end(segment)
         else:
             segment.next_offset = segments[index + 1].base_offset
             # Only a flush beyond the segment has covered its indexes too.
             known = clean or segment.next_offset < recovery_point
         if not known:
             return segments[:index], segments[index:]
-        if not segment.has_sane_indexes:
+        if not (is_last or segment.has_sane_indexes):
             rebuild_indexes(segment)
     return segments, []
 
 
-def _first_without_txn_index(segments: list[Segment], scanned: list[Segment]) -> int | None:
+def _find_end(segment: Segment) -> bool:
+    """Find the end of a closed log's last segment; its file stays open while the log is opened."""
+    if segment.size:
+        segment.active_file = segment.file()
+    if segment.find_end():
+        return True
+    segment.active_file = None
+    return False
+
+
+def _first_without_txn_index(
+    segments: list[Segment], scanned: list[Segment], names: Container[str]
+) -> int | None:
     """Return the offset from which aborted transactions must be found in the log itself, or
     None."""
     for segment in segments:
         if segment in scanned:
             return segment.base_offset
+        if file_name(segment.base_offset, TXN_INDEX) not in names:
+            continue
         try:
             segment.txn_index.read()
         except CorruptTxnIndexError:
@@ -261,10 +278,12 @@ def _first_without_txn_index(segments: list[Segment], scanned: list[Segment]) ->
 TEMPORARY = ".tmp"
 
 _REMOVED = (CLEANED, DELETED, TEMPORARY)
+_UNFINISHED = (*_REMOVED, SWAP)
 
 
-def clear_leftovers(files: Files, directory: str) -> None:
-    """Finish or remove the files that an interrupted operation left in `directory`.
+def clear_leftovers(files: Files, directory: str) -> list[str]:
+    """Finish or remove the files that an interrupted operation left in `directory`; return the
+    names of the files that are left.
 
     .cleaned   a compacted segment that was not complete or not yet swapped in: removed
     .swap      a complete compacted segment: replaces the segments that it was made from
@@ -274,18 +293,23 @@ def clear_leftovers(files: Files, directory: str) -> None:
     Only whole segments, snapshots and checkpoints are left. Safe to repeat after a crash.
     """
     names = files.listdir(directory)
-    for name in names:
-        if name.endswith(_REMOVED):
-            files.unlink(os.path.join(directory, name))
-    for name in names:
-        if name.endswith(LOG + SWAP):
-            _finish_swap(files, directory, int(name.removesuffix(LOG + SWAP)))
-    names = files.listdir(directory)
+    if any(name.endswith(_UNFINISHED) for name in names):
+        for name in names:
+            if name.endswith(_REMOVED):
+                files.unlink(os.path.join(directory, name))
+        for name in names:
+            if name.endswith(LOG + SWAP):
+                _finish_swap(files, directory, int(name.removesuffix(LOG + SWAP)))
+        names = files.listdir(directory)
+    left = []
     for name in names:
         stem, _, kind = name.partition(".")
         is_orphan = f".{kind}" in KINDS_LOG_LAST and stem + LOG not in names
         if name.endswith(SWAP) or is_orphan:
             files.unlink(os.path.join(directory, name))
+        else:
+            left.append(name)
+    return left
 
 
 def _finish_swap(files: Files, directory: str, base_offset: int) -> None:

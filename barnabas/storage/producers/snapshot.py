@@ -278,8 +278,10 @@ class Snapshots:
         if pending is not None and (entries := pending.entries()) is not None:
             return entries, True
         snapshot = self._files.read_bytes(self._path(offset, SNAPSHOT_SUFFIX))
+        if not (entries := decode_snapshot(snapshot)):
+            return [], True
         windows = self._read_windows(offset, snapshot)
-        return decode_snapshot(snapshot, windows), windows is not None
+        return decode_snapshot(snapshot, windows) if windows else entries, windows is not None
 
     def _read_windows(self, offset: int, snapshot: bytes) -> Windows | None:
         try:

@@ -82,10 +82,10 @@ def test_index_is_full_at_its_maximum_size() -> None:
 def test_file_that_cannot_be_an_index_is_not_sane() -> None:
     files = MemFiles()
     files.open("/i", create=True).append(b"\0" * 13)
-    assert not OffsetIndex(files, "/i", 0, 80).is_sane(1000, 13)
+    assert not OffsetIndex(files, "/i", 0, 80).is_sane(1000)
     files.open("/j", create=True).append(pack(">ii", 3, 2000))
-    assert not OffsetIndex(files, "/j", 0, 80).is_sane(1000, 8)
-    assert OffsetIndex(files, "/j", 0, 80).is_sane(3000, 8)
+    assert not OffsetIndex(files, "/j", 0, 80).is_sane(1000)
+    assert OffsetIndex(files, "/j", 0, 80).is_sane(3000)
 
 
 class CountingFiles(MemFiles):

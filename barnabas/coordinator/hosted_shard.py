@@ -409,7 +409,7 @@ class HostedShard(Generic[S, R]):
         postponed = self.postponed
         waits = postpones and postponed.takes(now[1])
         if not waits:
-            postponed.append(encoded, now[0])
+            postponed.append((encoded,), now[0])
         try:
             self.shard.replay(record, NO_PRODUCER_ID)
             if waits:
@@ -478,11 +478,13 @@ class HostedShard(Generic[S, R]):
         besides the postponed records before it."""
         first = writes[0]
         encoded, producer = first.encoded, first.decision.producer
+        if len(writes) > 1:
+            encoded = [each for write in writes for each in write.encoded]
         try:
-            if len(writes) == len(encoded) == 1 and producer is None and not self._compression:
-                end = self.postponed.append(encoded[0], now_ms)
+            if encoded and producer is None and not self._compression:
+                end = self.postponed.append(encoded, now_ms)
             else:
-                end = self._append_batch(writes, now_ms)
+                end = self._append_batch(first, encoded, now_ms)
         except KafkaError as error:
             if len(writes) > 1:
                 # One alone may be accepted: together they may be too large.
@@ -497,10 +499,9 @@ class HostedShard(Generic[S, R]):
             if not write.landed and write.queue is None and write.marker is None:
                 self._count(write)
 
-    def _append_batch(self, writes: list[_Write], now_ms: int) -> int:
-        """Append what is more than one plain record."""
-        first = writes[0]
-        producer, batch, marker = first.decision.producer, first.batch, first.marker
+    def _append_batch(self, write: _Write, encoded: Sequence[Encoded], now_ms: int) -> int:
+        """Append what is more than plain records."""
+        producer, batch, marker = write.decision.producer, write.batch, write.marker
         self.postponed.write()
         if marker is not None:
             data, header = marker.packed(now_ms)
@@ -508,9 +509,8 @@ class HostedShard(Generic[S, R]):
             return self.log.append(data, now_ms, header, transaction_version=version)
         if batch is None:
             batch = BatchBuilder(now_ms)
-            for write in writes:
-                for key, value in write.encoded:
-                    batch.add(key, value)
+            for key, value in encoded:
+                batch.add(key, value)
         if producer is None:
             return self.log.append(batch.build(compression=self._compression), now_ms)
         data = batch.build(

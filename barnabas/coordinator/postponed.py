@@ -73,21 +73,21 @@ class PostponedRecords:
         elif self._timer is None:
             self._start(DELAY_MS)
 
-    def append(self, record: Encoded, now_ms: int) -> int:
-        """Append a record behind the postponed ones; return the offset where it is committed.
+    def append(self, records: Sequence[Encoded], now_ms: int) -> int:
+        """Append records behind the postponed ones; return the offset where they are committed.
 
-        Raises KafkaError if the log refuses that one, which is not kept.
+        Raises KafkaError if the log refuses these, which are not kept.
         """
         before = self.records
         try:
-            batch, header = batch_of((*before, record), now_ms)
+            batch, header = batch_of((*before, *records), now_ms)
             end = self._log.append(batch, now_ms, header)
         except KafkaError:
             if not before:
                 raise
-            # Together they may be too large, and the fault may be in the last one alone.
+            # Together they may be too large, and the fault may be in the last ones alone.
             self.write()
-            return self.append(record, now_ms)
+            return self.append(records, now_ms)
         if before:
             self._written()
         return end

@@ -43,7 +43,11 @@ def encode(message: Any, version: int) -> bytes:
 
     Records that are still in a log (RecordsSource) need `encode_parts`.
     """
-    parts = encoder(type(message), version)(message)
+    try:
+        compiled = message._encoders[version]
+    except KeyError:
+        compiled = encoder(type(message), version)
+    parts = compiled(message)
     if len(parts) == 1:
         return cast(bytes, parts[0])
     try:

@@ -1,6 +1,7 @@
 """Java's string hash, which decides the coordinator of a group or a transactional id."""
 
 from functools import lru_cache
+from struct import unpack
 
 
 @lru_cache(maxsize=8192)
@@ -8,8 +9,8 @@ def java_hash(text: str) -> int:
     """Return Java's `String.hashCode`: 32 bits, signed, over UTF-16 code units."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    for unit in unpack(f">{len(units) // 2}H", units):
+        value = (31 * value + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value >> 31 else value
 
 

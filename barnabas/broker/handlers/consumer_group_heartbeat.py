@@ -7,11 +7,13 @@ UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_
 UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION, and those of coordinators.
 """
 
+import asyncio
+
 from barnabas.broker.cluster.features import Features
 from barnabas.broker.security.rights import DESCRIBE, GROUP, READ, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import FEW, Repeat
-from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient, tells_something
+from barnabas.coordinator.group.consumer.heartbeat import ConsumerClient, tells_about_itself
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, settle
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -20,7 +22,7 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from barnabas.protocol.steps import Steps, promptly
+from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "again", "error_response", "handle"]
 
@@ -46,8 +48,12 @@ def handle(
         return _error(error)
     if steady is not None:
         return steady
-    steps = _change(groups, request, client, context)
-    return promptly(steps) if len(request.subscribed_topic_names or ()) <= FEW else steps
+    names = request.subscribed_topic_names or ()
+    if len(names) > FEW:
+        return _with_many_topics(groups, request, client, context)
+    for name in names:
+        _require_topic(context, name)
+    return _change(groups, request, client)
 
 
 def _client(context: RequestContext) -> ConsumerClient:
@@ -60,7 +66,7 @@ def _client(context: RequestContext) -> ConsumerClient:
     )
 
 
-def _change(
+def _with_many_topics(
     groups: GroupCoordinator,
     request: ConsumerGroupHeartbeatRequest,
     client: ConsumerClient,
@@ -68,10 +74,31 @@ def _change(
 ) -> Steps[ConsumerGroupHeartbeatResponse]:
     for name in request.subscribed_topic_names or ():
         yield None
-        if not context.allows(DESCRIBE, TOPIC, name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        _require_topic(context, name)
+    return (yield from settle(_change(groups, request, client)))
+
+
+def _require_topic(context: RequestContext, name: str) -> None:
+    if not context.allows(DESCRIBE, TOPIC, name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _change(
+    groups: GroupCoordinator, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
+) -> Soon[ConsumerGroupHeartbeatResponse] | Steps[ConsumerGroupHeartbeatResponse]:
     try:
-        return (yield from settle(groups.consumer_heartbeat(request, client)))
+        answer = groups.consumer_heartbeat(request, client)
+    except KafkaError as error:
+        return _error(error)
+    return _committed(answer) if isinstance(answer, asyncio.Future) else answer
+
+
+def _committed(
+    answer: asyncio.Future[ConsumerGroupHeartbeatResponse],
+) -> Steps[ConsumerGroupHeartbeatResponse]:
+    try:
+        response: ConsumerGroupHeartbeatResponse = yield answer
+        return response
     except KafkaError as error:
         return _error(error)
 
@@ -100,7 +127,8 @@ def again(
         response.error_code
         or response.assignment is not None
         or response.member_epoch <= 0
-        or tells_something(request)
+        or request.topic_partitions is not None
+        or tells_about_itself(request)
     ):
         return None
     known = groups, features, request, _client(context), response.heartbeat_interval_ms

@@ -15,7 +15,7 @@ from barnabas.coordinator.group.consumer.heartbeat import (
     ConsumerClient,
     heartbeat,
     steady,
-    tells_something,
+    tells_about_itself,
 )
 from barnabas.coordinator.group.consumer.records import GROUP, ConsumerGroupRecord
 from barnabas.coordinator.group.consumer.replay import replay
@@ -170,7 +170,7 @@ class GroupCoordinator:
     ) -> ConsumerGroupHeartbeatResponse | None:
         """Answer a member for which nothing has changed; None otherwise, and nothing has changed
         then: `consumer_heartbeat` decides."""
-        if tells_something(request):
+        if tells_about_itself(request):
             return None
         answer = self._write(
             request.group_id,
@@ -191,8 +191,8 @@ class GroupCoordinator:
     def consumer_heartbeat_at_once(
         self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
     ) -> ConsumerGroupHeartbeatResponse | None:
-        """Extend the session of a member that tells nothing and for which nothing has changed; None
-        otherwise, and nothing has changed then."""
+        """Extend the session of a member that tells nothing about itself, and for which nothing has
+        changed; None otherwise, and nothing has changed then."""
         return self._write_at_once(
             request.group_id, lambda table, now: steady(table, request, client, now)
         )
@@ -365,13 +365,13 @@ class GroupShard:
 
     def replay(self, record: GroupCoordinatorRecord, producer_id: int) -> None:
         """Apply a committed record, live and after a fail-over alike."""
+        if isinstance(record, ConsumerGroupRecord):
+            self._replay_consumers(record)
+            return
         if isinstance(record, GroupRecord):
             self._replay_group(record)
             return
         groups, group_id = self.state.groups, record.group_id
-        if isinstance(record, ConsumerGroupRecord):
-            self._replay_consumers(record)
-            return
         known = group_id in groups or group_id in self.state.consumers
         if record.committed is not None and not known:
             # A simple consumer's group exists through its offsets alone.
@@ -389,12 +389,15 @@ class GroupShard:
 
     def _replay_consumers(self, record: ConsumerGroupRecord) -> None:
         table, group_id = self.state, record.group_id
+        replay(table.consumers, record)
         if record.value is not None:
             # What had offsets only, or no members, is a consumer group now.
             table.groups.pop(group_id, None)
-        replay(table.consumers, record)
-        deleted = record.kind == GROUP and record.value is None
-        if deleted and group_id not in table.groups and table.offsets.of_group(group_id):
+        elif (
+            record.kind == GROUP
+            and group_id not in table.groups
+            and table.offsets.of_group(group_id)
+        ):
             table.groups[group_id] = Group(group_id, -1)
 
     def _replay_group(self, record: GroupRecord) -> None:

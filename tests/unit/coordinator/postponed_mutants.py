@@ -26,7 +26,7 @@ EVERY = "test_every_append_writes_postponed_records_first"
 NEXT = "test_completion_is_written_with_the_next_record_before_it"
 REFUSES = "test_log_that_refuses_takes_no_further_postponed_records"
 RESIGNS = "test_completion_is_written_at_a_resignation"
-ORDER = "(*before, record)", "(record, *before)"
+ORDER = "(*before, *records)", "(*records, *before)"
 MUTANTS = (
     # The order of the log.
     Mutant(APPEND, *ORDER, NEXT),
@@ -48,7 +48,7 @@ MUTANTS = (
         "self.postponed.write()",
         "pass",
         EVERY,
-        (lambda host: host.write(2, 3),),
+        (lambda host: host.write(*range(100)),),
     ),
     Mutant(
         HostedShard._append_batch,

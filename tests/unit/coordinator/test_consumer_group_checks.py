@@ -28,12 +28,12 @@ from barnabas.coordinator.group.consumer.heartbeat import (
     _leave,
     _require_epoch,
     _static,
-    _tells_about_itself,
     _told,
     _updated,
     _validate,
     _validate_join,
     steady,
+    tells_about_itself,
 )
 from barnabas.coordinator.group.consumer.reconciliation import (
     _towards,
@@ -87,7 +87,7 @@ TWICE = ("subscribed_topic_names", ["u", "u"], "topics", ("u",))
 
 @finds(
     GroupCoordinator.consumer_heartbeat_steadily,
-    *("if tells_something(request): return None", "pass"),
+    *("if tells_about_itself(request): return None", "pass"),
     *("rack_id", "r", "rack_id", "r"),
 )
 @finds(
@@ -104,7 +104,7 @@ TWICE = ("subscribed_topic_names", ["u", "u"], "topics", ("u",))
     ("subscribed_topic_regex", "x", "expression", "x",
      "or request.subscribed_topic_regex is not None"),
     ("server_assignor", "range", "assignor", "range", "or request.server_assignor is not None"),
-    of=_tells_about_itself,
+    of=tells_about_itself,
 )  # fmt: skip
 @finds(_told, "known if new is None else new", "new", "rack_id", "r", "rack_id", "r")
 @finds(_updated, "sorted(set(names))", "sorted(names)", *TWICE)
@@ -478,7 +478,7 @@ async def test_changed_vote_for_an_assignor_counts_once(before: str, after: str)
     "or self._assignor(assignors) != group.assignor(assignors)",
     "or True",
 )
-@finds(elected, "max(assignors, key=votes.__getitem__)", "assignors[0]")
+@finds(elected, "max(assignors, key=lambda name: votes.get(name, 0))", "assignors[0]")
 async def test_assignor_that_most_members_choose_is_used() -> None:
     host = await consumers()
     one, two = joined(host, "a", "b")

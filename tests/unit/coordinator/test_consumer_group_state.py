@@ -184,7 +184,7 @@ def test_step_of_a_member_that_no_longer_subscribes(
 
 @finds(_take_step, "group.is_free", "lambda *_: True")
 @finds(ConsumerGroup.is_free, "partition not in self.owners.get(topic_id, ())", "True")
-@finds(ConsumerGroup.put, "(member.assigned, member.revoking)", "(member.assigned,)")
+@finds(ConsumerGroup._own, "(member.assigned, member.revoking)", "(member.assigned,)")
 async def test_partition_in_use_is_given_to_nobody_else() -> None:
     host = await consumers()
     (one,) = joined(host, "a")
@@ -209,7 +209,7 @@ def holder(name: str, *indexes: int, instance: str | None = "i") -> ConsumerMemb
 
 
 @finds(ConsumerGroup._unlink, "and self.static_ids.get(instance_id) == member_id", "")
-@finds(ConsumerGroup._unlink, "if owners.get(index) == member_id:", "if index in owners:")
+@finds(ConsumerGroup._disown, "if owners.get(index) == member.member_id:", "if index in owners:")
 def test_kafka_19862_record_of_a_former_owner_takes_nothing_from_the_present_one() -> None:
     """While the log is compacted, a load may find the new owner before the former one ends."""
     group = ConsumerGroup(GROUP)
@@ -222,11 +222,11 @@ def test_kafka_19862_record_of_a_former_owner_takes_nothing_from_the_present_one
 
 
 @finds(ConsumerGroup.remove, "self._unlink(member)", "pass")
-@finds(ConsumerGroup._unlink, "if not owners: self.owners.pop(topic_id, None)", "pass")
+@finds(ConsumerGroup._disown, "if not owners: self.owners.pop(topic_id, None)", "pass")
 @finds(ConsumerGroup._unlink, "_subtract(self.assignor_votes, (member.assignor,))", "pass")
 @finds(ConsumerGroup._unlink, "_subtract(self.expression_users, (member.expression,))", "pass")
 @finds(ConsumerGroup._unlink, "_subtract(self.subscribers, member.topics)", "pass")
-@finds(ConsumerGroup._unlink, "(member.assigned, member.revoking)", "(member.assigned,)")
+@finds(ConsumerGroup._disown, "(member.assigned, member.revoking)", "(member.assigned,)")
 @finds(ConsumerGroup.put, "if before is not None: self._unlink(before)", "pass")
 def test_member_that_goes_leaves_nothing_behind() -> None:
     group = ConsumerGroup(GROUP)

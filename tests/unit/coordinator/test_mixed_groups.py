@@ -332,7 +332,9 @@ async def test_kafka_17733_member_without_an_assignment_is_upgraded() -> None:
 )
 @finds(requests.join, "if client.needs_id(request):", "if False:")
 @finds(ConsumerGroup.supports, "protocol_type == CONSUMER and", "")
-@finds(ConsumerGroup.supports, "self.classic_protocols[name] == self.classic_members", "True")
+@finds(
+    ConsumerGroup.supports, "self.classic_protocols.get(name, 0) == self.classic_members", "True"
+)
 async def test_classic_member_joins_a_consumer_group() -> None:
     host = await consumers()
     new = Member(host, "new")

@@ -221,7 +221,9 @@ def _keep_alive(
     if known:
         sessions.extend_session(draft, group, member.member_id)
     if not known or member.classic is not None:
-        draft.afterwards(partial(_joined, draft.table, group.group_id, member.member_id, memory))
+        # The group may be a new one, which is another object in memory.
+        joined = partial(_joined, draft.table, group.group_id, member.member_id)
+        draft.afterwards(partial(joined, memory, group.checked))
 
 
 def _joined(
@@ -229,6 +231,7 @@ def _joined(
     group_id: str,
     member_id: str,
     memory: MemoryShare | None,
+    checked: tuple[int, int],
     error: KafkaError | None,
     now: Instant,
 ) -> GroupDecision[None]:
@@ -236,6 +239,7 @@ def _joined(
     group = table.consumers.get(group_id)
     member = None if group is None else group.members.get(member_id)
     if error is None and group is not None and member is not None:
+        group.checked = checked
         sessions.extend_session(draft, group, member_id, memory)
         if member.classic is not None:
             sessions.await_sync(draft, group, member)

@@ -1,5 +1,6 @@
 """The epoch of a group and its target assignment, while a heartbeat is being decided."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
@@ -79,7 +80,7 @@ class Assigning:
         if self._member.assignor != self._updated.assignor:
             assignors = self._table.settings_of(group.group_id).assignors
             bumps = bumps or self._assignor(assignors) != group.assignor(assignors)
-        if bumps or group.checked_version != version:
+        if bumps or not group.has_seen(version):
             self._look_at_topics(version, bumps=bumps)
         if self.epoch > self.assignment_epoch:
             waited_ms = self._draft.now.wall_ms - group.assigned_at_ms
@@ -92,8 +93,7 @@ class Assigning:
         if bumps or metadata_hash != group.metadata_hash:
             self.epoch += 1
             self._draft.begin_epoch(group.group_id, self.epoch, metadata_hash)
-        else:
-            group.checked_version = version
+        group.checked = version, metadata_hash
 
     def _subscribed(self) -> set[str]:
         """Return the topics to which some member will subscribe: the counts save a look at all
@@ -163,7 +163,7 @@ class Assigning:
         return self.group.targets.get(member.member_id, NO_TARGET)
 
     def _assignor(self, assignors: tuple[str, ...]) -> str:
-        votes = self.group.assignor_votes.copy()
+        votes = Counter(self.group.assignor_votes)
         if self._member.assignor is not None:
             votes[self._member.assignor] -= 1
         if self._updated.assignor is not None:

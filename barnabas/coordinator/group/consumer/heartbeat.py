@@ -57,8 +57,11 @@ def steady(
     client: ConsumerClient,
     now: Instant,
 ) -> GroupDecision[ConsumerGroupHeartbeatResponse | None]:
-    """Extend the session of a member that tells nothing, and for which nothing has changed;
-    answered with None otherwise, and nothing has changed then."""
+    """Extend the session of a member that tells nothing about itself, and for which nothing has
+    changed; answered with None otherwise, and nothing has changed then.
+
+    What it uses is no news of one that has its target.
+    """
     draft = Draft(table, now)
     group = table.consumers.get(request.group_id)
     member = None if group is None else group.members.get(request.member_id)
@@ -70,7 +73,7 @@ def steady(
         or member.classic is not None
         or not member.is_at(group.assignment_epoch)
         or group.epoch != group.assignment_epoch
-        or group.checked_version != table.topics.version
+        or not group.has_seen(table.topics.version)
         or request.instance_id != member.instance_id
         or client.client_id != member.client_id
         or client.client_host != member.client_host
@@ -86,12 +89,8 @@ def steady(
     )
 
 
-def tells_something(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Return whether a request says more than that the member lives."""
-    return request.topic_partitions is not None or _tells_about_itself(request)
-
-
-def _tells_about_itself(request: ConsumerGroupHeartbeatRequest) -> bool:
+def tells_about_itself(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Return whether a request says more than that the member lives, and what it uses."""
     return (
         request.rack_id is not None
         or request.rebalance_timeout_ms != -1
@@ -288,7 +287,7 @@ def _updated(
 ) -> ConsumerMember:
     """Return the member with what the request tells about it; the same one if that is nothing."""
     if (
-        not _tells_about_itself(request)
+        not tells_about_itself(request)
         and client.client_id == member.client_id
         and client.client_host == member.client_host
         and member.classic is None

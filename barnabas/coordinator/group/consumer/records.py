@@ -5,6 +5,8 @@ A value of None is a tombstone.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from struct import Struct
+from struct import error as StructError
 from typing import Any, Final, NamedTuple
 
 from barnabas.coordinator.group.consumer.group import (
@@ -42,6 +44,7 @@ CURRENT: Final = 8
 EXPRESSION: Final = 16
 
 _OF_MEMBER: Final = (MEMBER, TARGET, CURRENT)
+_NAMED: Final = (*_OF_MEMBER, EXPRESSION)
 KINDS: Final = (GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, EXPRESSION)
 
 
@@ -180,20 +183,27 @@ def state_of(number: int) -> MemberState:
 # -- bytes -----------------------------------------------------------------------------------------
 
 _VERSION_0: Final = b"\0\0"
+_KEY: Final = Struct(">hh")
+_LENGTH: Final = Struct(">h")
 
 
 def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
     """Return key and value."""
     kind, group_id, name, value = record
-    key: object
-    if kind in _OF_MEMBER:
-        key = ConsumerGroupMemberKey(group_id=group_id, member_id=name)
-    elif kind == EXPRESSION:
-        key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=name)
-    else:
-        key = ConsumerGroupKey(group_id=group_id)
-    data = kind.to_bytes(2) + encode(key, 0)
-    return data, None if value is None else _VERSION_0 + encode(value, 0)
+    return _key(kind, group_id, name), None if value is None else _VERSION_0 + encode(value, 0)
+
+
+def _key(kind: int, group_id: str, name: str) -> bytes:
+    """Return a key without its message, which would cost four times as much."""
+    try:
+        group = group_id.encode()
+        if kind not in _NAMED:
+            return b"%b%b" % (_KEY.pack(kind, len(group)), group)
+        named = name.encode()
+        sizes = _KEY.pack(kind, len(group)), _LENGTH.pack(len(named))
+    except (StructError, UnicodeEncodeError) as error:
+        raise ProtocolError(f"a key of kind {kind}: {error}") from error
+    return b"%b%b%b%b" % (sizes[0], group, sizes[1], named)
 
 
 def decode_consumer_record(kind: int, key: bytes, value: bytes | None) -> ConsumerGroupRecord:

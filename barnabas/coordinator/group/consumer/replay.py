@@ -30,19 +30,21 @@ def replay(groups: dict[str, ConsumerGroup], record: ConsumerGroupRecord) -> Non
         return
     if group is None:
         group = groups[group_id] = ConsumerGroup(group_id)
-    if kind == records.GROUP:
+    if kind == records.CURRENT and name in group.members:
+        group.move(_moved(group.members[name], value))
+    elif kind in (records.CURRENT, records.MEMBER):
+        change = _moved if kind == records.CURRENT else _subscribed
+        group.put(change(group.members.get(name) or ConsumerMember(name), value))
+    elif kind == records.TARGET:
+        group.targets[name] = records.target_of(value)
+    elif kind == records.GROUP:
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
     elif kind == records.TARGET_EPOCH:
         group.assignment_epoch = value.assignment_epoch
         group.assigned_at_ms = value.assignment_timestamp
-    elif kind == records.TARGET:
-        group.targets[name] = records.target_of(value)
-    elif kind == records.EXPRESSION:
+    else:
         topics = frozenset(value.topics)
         group.expressions[name] = ResolvedExpression(topics, value.version, value.timestamp)
-    else:
-        member = group.members.get(name) or ConsumerMember(name)
-        group.put((_subscribed if kind == records.MEMBER else _moved)(member, value))
     group.changed()
 
 
@@ -85,7 +87,7 @@ def _forget(groups: dict[str, ConsumerGroup], group: ConsumerGroup, kind: int, n
         group.remove(name)
         group.sessions.pop(name, None)
     elif kind == records.CURRENT and name in group.members:
-        group.put(
+        group.move(
             group.members[name]._replace(
                 epoch=0,
                 previous_epoch=0,

@@ -321,7 +321,7 @@ BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), OF_BROKERS]
             do("lead", isr=[0, 1], replicas=[0, 1]), MARK.slow,
             do("lead", leader=1, leader_epoch=2, isr=[1], replicas=[0, 1]), MARK.slow,
         ],
-        (MarkerWriter.accepts, "or not partition.commits_at_once"),
+        (MarkerWriter.accepts, "or not partition.standing.commits_at_once"),
     ),
     (
         [do("lead", "u", isr=[]), one(at=U0).slow, mark(marker(), marker(2000, U0)).slow],

@@ -75,6 +75,7 @@ class Features:
         self._store = store
         self.supported = supported
         self._finalized: Mapping[str, int] = {}
+        self.transaction_version = 0
         self._epoch = UNKNOWN_EPOCH
         self._watching: WatchHandle | None = None
 
@@ -100,10 +101,6 @@ class Features:
         """The zxid of the last change, added to that of an earlier store. Clients trust the highest
         epoch, so it must grow even if the node was recreated or the metadata were copied."""
         return self._epoch
-
-    @property
-    def transaction_version(self) -> int:
-        return self._finalized.get(TRANSACTION_VERSION, 0)
 
     @property
     def has_consumer_groups(self) -> bool:
@@ -163,6 +160,7 @@ class Features:
                 )
         if epoch > self._epoch:
             self._finalized, self._epoch = finalized, epoch
+            self.transaction_version = finalized.get(TRANSACTION_VERSION, 0)
             _log.info("finalized features", epoch=epoch, levels=dict(finalized))
 
 

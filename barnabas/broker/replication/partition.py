@@ -498,11 +498,6 @@ class Partition:
         self.advance()
 
     @property
-    def commits_at_once(self) -> bool:
-        """Whether an append is committed when it returns."""
-        return self.standing.commits_at_once
-
-    @property
     def is_catching_up(self) -> bool:
         """Whether a new leader has not yet committed all records it was elected with (KIP-207)."""
         return self.is_leader and self.isr_state.epoch_start > self.log.high_watermark

@@ -90,6 +90,8 @@ class ReplicaManager:
         self.record_work = RecordWork(slicer, offload)
         self.appends = AppendQueue(self.record_work)
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self.find: Callable[[tuple[str, int]], Partition | None] = self._partitions.get
+        """Returns the replica of a partition on this broker, None if there is no usable one."""
         self._of_topic: dict[str, dict[int, Partition]] = {}
         self._offline: set[tuple[str, int]] = set()
         self.flushed_by_time: dict[Partition, None] = {}
@@ -117,10 +119,6 @@ class ReplicaManager:
     def observe(self, topic: str, observer: LeadershipObserver) -> None:
         """Notify `observer` of every change of leadership in a topic."""
         self._observers.append((topic, observer))
-
-    def find(self, place: tuple[str, int]) -> Partition | None:
-        """Return the replica of a partition on this broker, None if there is no usable one."""
-        return self._partitions.get(place)
 
     def partition(self, topic: str, index: int) -> Partition:
         """Return the replica of a partition on this broker.

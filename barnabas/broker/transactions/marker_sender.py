@@ -19,6 +19,7 @@ from barnabas.broker.store.metadata_store import StoreError
 from barnabas.broker.transactions.marker_routes import MarkerRoutes
 from barnabas.broker.transactions.marker_writer import NOTHING_OPEN, MarkerWrite
 from barnabas.coordinator.ports import Timers
+from barnabas.coordinator.transaction.ending import MARKER_IN
 from barnabas.coordinator.transaction.metadata import Markers, Producer
 from barnabas.protocol.backoff import wait_after
 from barnabas.protocol.errors import ErrorCode
@@ -41,6 +42,7 @@ _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR
 _IMPOSSIBLE: Final = (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
 """The partition's leader does not support transactions, so none is open there."""
 _log = get_logger(__name__)
+_new = tuple.__new__
 
 
 class _UnfinishedTransaction:
@@ -139,18 +141,22 @@ class MarkerSender:
     def send(self, index: int, coordinator_epoch: int, markers: Markers) -> bool:
         """Send the markers of a transaction of partition `index` of the transaction topic.
 
-        Returns whether all of them are written; otherwise `finished` is called when they are.
+        Returns whether all of them are written, which the caller notes; otherwise `finished` is
+        called when they are.
         """
         transactional_id, (producer_id, epoch), committed, partitions, version = markers
-        marker = TxnMarker(producer_id, epoch, coordinator_epoch, committed, version)
+        fields = producer_id, epoch, coordinator_epoch, committed, version
+        marker = _new(TxnMarker, fields)
         if len(partitions) <= AT_ONCE:
-            ordered = sorted(partitions) if len(partitions) > 1 else partitions
-            written = [each for each in ordered if self._writer.put(each, marker)]
-            if written:
-                self._noted(index, transactional_id, "marker in", *written)
-            if len(written) == len(partitions):
+            left = partitions
+            for each in sorted(partitions) if len(partitions) > 1 else partitions:
+                if self._writer.put(each, marker):
+                    left = left.difference((each,))
+            if not left:
                 return True
-            partitions = partitions.difference(written)
+            if len(left) < len(partitions):
+                self._noted(index, transactional_id, MARKER_IN, *sorted(partitions - left))
+            partitions = left
         unfinished = _UnfinishedTransaction(index, markers, marker, partitions)
         self._unfinished[transactional_id] = unfinished
         if len(partitions) > WRITTEN_PER_TURN:
@@ -193,7 +199,7 @@ class MarkerSender:
             return
         key, (topic, index) = pending.unfinished.markers.transactional_id, pending.partition
         if code is ErrorCode.NONE:
-            self._note(pending, "marker in", pending.partition)
+            self._note(pending, MARKER_IN, pending.partition)
             self._marked(pending)
         elif code is NOTHING_OPEN:
             self._note(pending, f"no marker in {topic}-{index}: newer epoch, no transaction open")

@@ -60,7 +60,11 @@ class MarkerWriter:
         offsets of groups.
         """
         partition = self._replicas.find(place)
-        if partition is None or not partition.commits_at_once or place[0] in INTERNAL_TOPICS:
+        if (
+            partition is None
+            or not partition.standing.commits_at_once
+            or place[0] in INTERNAL_TOPICS
+        ):
             return False
         now_ms, version = self._clock.now_ms(), marker.transaction_version
         batch, header = marker.packed(now_ms)
@@ -94,7 +98,7 @@ class MarkerWriter:
             if (
                 partition is None
                 or not partition.is_leader
-                or not partition.commits_at_once
+                or not partition.standing.commits_at_once
                 or partition.is_under_min_isr
                 or partition.log.log_dir.failure is not None
                 or place[0] in INTERNAL_TOPICS

@@ -44,6 +44,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 _WRITE_TIMEOUT_MS = 60_000
 """The longest wait of an answer for its record to be committed; the decision has no limit."""
 _log = get_logger(__name__)
+_new = tuple.__new__
 
 
 class TransactionService:
@@ -150,8 +151,9 @@ class TransactionService:
                 continue
             partition = self._replicas.find(each)
             if partition is not None and partition.is_leader:
-                claim = Claim(transactional_id, *producer, NO_SEQUENCE, False, principal)
-                guard = partition.expect(claim, coordinator_epoch)
+                claim = transactional_id, *producer, NO_SEQUENCE, False, principal
+                producers = partition.log.producers
+                guard = producers.expect(_new(Claim, claim), coordinator_epoch)
                 if guard is not None:
                     told[each] = guard
             elif not self._keeps and self.routes.expect(

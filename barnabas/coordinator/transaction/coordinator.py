@@ -351,7 +351,7 @@ class TransactionShard:
             txn = entry.txn
             assert txn is not None
             if txn.state in PREPARED:
-                effects.append(resume(self.state, txn))
+                effects.append(resume(self.state, entry, txn, now))
             elif txn.times_out:
                 entry.deadline_ms = now.monotonic_ms + _time_left_ms(txn, now.wall_ms)
         return Decision(None, effects=effects)

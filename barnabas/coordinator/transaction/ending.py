@@ -34,6 +34,8 @@ COMPLETION_RETRY_MS: Final = 100
 """The wait before COMPLETE_x is written again, if the log refused it."""
 COMMITS: Final = "EndTxn commits"
 ABORTS: Final = "EndTxn aborts"
+MARKER_IN: Final = "marker in"
+"""The event of a marker."""
 MARKED: Final = "every marker is written"
 """The event of COMPLETE_x."""
 
@@ -238,23 +240,28 @@ def _mark(
 ) -> TxnDecision[None]:
     if not txn.partitions:
         return _completion(table, entry, txn, now)
-    return Decision(None, effects=[_send(table, txn)])
+    return Decision(None, effects=[_send(table, entry, txn, now)])
 
 
-def _send(table: TransactionTable, txn: TransactionMetadata) -> Call:
-    return Call(partial(_send_now, table, Markers.of(txn)))
+def _send(
+    table: TransactionTable, entry: TransactionalId, txn: TransactionMetadata, now: Instant
+) -> Call:
+    return Call(partial(_send_now, table, entry, Markers.of(txn), now))
 
 
-def _send_now(table: TransactionTable, markers: Markers) -> None:
+def _send_now(
+    table: TransactionTable, entry: TransactionalId, markers: Markers, now: Instant
+) -> None:
     if table.send_markers(markers):
+        table.history.note(entry, now[0], MARKER_IN, markers.partitions)
         table.marked(markers.transactional_id, markers.producer)
 
 
 def resume(
-    table: TransactionTable, txn: TransactionMetadata
+    table: TransactionTable, entry: TransactionalId, txn: TransactionMetadata, now: Instant
 ) -> Call | StartTimer[TransactionRecord]:
     """Return the effect that carries a decided transaction on after a load."""
-    return _send(table, txn) if txn.partitions else _complete_later(table, txn, 0)
+    return _send(table, entry, txn, now) if txn.partitions else _complete_later(table, txn, 0)
 
 
 def complete(

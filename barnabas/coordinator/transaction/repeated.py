@@ -24,6 +24,7 @@ from barnabas.coordinator.transaction.ending import (
     ABORTS,
     COMMITS,
     MARKED,
+    MARKER_IN,
     EndTxn,
     Reply,
     reply_to,
@@ -259,9 +260,11 @@ class RepeatedEnd(_Repeated):
                 return None
         except KafkaError:
             return None
-        table.history.note(entry, now_ms, COMMITS if committed else ABORTS)
+        note = table.history.note
+        note(entry, now_ms, COMMITS if committed else ABORTS)
         markers = self._id, following, committed, partitions, request.client_version
         if table.send_markers(_new(Markers, markers)):
+            note(entry, now_ms, MARKER_IN, partitions)
             record, encoded = self._completed.record(
                 producer_id, epoch, now_ms, start_ms, last_epoch
             )
@@ -270,7 +273,7 @@ class RepeatedEnd(_Repeated):
             except KafkaError:
                 is_complete = False
             if is_complete:
-                table.history.note(entry, now_ms, MARKED)
+                note(entry, now_ms, MARKED)
                 table.free(self._id)
             else:
                 table.marked(self._id, following)

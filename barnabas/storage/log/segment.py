@@ -193,7 +193,14 @@ class Segment:
         file, position, size = self.active_file, self.size, len(data)
         assert file is not None
         file.append(data)
-        self.note_batch(last_offset, position, max_timestamp, size)
+        if self.first_timestamp is None or self._since_index_entry > self._index_interval:
+            self.note_batch(last_offset, position, max_timestamp, size)
+        else:
+            # The same, without a call.
+            if max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
+            self._since_index_entry += size
+            self.next_offset = last_offset + 1
         self.size = position = position + size
         hints = self._hints
         if len(hints) >= _HINTS:

@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 from barnabas.protocol.records.batch import MAX_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 
+_new = tuple.__new__
+
 
 class Opener(NamedTuple):
     """The producer whose batch opens a transaction, and its protocol."""
@@ -46,9 +48,9 @@ class VerificationGuard:
     )
 
     def __init__(self, claim: Claim, leadership: int | None = None) -> None:
-        self.opener = Opener(claim.transactional_id, claim.epoch_per_transaction, claim.principal)
-        self.epoch = claim.producer_epoch
-        self.lowest_sequence = claim.base_sequence if leadership is None else MAX_SEQUENCE
+        transactional_id, _, self.epoch, sequence, epoch_per_transaction, principal = claim
+        self.opener = _new(Opener, (transactional_id, epoch_per_transaction, principal))
+        self.lowest_sequence = sequence if leadership is None else MAX_SEQUENCE
         """The lowest sequence of the batches that present the guard. If the producer is expected,
         its first batch says which one it has."""
         self.leadership = leadership

@@ -12,8 +12,11 @@ from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_ST
 from barnabas.broker.handlers import add_partitions_to_txn as adding
 from barnabas.broker.handlers import write_txn_markers as marking
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.transactions.marker_writer import MarkerWriter
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.messages import add_partitions_to_txn, find_coordinator, metadata
+from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.topic_partition import TopicPartition
 from tests.support.data_path import Client
 from tests.support.in_cluster import BROKERS, CLIENTS, connected_to, member, shared_metadata
 from tests.unit.broker.transactions.transactor import ONE_PARTITION, Transactor, flat, name
@@ -56,17 +59,17 @@ def unreplicated(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     more."""
 
     def stop(topic: str) -> None:
-        add_waiter, commits_at_once = Partition.add_waiter, Partition.commits_at_once
+        add_waiter, put = Partition.add_waiter, MarkerWriter.put
 
         def wait(partition: Partition, offset: int, waiter: Any) -> None:
             if partition.topic != topic:
                 add_waiter(partition, offset, waiter)
 
-        def commits(partition: Partition) -> bool:
-            return partition.topic != topic and bool(commits_at_once.fget(partition))  # type: ignore[attr-defined]
+        def commits(writer: MarkerWriter, place: TopicPartition, marker: TxnMarker) -> bool:
+            return place.topic != topic and put(writer, place, marker)
 
         monkeypatch.setattr(Partition, "add_waiter", wait)
-        monkeypatch.setattr(Partition, "commits_at_once", property(commits))
+        monkeypatch.setattr(MarkerWriter, "put", commits)
 
     return stop
 

@@ -13,7 +13,7 @@ The objects belong to requests that a connection remembers; nothing here is kept
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from weakref import ref
 
 from barnabas.coordinator.decision import Instant
@@ -46,9 +46,13 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 LEFT: Final = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
 """Leaves a request to the general way."""
+MOST_STEPS: Final = 8
+"""The steps of a request that are remembered: clients write to several partitions in turn."""
 _new = tuple.__new__
 _ONGOING = TransactionState.ONGOING
 Hosted = HostedShard[TransactionTable, TransactionRecord]
+_Step = tuple[object, Any, Any]
+"""The shape, and what else the rules were asked for, and two parts of their answer."""
 
 
 class _Target:
@@ -108,7 +112,7 @@ def _nowhere() -> None:
 class _Repeated:
     """A request about one transactional id that a client sends again and again."""
 
-    __slots__ = ("_asked", "_changes", "_clock", "_hosted", "_id", "_metadata", "_shards")
+    __slots__ = ("_changes", "_clock", "_hosted", "_id", "_metadata", "_shards", "_steps")
 
     def __init__(self, shards: Shards, clock: Clock, transactional_id: str) -> None:
         self._shards = shards
@@ -119,8 +123,8 @@ class _Repeated:
         """The changes of the metadata when the shard was looked for."""
         self._hosted: Callable[[], Hosted | None] = _nowhere
         """A weak reference: the shard of an earlier leadership must not stay in memory."""
-        self._asked: object = None
-        """The shape, and what else the rules were asked for last."""
+        self._steps: dict[frozenset[TopicPartition], _Step] = {}
+        """By the partitions of the transaction."""
 
     def _find(self, named: Iterable[TopicPartition] = ()) -> Hosted | None:
         """Return the shard of the id, if it is led here, and all partitions are known."""
@@ -131,14 +135,17 @@ class _Repeated:
         self._changes, self._hosted = changes, ref(hosted)
         return hosted
 
+    def _keep(self, partitions: frozenset[TopicPartition], step: _Step) -> _Step:
+        if len(self._steps) >= MOST_STEPS:
+            self._steps.clear()
+        self._steps[partitions] = step
+        return step
+
 
 class RepeatedAdd(_Repeated):
     """AddPartitions that adds the same partitions to each transaction."""
 
-    __slots__ = ("_begins", "_request", "_target")
-
-    _target: _Target
-    _begins: bool
+    __slots__ = ("_request",)
 
     def __init__(self, shards: Shards, clock: Clock, request: AddPartitions) -> None:
         super().__init__(shards, clock, request.transactional_id)
@@ -165,9 +172,10 @@ class RepeatedAdd(_Repeated):
         version = table.transaction_version()
         asked = producer_id, timeout_ms, state, before, distance, rest, version
         try:
-            if asked != self._asked:
-                self._ask(table, entry, txn)
-                self._asked = asked
+            step = self._steps.get(before)
+            if step is None or step[0] != asked:
+                step = self._keep(before, (asked, *self._ask(table, entry, txn)))
+            _, target, begins = step
             connection = request.connection
             if (
                 connection is not None
@@ -177,24 +185,24 @@ class RepeatedAdd(_Repeated):
                 entry.admit(producer, connection)
             now_ms = clock.now_ms()
             now = _new(Instant, (now_ms, int(clock.monotonic() * 1000)))
-            started_ms = now_ms if self._begins else start_ms
-            record, encoded = self._target.record(
-                producer_id, epoch, now_ms, started_ms, last_epoch
-            )
+            started_ms = now_ms if begins else start_ms
+            record, encoded = target.record(producer_id, epoch, now_ms, started_ms, last_epoch)
             if not hosted.put(record, encoded, now):
                 return False
         except KafkaError:
             return False
-        event = "begins" if self._begins else "adds"
-        table.history.note(entry, now_ms, event, request.partitions)
+        table.history.note(entry, now_ms, "begins" if begins else "adds", request.partitions)
         joined(table, entry, request, producer, txn, now)
         return True
 
     def _ask(
         self, table: TransactionTable, entry: TransactionalId, txn: TransactionMetadata
-    ) -> None:
-        """Find the state to which the step leads. Raises KafkaError if the request is refused, and
-        for steps that are left to the general way; nothing has changed then."""
+    ) -> tuple[_Target, bool]:
+        """Return the state to which the step leads, and whether a transaction begins.
+
+        Raises KafkaError if the request is refused, and for steps that are left to the general way;
+        nothing has changed then.
+        """
         request = self._request
         entry.require_owner(request.principal)
         entry.require_free()
@@ -202,16 +210,13 @@ class RepeatedAdd(_Repeated):
         target = txn.with_partitions(request.partitions, request.client_version, 0)
         if len(target.partitions) > FEW or txn.partitions.issuperset(request.partitions):
             raise LEFT
-        self._target, self._begins = _Target(table, target), txn.state is not _ONGOING
+        return _Target(table, target), txn.state is not _ONGOING
 
 
 class RepeatedEnd(_Repeated):
     """EndTxn of transactions with the same partitions."""
 
-    __slots__ = ("_bumps", "_completed", "_prepared", "_request")
-
-    _prepared: _Target
-    _completed: _Target
+    __slots__ = ("_bumps", "_request")
 
     def __init__(self, shards: Shards, clock: Clock, request: EndTxn) -> None:
         super().__init__(shards, clock, request.transactional_id)
@@ -240,9 +245,10 @@ class RepeatedEnd(_Repeated):
         asked = producer_id, timeout_ms, state, partitions, distance, rest, version, committed
         following = producer
         try:
-            if asked != self._asked:
-                self._ask(table, entry, txn, committed)
-                self._asked = asked
+            step = self._steps.get(partitions)
+            if step is None or step[0] != asked:
+                step = self._keep(partitions, (asked, *self._ask(table, entry, txn, committed)))
+            _, prepared, completed = step
             if self._bumps:
                 epoch, last_epoch = epoch + 1, epoch
                 following = _new(Producer, (producer_id, epoch))
@@ -253,9 +259,7 @@ class RepeatedEnd(_Repeated):
                 entry.admit(producer, request.connection)
             now_ms = clock.now_ms()
             now = _new(Instant, (now_ms, int(clock.monotonic() * 1000)))
-            record, encoded = self._prepared.record(
-                producer_id, epoch, now_ms, start_ms, last_epoch
-            )
+            record, encoded = prepared.record(producer_id, epoch, now_ms, start_ms, last_epoch)
             if not hosted.put(record, encoded, now):
                 return None
         except KafkaError:
@@ -265,9 +269,7 @@ class RepeatedEnd(_Repeated):
         markers = self._id, following, committed, partitions, request.client_version
         if table.send_markers(_new(Markers, markers)):
             note(entry, now_ms, MARKER_IN, partitions)
-            record, encoded = self._completed.record(
-                producer_id, epoch, now_ms, start_ms, last_epoch
-            )
+            record, encoded = completed.record(producer_id, epoch, now_ms, start_ms, last_epoch)
             try:
                 is_complete = hosted.put(record, encoded, now, postpones=True)
             except KafkaError:
@@ -285,14 +287,13 @@ class RepeatedEnd(_Repeated):
         entry: TransactionalId,
         txn: TransactionMetadata,
         committed: bool,
-    ) -> None:
-        """Find the states to which the steps lead. Raises KafkaError if the request is refused, and
-        for ends that are left to the general way."""
+    ) -> tuple[_Target, _Target]:
+        """Return the states to which the steps lead. Raises KafkaError if the request is refused,
+        and for ends that are left to the general way."""
         request, partitions = self._request, txn.partitions
         entry.require_owner(request.principal)
         reply = reply_to(txn, txn.producer, committed, request.client_version)
         if reply is not Reply.DECIDE or not 0 < len(partitions) <= FEW:
             raise LEFT
         prepared = txn.prepared(committed, request.client_version, 0)
-        states = prepared, prepared.completed(0)
-        self._prepared, self._completed = [_Target(table, each) for each in states]
+        return _Target(table, prepared), _Target(table, prepared.completed(0))

@@ -14,7 +14,7 @@ from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TV0, TV
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.producers import InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord
-from barnabas.coordinator.transaction.repeated import RepeatedAdd, RepeatedEnd
+from barnabas.coordinator.transaction.repeated import MOST_STEPS, RepeatedAdd, RepeatedEnd
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.java_hash import partition_for
@@ -195,6 +195,7 @@ LATER = [ADDS, ("pass", 7), ("add", AB, TV0)]
 FEATURE = [("again", 3, TV0), ("broker", "version", 0), ("again", 1, TV0)]
 CONNECTIONS = [("client", "connection", 2), ADDS, ("client", "connection", 1)]
 FIRST_OWNER, SECOND_OWNER = ("client", "owner", "User:a"), ("client", "owner", "User:b")
+RESUMES = [FIRST_OWNER, ("init", False), ("client", "owner", None), ADDS, ENDS]
 REQUIRE_OWNER = "entry.require_owner(request.principal)"
 IS_PRODUCER = "producer != (producer_id, epoch) or "
 OF_SHAPE = "producer_id, timeout_ms, state, "
@@ -219,8 +220,8 @@ SENDS = "if table.send_markers(_new(Markers, markers))"
         (END, "table.transaction_version()", "0"),
     ),
     ([("again", 3, TV0), ADDS, ("end", False, TV0)], (END, "version, committed", "version")),
-    ([ADDS_B, ADDS], (ADD, OF_SHAPE + "before, distance, rest, version", "version")),
-    ([ADDS_B, ENDS], (END, OF_SHAPE + "partitions, distance, rest, version", "version")),
+    (RESUMES, (ADD, OF_SHAPE + "before, distance, rest, version", "version")),
+    (RESUMES, (END, OF_SHAPE + "partitions, distance, rest, version", "version")),
     ([("broker", "leads", False), ADDS, ENDS], (END, SENDS + ":", SENDS + " or True:")),
     (
         [("broker", "refuses_ends", True), ADDS, ENDS, ("pass", 200)],
@@ -241,7 +242,7 @@ SENDS = "if table.send_markers(_new(Markers, markers))"
         (ASK_ADD, " or txn.partitions.issuperset(request.partitions)"),
     ),
     ([ADDS, ("keep", False), FORMER_ENDS], (ASK_END, "reply is not Reply.DECIDE or ")),
-    (LATER, (ADD, "now_ms if self._begins else start_ms", "now_ms")),
+    (LATER, (ADD, "now_ms if begins else start_ms", "now_ms")),
     ([*CONNECTIONS, ADDS_AB], (ADD, "entry.latest_use != ", "entry.latest_use == ")),
     ([*CONNECTIONS, ENDS], (END, "entry.latest_use != ", "entry.latest_use == ")),
     ([("end", False, TV2)], (ASK_END, "0 < len(partitions)", "len(partitions)")),
@@ -333,6 +334,18 @@ async def test_guard_of_older_connections_may_be_off() -> None:
         assert here.coordinator.repeated_end(end).end(producer, True)
         here.mark()
     assert here.table.ids[ID].latest_use is None
+
+
+@finds(RepeatedEnd._keep, "len(self._steps) >= MOST_STEPS", "False")
+async def test_few_steps_are_remembered() -> None:
+    here = await Transactions().load()
+    producer = here.init()
+    ends = here.coordinator.repeated_end(EndTxn(ID, producer, True, TV0, None, 1))
+    for number in range(2 * MOST_STEPS):
+        here.add(producer, TopicPartition("t", number))
+        assert ends.end(producer, True)
+        here.mark()
+        assert len(ends._steps) <= MOST_STEPS
 
 
 @finds(ADD, "or self._changes != self._metadata.changes")

@@ -114,8 +114,11 @@ class FrameReader:
         """Bytes of memory that the buffer takes."""
         return len(self._buffer)
 
-    def writable(self) -> memoryview:
-        """Return the memory for the next bytes, never empty; frames returned before are invalid."""
+    def writable(self, _sizehint: int = -1) -> memoryview:
+        """Return the memory for the next bytes, never empty; frames returned before are invalid.
+
+        The signature is that of `asyncio.BufferedProtocol.get_buffer`.
+        """
         pending = self._end - self._start
         if not pending and len(self._buffer) == self._idle_size:
             self._start = self._end = 0
@@ -131,23 +134,28 @@ class FrameReader:
             self._start, self._end = 0, pending
         return self._view[self._end :]
 
-    def wrote(self, count: int) -> memoryview | None:
+    def wrote(self, count: int, take: bool = False) -> memoryview | None:
         """Record that `count` bytes were written at the beginning of the memory from `writable`.
 
-        Returns the body of the next frame, which is still there, if it is complete and alone.
+        With `take`, take the next frame and return its body, if it is complete and alone.
         """
         start, end = self._start, self._end + count
         self._end = end
         if end == len(self._buffer) and self._idle_size < LARGEST_IDLE_BUFFER:
             self._idle_size *= 2
         size = end - start - 4
-        if not 0 <= size <= self.max_size or _unpack_size(self._buffer, start)[0] != size:
+        if (
+            not take
+            or not 0 <= size <= self.max_size
+            or _unpack_size(self._buffer, start)[0] != size
+        ):
             return None
+        self._start = end
         return self._view[start + 4 : end]
 
-    def take(self) -> None:
-        """Take the frame that `wrote` has returned."""
-        self._start = self._end
+    def put_back(self, frame: memoryview) -> None:
+        """Return the frame that `wrote` has taken."""
+        self._start -= 4 + len(frame)
 
     def next_frame(self) -> memoryview | None:
         """Return the body of the next complete frame, or None; a view, valid until `writable`.

@@ -7,6 +7,7 @@ used its share of an iteration of the event loop.
 """
 
 import asyncio
+import math
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.loop.slices import TURN_S
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Part
+from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange
 from barnabas.broker.server.limits.budget import RequestMemory, UnreadAnswers
 from barnabas.broker.server.outbox import CLOSED, Outbox
+from barnabas.broker.server.repeats import Repeats
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import (
     LARGEST_IDLE_BUFFER,
@@ -56,7 +58,6 @@ _NEWEST_WITH_TRANSACTIONAL_ID = {
     )
 }
 """The last version of each API whose requests begin with one transactional id."""
-Again = Callable[[memoryview, "Connection", Arrival], list[Part] | None]
 Begin = Callable[[memoryview, "Connection", Arrival], Answer | Exchange]
 _log = get_logger(__name__)
 
@@ -124,6 +125,8 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one socket."""
 
+    get_buffer: Callable[[int], memoryview]  # type: ignore[assignment]
+
     def __init__(
         self, shared: SharedResources, listener: ConnectionOwner, connection_id: int
     ) -> None:
@@ -139,15 +142,17 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = shared.dispatcher
         self.begin: Begin = shared.dispatcher.begin
         """Begins a request. On a listener with SASL it is the authentication at first."""
-        self.again: Again = shared.dispatcher.again
-        """Answers a request that repeats an earlier one."""
-        self.repeats: dict[int, Any] = {}
+        self.repeats: dict[bytes, Repeats] = {}
+        """The memory of requests that repeat, by the bytes of API key and version."""
+        self.repeats_until = math.inf
+        """The monotonic time until which they may be served: the end of the session."""
         self._slicer = shared.dispatcher.slicer
         self._guard = shared.guard
         self._memory = shared.memory
         self._memories = (shared.memory, shared.strangers)
         self._unread = shared.unread
         self._reader = FrameReader(shared.max_request_bytes, shared.spares)
+        self.get_buffer = self._reader.writable
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._exchanges: deque[tuple[Exchange | Answer, bytes | None, int]] = deque()
@@ -202,18 +207,14 @@ class Connection(asyncio.BufferedProtocol):
         self._unread.remove(self)
         self._owner.closed(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._reader.writable()
-
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
-        frame = self._reader.wrote(nbytes)
+        frame = self._reader.wrote(nbytes, bool(self.repeats))
         tried = False
-        if (
-            frame is not None
-            and self.repeats
-            # The request has come alone: nothing else is to be done, or has to be waited for.
-            and not (
+        if frame is not None:
+            memory = self.repeats.get(bytes(frame[:4]))
+            # Nothing else is to be done, or has to be waited for.
+            if memory is not None and not (
                 self._exchanges
                 or self._turn_over
                 or self._closing
@@ -221,21 +222,29 @@ class Connection(asyncio.BufferedProtocol):
                 or self._stalled is not None
                 or self._out.blocked
                 or self._slicer.crowded
-            )
-        ):
-            dispatcher = self._dispatcher
-            self.active_at = started = dispatcher.monotonic()
-            if started <= self._guard.until:
-                parts = self.again(frame, self, (dispatcher.now_ms(), started))
-                if parts is not None:
-                    self._reader.take()
-                    self._out.send(parts)
-                    taken = dispatcher.monotonic() - started
-                    if taken > _NOTABLE_S:
-                        self._slicer.spend(taken)
-                    return
-                tried = True
-        del frame
+            ):
+                dispatcher = self._dispatcher
+                self.active_at = started = dispatcher.monotonic()
+                if started <= self._guard.until and started < self.repeats_until:
+                    parts = memory.serve(frame, (dispatcher.now_ms(), started))
+                    if parts is not None:
+                        transport = self._transport
+                        if (
+                            len(parts) == 1
+                            and type(parts[0]) is bytes
+                            and not transport.is_closing()
+                        ):
+                            transport.write(parts[0])
+                        else:
+                            self._out.put(parts)
+                            self._out.pump()
+                        taken = dispatcher.monotonic() - started
+                        if taken > _NOTABLE_S:
+                            self._slicer.spend(taken)
+                        return
+                    tried = True
+            self._reader.put_back(frame)
+            del frame
         self._serve(tried=tried)
 
     def eof_received(self) -> bool:
@@ -382,8 +391,9 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 self._stalled = None
                 begun: Answer | Exchange = None
-                if self.repeats and not tried:
-                    begun = self.again(frame, self, arrival)
+                if self.repeats and not tried and now < self.repeats_until:
+                    memory = self.repeats.get(bytes(frame[:4]))
+                    begun = None if memory is None else memory.serve(frame, arrival)
                 if begun is None:
                     begun = begin(frame, self, arrival)
                 tried = False

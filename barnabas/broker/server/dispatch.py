@@ -65,7 +65,6 @@ _ALONE = 2
 """The references to an object in one place only, as `sys.getrefcount` counts them."""
 _ERROR_NAMES = {code.value: code.name for code in ErrorCode}
 _KEY: Final = struct.Struct(">hh")
-_unpack_key: Final = struct.Struct(">i").unpack_from
 _HEADS = {4: struct.Struct(">ii"), 5: struct.Struct(">iix")}
 """Length and response header, by the header's size; in flexible versions it ends with tags."""
 _EMPTY: dict[str, Any] = {"array": (), "bytes": b"", "string": ""}
@@ -142,8 +141,8 @@ class Peer(Protocol):
     listener: str
     principal: Principal
     host: str
-    repeats: dict[int, tuple[_Served, Repeats]]
-    """The memory of requests that repeat, by API key and version as one number."""
+    repeats: dict[bytes, Repeats]
+    """The memory of requests that repeat, by the bytes of API key and version."""
 
     def answered(self, exchange: Exchange, /) -> None:
         """Send the answer of a request that had to wait."""
@@ -165,7 +164,6 @@ class _Served:
         "_encode",
         "_head_size",
         "_pack_head",
-        "_version",
         "again",
         "bytes_in",
         "decode",
@@ -177,16 +175,17 @@ class _Served:
         "response",
         "route",
         "time_ms",
+        "version",
     )
 
     def __init__(self, route: Route, version: int, metrics: RequestMetrics) -> None:
         self.route = route
         self.handle = route.handle
         self.again = route.again
-        self.key: int = _unpack_key(_KEY.pack(route.api.key, version))[0]
+        self.key = _KEY.pack(route.api.key, version)
         self.response: type = route.api.response
         self.errors_of = errors_of(route.api.response)
-        self._version = version
+        self.version = version
         self.decode = decoder(route.api.request, version)
         self.decode_records: Callable[..., Any] = _too_many
         """Decodes a frame that is large because of its records, or raises TooManyElements."""
@@ -216,12 +215,12 @@ class _Served:
     def decode_in_slices(self, frame: memoryview, offset: int) -> Steps[Any]:
         """Decode a large request. Raises ProtocolError, also for too many elements."""
         api = self.route.api
-        decode = decoder(api.request, self._version, Form.SLICED)
+        decode = decoder(api.request, self.version, Form.SLICED)
         return (yield from decode(frame, offset, False, api.max_elements))
 
     def frame_in_slices(self, correlation_id: int, response: Any) -> Steps[list[Part]]:
         """Encode as `frame` does, but any number of elements."""
-        encode = encoder(self.response, self._version, Form.SLICED)
+        encode = encoder(self.response, self.version, Form.SLICED)
         return self._framed(correlation_id, (yield from encode(response)))
 
     def _framed(self, correlation_id: int, body: list[Part]) -> list[Part]:
@@ -333,23 +332,6 @@ class Dispatcher:
         """Read the clocks, once for all frames that arrive together."""
         return self.now_ms(), self.monotonic()
 
-    def again(self, frame: memoryview, peer: Peer, arrival: Arrival) -> list[Part] | None:
-        """Answer a request that repeats an earlier one of the connection; None if that is not
-        certain, and `begin` has to."""
-        quotas = self._quotas
-        if len(frame) < _KEY.size or (quotas is not None and quotas.limits):
-            return None
-        known = peer.repeats.get(_unpack_key(frame)[0])
-        if known is None:
-            return None
-        cells, memory = known
-        parts = memory.serve(frame, arrival[0])
-        if parts is not None:
-            cells.bytes_in.value += len(frame)
-            cells.requests.value += 1
-            cells.time_ms.observe((self.monotonic() - arrival[1]) * 1000)
-        return parts
-
     def begin(self, frame: memoryview, peer: Peer, arrival: Arrival) -> Answer | Exchange:
         """Pass a frame to its handler; return the answer, or the exchange if it has to wait.
 
@@ -411,11 +393,9 @@ class Dispatcher:
     ) -> None:
         known = peer.repeats.get(served.key)
         if known is None:
-            assert served.again is not None
-            repeats = Repeats(served.route.api, context.api_version, served.again)
-            known = peer.repeats[served.key] = served, repeats
+            known = peer.repeats[served.key] = Repeats(served, self._quotas, self.monotonic)
         try:
-            known[1].learn(frame, request, context, response)
+            known.learn(frame, request, context, response)
         except Exception as error:
             # The request has its effect and its answer, so this must not become an error answer.
             _log.error("request not remembered", api=served.route.api.name, exc_info=error)

@@ -106,21 +106,6 @@ class Outbox:
         """Queue an answer."""
         self.parts.extend(parts)
 
-    def send(self, parts: list[Part]) -> None:
-        """Write an answer, as far as the socket takes it; nothing else is queued or blocked."""
-        first, transport = parts[0], self._transport
-        if (
-            type(first) is bytes
-            and len(parts) == 1
-            and len(first) < BYTES_PER_TURN
-            and not transport.is_closing()
-        ):
-            self._left_of_turn = BYTES_PER_TURN - len(first)
-            transport.write(first)
-        else:
-            self.parts.extend(parts)
-            self.pump()
-
     def clear(self) -> None:
         """Drop everything: the connection is closed."""
         self.parts.clear()

@@ -13,13 +13,14 @@ memory itself asks for the rules of the authorizer, and the dispatcher for quota
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.broker.server.context import Asker, RequestContext
+from barnabas.broker.server.quotas import ClientQuotas
+from barnabas.metrics.registry import Cell, HistogramCell
 from barnabas.protocol.codec import encode
 from barnabas.protocol.compile_decode import has_records
 from barnabas.protocol.header import decode_request_header, encode_response_header
-from barnabas.protocol.schema import Api
 from barnabas.protocol.template import (
     COMPACT_LENGTH,
     LENGTH,
@@ -88,18 +89,38 @@ its length, without records and their length, and those before and behind its fi
 records. Plain, because a NamedTuple takes twice the time to unpack."""
 
 
+class Served(Protocol):
+    """An API in one version, with its metrics."""
+
+    again: Again | None
+    version: int
+    bytes_in: Cell
+    requests: Cell
+    time_ms: HistogramCell
+
+    route: Any
+
+
 class Repeats:
     """The memory of one connection for an API in one version."""
 
     __slots__ = (
-        "_again", "_api", "_asker", "_credit", "_find", "_flexible", "_form", "_head",
-        "_header", "_serve_elements", "_standing", "_templates", "_version",
+        "_again", "_api", "_asker", "_cells", "_credit", "_find", "_flexible", "_form", "_head",
+        "_header", "_monotonic", "_quotas", "_serve_elements", "_standing", "_templates",
+        "_version",
     )  # fmt: skip
 
-    def __init__(self, api: Api, version: int, again: Again) -> None:
-        self._api = api
-        self._version = version
-        self._again = again
+    def __init__(
+        self, served: Served, quotas: ClientQuotas | None, monotonic: Callable[[], float]
+    ) -> None:
+        """`monotonic` returns seconds. Without `quotas` clients have none."""
+        self._cells = served
+        self._quotas = quotas
+        self._monotonic = monotonic
+        self._api = api = served.route.api
+        self._version = version = served.version
+        assert served.again is not None
+        self._again = served.again
         self._flexible = api.is_flexible(version)
         self._header = encode_response_header(api.key, version, 0)[LENGTH.size :]
         """The header of an answer behind the correlation id."""
@@ -121,31 +142,43 @@ class Repeats:
         """The number of remembered requests or elements."""
         return self._templates.count
 
-    def serve(self, frame: memoryview, now_ms: int) -> list[Any] | None:
-        """Serve a request that is like an earlier one; return the parts of its answer, or None."""
-        if self._asker is not None and self._asker.standing() is not self._standing:
+    def serve(self, frame: memoryview, arrival: tuple[int, float]) -> list[Any] | None:
+        """Serve a request that is like an earlier one; return the parts of its answer, or None if
+        that is not certain."""
+        if (self._quotas is not None and self._quotas.limits) or (
+            self._asker is not None and self._asker.standing() is not self._standing
+        ):
             return None
+        parts: list[Any] | None
         if self._form is not None:
-            return self._serve_by_element(self._form, bytes(frame))
-        found = self._find(frame)
-        if found is None:
-            return None
-        (serve, known, _, pack, size, first, last, end), correlation_id, values = found
-        answer = serve(known, now_ms, values)
-        if answer is None:
-            return None
+            parts = self._serve_by_element(self._form, bytes(frame))
+            if parts is None:
+                return None
+        else:
+            found = self._find(frame)
+            if found is None:
+                return None
+            (serve, known, _, pack, size, first, last, end), correlation_id, values = found
+            answer = serve(known, arrival[0], values)
+            if answer is None:
+                return None
+            if end is None:
+                parts = [pack(size, correlation_id, first, *answer, last)]
+            else:
+                *answer, records = answer
+                count = len(records)
+                length = COMPACT_LENGTH(count + 1) if self._flexible else LENGTH.pack(count)
+                start = pack(size + len(length) + count, correlation_id, first, *answer, last)
+                if isinstance(records, LogSlice):
+                    parts = [start + length, records, end]
+                else:
+                    parts = [b"".join((start, length, records, end))]
         self._credit += 1
-        if not answer:
-            return [pack(size, correlation_id, first, last)]
-        if end is None:
-            return [pack(size, correlation_id, first, *answer, last)]
-        *answer, records = answer
-        count = len(records)
-        length = COMPACT_LENGTH(count + 1) if self._flexible else LENGTH.pack(count)
-        start = pack(size + len(length) + count, correlation_id, first, *answer, last)
-        if isinstance(records, LogSlice):
-            return [start + length, records, end]
-        return [b"".join((start, length, records, end))]
+        cells = self._cells
+        cells.bytes_in.value += len(frame)
+        cells.requests.value += 1
+        cells.time_ms.observe((self._monotonic() - arrival[1]) * 1000)
+        return parts
 
     def _serve_by_element(self, form: ByElement, data: bytes) -> list[Any] | None:
         at = _CONTENT_AT + len(self._head)
@@ -167,7 +200,6 @@ class Repeats:
         answers = self._serve_elements([(each[0][1], each[2]) for each in found])
         if answers is None:
             return None
-        self._credit += 1
         packed = []
         for ((_, _, _, pack, _, first, last, _), _, _), answer in zip(found, answers, strict=True):
             packed.append(pack(first, *answer, last))

@@ -17,7 +17,7 @@ from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Part, Route
+from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Route
 from barnabas.broker.server.failure_log import FailureLog
 from barnabas.broker.server.login_queue import LoginQueue
 from barnabas.config.broker import BrokerConfig
@@ -128,7 +128,7 @@ class ListenerSasl:
         connection.answers_after_eof = False
         authentication = Authentication(self, connection)
         self._authentications[connection.connection_id] = authentication
-        connection.begin, connection.again = authentication.begin, authentication.again
+        connection.begin, connection.repeats_until = authentication.begin, -math.inf
         return authentication.make_way
 
     def forget(self, connection: Connection) -> None:
@@ -207,8 +207,7 @@ class Authentication:
         """Stop the clock and the work of a closed connection."""
         self._deadline.cancel()
         # Only the collector would free the connection, which refers to this object.
-        dispatcher = self._sasl.dispatcher
-        self._connection.begin, self._connection.again = dispatcher.begin, dispatcher.again
+        self._connection.begin = self._sasl.dispatcher.begin
         if self._work is not None:
             self._work.cancel()
 
@@ -231,12 +230,6 @@ class Authentication:
         elif key not in (_HANDSHAKE, _AUTHENTICATE):
             return self._run(self._end(None, "a request that is not part of authentication"))
         return self._sasl.dispatcher.begin(frame, peer, arrival)
-
-    def again(self, frame: memoryview, peer: Connection, arrival: Arrival) -> list[Part] | None:
-        """Answer a request that repeats as `Dispatcher.again` does, while the session lasts."""
-        if not self._authenticated or arrival[1] >= self._session_ends:
-            return None
-        return self._sasl.served.again(frame, peer, arrival)
 
     def handshake(self, request: SaslHandshakeRequest, context: RequestContext) -> Any:
         """Answer SaslHandshake: the client chooses a mechanism."""
@@ -332,7 +325,8 @@ class Authentication:
         if lifetimes:
             self._session_ends = sasl.clock.monotonic() + min(lifetimes) / 1000
         else:
-            connection.begin, connection.again = sasl.served.begin, sasl.served.again
+            connection.begin = sasl.served.begin
+        connection.repeats_until = self._session_ends
         self._authenticated = True
         self._session_mechanism, self._mechanism = self._mechanism, ""
         self._chosen = self._exchange = None
@@ -353,6 +347,7 @@ class Authentication:
             return False
         self._last_again = now
         self._authenticated, self._versions_told = False, True
+        self._connection.repeats_until = -math.inf
         return True
 
     async def _end(self, response: T, reason: str) -> T:

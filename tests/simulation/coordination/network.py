@@ -2,6 +2,7 @@
 timeout."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cluster.peers import PeerUnreachable, Then
@@ -9,6 +10,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeats
 from barnabas.client.connection import Decode
 from barnabas.coordinator.soon import wait
+from barnabas.metrics.registry import Cell, HistogramCell
 from barnabas.protocol import codec
 from barnabas.protocol.codec import encode
 from barnabas.protocol.header import encode_request_header
@@ -183,7 +185,7 @@ class Line:
         header = encode_request_header(api.key, version, 0, context.client_id)
         request = memoryview(header + body)
         if repeats is not None:
-            parts = repeats.serve(request, context.received_ms)
+            parts = repeats.serve(request, (context.received_ms, 0.0))
             if parts is not None:
                 (part,) = parts
                 return bytes(part)[_ANSWER_HEADER:]
@@ -191,7 +193,11 @@ class Line:
         outcome = all_taken(node.handlers[api.key](decoded, context))
         answer = await wait(outcome)
         if again is not None and not isinstance(outcome, asyncio.Future):
-            repeats = repeats or Repeats(api, version, again)
+            if repeats is None:
+                cells = {"bytes_in": Cell(), "requests": Cell(), "time_ms": HistogramCell(())}
+                route = SimpleNamespace(api=api)
+                served = SimpleNamespace(route=route, version=version, again=again, **cells)
+                repeats = Repeats(served, None, lambda: 0.0)
             self._repeats[node, api.key, context.connection_id] = repeats
             repeats.learn(request, decoded, context, answer)
         return encode(answer, version)

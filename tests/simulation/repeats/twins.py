@@ -315,8 +315,8 @@ def twins(seed: int = 1, **keys: str) -> Iterator[Twins]:
     pair = Twins(seed, **keys)
     serve, learn = Repeats.serve, Repeats.learn
 
-    def counted(repeats: Repeats, frame: memoryview, now_ms: int) -> list[Any] | None:
-        parts = serve(repeats, frame, now_ms)
+    def counted(repeats: Repeats, frame: memoryview, arrival: Any) -> list[Any] | None:
+        parts = serve(repeats, frame, arrival)
         pair.hits[APIS[repeats._api.key].module] += parts is not None
         return parts
 

@@ -24,6 +24,7 @@ from tests.unit.broker.server.wire import (
 )
 
 ASKS = Connection.buffer_updated
+KEY = struct.pack(">hh", heartbeat.API.key, 4)
 
 
 class Guard(NoPauseGuard):
@@ -44,16 +45,13 @@ class Rig:
         self.slicer = Slicer(StillClock().monotonic)
         self.peer = Peer(self.handler, guard=self.guard, slicer=self.slicer)
         self.connection = self.peer.connection
-        self.connection.repeats = {heartbeat.API.key: None}
-        self.connection.again = self._again  # type: ignore[assignment]
+        self.connection.repeats = {KEY: self}  # type: ignore[dict-item]
         self.asked: list[int] = []
         self.uncertain = False
         self.number = 100
 
-    def _again(self, data: memoryview, _connection: Connection, _arrival: Any) -> Any:
-        key, number = struct.unpack_from(">h2xi", data)
-        if key != heartbeat.API.key:
-            return None
+    def serve(self, data: memoryview, _arrival: Any) -> Any:
+        (number,) = struct.unpack_from(">4xi", data)
         self.asked.append(number)
         return None if self.uncertain else [struct.pack(">ii", 4, number)]
 
@@ -86,7 +84,6 @@ def on_a_loop(test: Callable[[Rig], Coroutine[Any, Any, None]]) -> Callable[[], 
     return run
 
 
-@finds(Connection.buffer_updated, "self._reader.take()", "pass")
 @on_a_loop
 async def test_repeated_request_is_answered_at_once(there: Rig) -> None:
     numbers = [there.beat(), there.beat()]
@@ -95,6 +92,7 @@ async def test_repeated_request_is_answered_at_once(there: Rig) -> None:
 
 
 @finds(ASKS, "tried = True", "pass")
+@finds(ASKS, "self._reader.put_back(frame)", "pass")
 @on_a_loop
 async def test_uncertain_request_is_asked_for_once_and_goes_to_its_handler(there: Rig) -> None:
     there.uncertain = True
@@ -114,7 +112,7 @@ async def test_request_behind_one_that_waits_is_answered_after_it(there: Rig) ->
     assert there.peer.answered() == [first, second]
 
 
-@finds(FrameReader.wrote, " or _unpack_size(self._buffer, start)[0] != size")
+@finds(FrameReader.wrote, "or _unpack_size(self._buffer, start)[0] != size")
 @on_a_loop
 async def test_requests_of_one_read_are_all_answered(there: Rig) -> None:
     there.deliver(
@@ -166,7 +164,25 @@ async def test_request_that_was_taken_before_is_served_first(there: Rig) -> None
     assert there.peer.answered() == [1, second]
 
 
-@finds(Connection.buffer_updated, "started <= self._guard.until", "True")
+@finds(ASKS, " and started < self.repeats_until")
+@on_a_loop
+async def test_request_after_the_end_of_the_session_goes_to_its_handler(there: Rig) -> None:
+    there.connection.repeats_until = -1
+    number = there.beat()
+    assert (there.asked, there.handler.begun) == ([], [number])
+
+
+@finds(Connection._serve, " and now < self.repeats_until")
+@on_a_loop
+async def test_requests_after_the_end_of_the_session_go_to_their_handler(there: Rig) -> None:
+    there.connection.repeats_until = -1
+    there.deliver(
+        b"".join(frame(heartbeat.API, 4, number, heartbeat_request()) for number in (1, 2))
+    )
+    assert (there.asked, there.handler.begun) == ([], [1, 2])
+
+
+@finds(ASKS, "started <= self._guard.until", "True")
 @on_a_loop
 async def test_request_after_a_pause_of_the_process_is_held(there: Rig) -> None:
     there.guard.until = -1

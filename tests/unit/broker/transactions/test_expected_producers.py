@@ -32,8 +32,8 @@ class Asked:
         monkeypatch.setattr(TransactionVerifier, "ask", count)
         serve = Repeats.serve
 
-        def served(repeats: Repeats, frame: memoryview, now_ms: int) -> Any:
-            answer = serve(repeats, frame, now_ms)
+        def served(repeats: Repeats, frame: memoryview, arrival: Any) -> Any:
+            answer = serve(repeats, frame, arrival)
             if answer is not None:
                 self.fast.append(repeats._api.name)
             return answer

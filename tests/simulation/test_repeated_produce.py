@@ -6,6 +6,7 @@ The append is the same for both; `tests/unit/storage/test_sound_batches.py` has 
 import gc
 import struct
 import weakref
+from dataclasses import replace
 from typing import Any
 from unittest import TestCase
 from unittest.mock import patch
@@ -92,7 +93,7 @@ def forget_owners(it: World) -> None:
     for side in it.pair.sides:
         producers = side.partition().log.producers
         for entry in list(producers):
-            known = entry.with_verification(entry.verification, None)
+            known = replace(entry, opened_by=None)
             producers.entries[entry.producer_id] = known
 
 

@@ -1,5 +1,7 @@
 """Assembly of the group coordinator and the transaction coordinator."""
 
+from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from barnabas.broker import gauges
@@ -46,7 +48,7 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
     )
     producer_ids = ProducerIdBlocks(core.store, core.broker_id)
     transactions = TransactionService(
-        lambda: core.config,
+        partial(attrgetter("current"), core.dynamic),
         broker_id=core.broker_id,
         cache=core.cache,
         connect=core.peers.to,
@@ -54,7 +56,8 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         groups=groups.runtime,
         in_touch=in_touch,
         producer_ids=producer_ids,
-        transaction_version=lambda: core.features.transaction_version,
+        # Each transaction reads both several times: no function of Python in between.
+        transaction_version=partial(attrgetter("transaction_version"), core.features),
         partition_exists=lambda *place: partition_exists(core.store, *place),
         clock=platform.transaction_clock or platform.clock,
         offload=platform.offload,

@@ -11,6 +11,7 @@ handler decides. The function that serves again asks for everything that may hav
 memory itself asks for the rules of the authorizer, and the dispatcher for quotas.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
@@ -177,7 +178,10 @@ class Repeats:
         cells = self._cells
         cells.bytes_in.value += len(frame)
         cells.requests.value += 1
-        cells.time_ms.observe((self._monotonic() - arrival[1]) * 1000)
+        # The same as `observe`, without a call.
+        taken_ms, times = (self._monotonic() - arrival[1]) * 1000, cells.time_ms
+        times.counts[bisect_left(times.bounds, taken_ms)] += 1
+        times.sum += taken_ms
         return parts
 
     def _serve_by_element(self, form: ByElement, data: bytes) -> list[Any] | None:

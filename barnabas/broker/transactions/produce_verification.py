@@ -27,6 +27,7 @@ from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 
+_new = tuple.__new__
 ADDS_SINCE: Final = 12
 """The Produce version since which leaders add the partitions to the transaction."""
 _TRANSIENT: Final = frozenset(
@@ -174,21 +175,21 @@ class RepeatedVerification:
 
     def guard(self, partition: Partition, header: BatchHeader) -> VerificationGuard | None:
         """Return the guard for the append, if the batch is certainly accepted; otherwise None."""
-        producer, added = _producer(header), self._added
-        producers = partition.log.producers
+        producers, added = partition.log.producers, self._added
         if added is None:
-            return producers.expected(*producer, self._opener)
+            return producers.expected(header[9], header[10], self._opener)
+        producer = _producer(header)
         transactional_id, adds, principal = self._opener
-        claim = Claim(transactional_id, *producer, header.base_sequence, adds, principal)
+        claim = transactional_id, *producer, header.base_sequence, adds, principal
         try:
-            guard = producers.begin_verification(claim)
+            guard = producers.begin_verification(_new(Claim, claim))
         except KafkaError:
             return None
         return guard if self._verifier.add_again(added, producer) else None
 
 
 def _producer(header: BatchHeader) -> Producer:
-    return Producer(header.producer_id, header.producer_epoch)
+    return _new(Producer, header[9:11])
 
 
 def _refusal(code: ErrorCode) -> KafkaError:

@@ -264,18 +264,19 @@ class RepeatedEnd(_Repeated):
                 return None
         except KafkaError:
             return None
-        note = table.history.note
-        note(entry, now_ms, COMMITS if committed else ABORTS)
+        table.history.note(entry, now_ms, COMMITS if committed else ABORTS)
         markers = self._id, following, committed, partitions, request.client_version
         if table.send_markers(_new(Markers, markers)):
-            note(entry, now_ms, MARKER_IN, partitions)
+            assert entry.events is not None
+            noted = entry.events.noted
+            noted.append((now_ms, MARKER_IN, partitions))
             record, encoded = completed.record(producer_id, epoch, now_ms, start_ms, last_epoch)
             try:
                 is_complete = hosted.put(record, encoded, now, postpones=True)
             except KafkaError:
                 is_complete = False
             if is_complete:
-                note(entry, now_ms, MARKED)
+                noted.append((now_ms, MARKED, ()))
                 table.free(self._id)
             else:
                 table.marked(self._id, following)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _new = tuple.__new__
-_REPLICATION = Origin.REPLICATION
+_CLIENT, _REPLICATION = Origin.CLIENT, Origin.REPLICATION
 
 
 class Log:
@@ -161,7 +163,20 @@ class Log:
         header = header or header_of(data)
         if validated is not None:
             data, header = validated
-        elif header is None or self._explains or not is_sound(data, header, rules, origin, now_ms):
+        elif (
+            header is None
+            or self._explains
+            or (
+                not is_sound(data, header, rules, now_ms)
+                if origin is _CLIENT
+                # The broker has just built it, with the present time.
+                else len(data) > rules.max_batch_bytes
+                or (
+                    rules.compression not in (None, header[5] & COMPRESSION_MASK)
+                    and not header[5] & CONTROL
+                )
+            )
+        ):
             data, header = validate(data, rules, origin=origin, now_ms=now_ms, header=header)
         first_offset, newest = self.log_end_offset, header.max_timestamp
         last_offset, update = first_offset + header.last_offset_delta, None

@@ -150,8 +150,8 @@ the time that the log will set in them.
 """
 
 
-def is_sound(data: Buffer, header: BatchHeader, rules: Rules, origin: Origin, now_ms: int) -> bool:
-    """Return whether one batch certainly may be appended, and needs only its offsets.
+def is_sound(data: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> bool:
+    """Return whether one batch of a client certainly may be appended, and needs only its offsets.
 
     One question decides on nearly all batches. `validate` explains a refusal, and changes what has
     to be changed.
@@ -163,9 +163,6 @@ def is_sound(data: Buffer, header: BatchHeader, rules: Rules, origin: Origin, no
     if size != LOG_OVERHEAD + length or size > rules.max_batch_bytes or rules.log_append_time:
         return False
     codec = attributes & COMPRESSION_MASK
-    if origin is not _CLIENT:
-        # The broker has just built it.
-        return rules.compression in (None, codec) or bool(attributes & CONTROL)
     earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     return not (
         base

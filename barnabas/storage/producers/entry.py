@@ -81,21 +81,6 @@ class ProducerStateEntry:
     def last_sequence(self) -> int:
         return self.batches[-1][0] if self.batches else NO_SEQUENCE
 
-    def with_verification(
-        self, verification: VerificationGuard | None, opened_by: Opener | None
-    ) -> "ProducerStateEntry":
-        """Return the entry with another verification, and another opener of the transaction."""
-        return ProducerStateEntry(
-            self.producer_id,
-            self.producer_epoch,
-            self.batches,
-            self.coordinator_epoch,
-            self.last_timestamp,
-            self.current_txn_first_offset,
-            opened_by,
-            verification,
-        )
-
     def duplicate_of(self, sequence: int, last_sequence: int) -> BatchMetadata | None:
         """Return the remembered batch that has these sequences, of the current epoch."""
         for batch in map(BatchMetadata._make, self.batches):

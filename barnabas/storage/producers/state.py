@@ -250,8 +250,15 @@ class ProducerStateManager:
     ) -> VerificationGuard | None:
         """Return the guard of a producer that is expected to open a transaction; None if its
         coordinator has to be asked, as for a client whose id is not known."""
-        guard = self._pending(self._known(producer_id))
-        if guard is None or not guard.answered or guard.epoch != epoch or guard.opener != opener:
+        entry = self.entries.get(producer_id) or self._unlogged.get(producer_id)
+        guard = None if entry is None else entry.verification
+        if (
+            guard is None
+            or guard.voided
+            or guard.leadership != self._leadership
+            or guard.epoch != epoch
+            or guard.opener != opener
+        ):
             return None
         return guard
 
@@ -285,14 +292,23 @@ class ProducerStateManager:
         """Begin a verification; the one in progress is void."""
         producer_id = entry.producer_id
         entries = self.entries if producer_id in self.entries else self._unlogged
-        entries[producer_id] = entry.with_verification(guard, entry.opened_by)
+        entries[producer_id] = ProducerStateEntry(
+            producer_id,
+            entry.producer_epoch,
+            entry.batches,
+            entry.coordinator_epoch,
+            entry.last_timestamp,
+            entry.current_txn_first_offset,
+            entry.opened_by,
+            guard,
+        )
         return guard
 
     def _end_verification(self, entry: ProducerStateEntry) -> None:
         """Void the verification in progress."""
         producer_id = entry.producer_id
         if self._unlogged.pop(producer_id, None) is None:
-            self.entries[producer_id] = entry.with_verification(None, entry.opened_by)
+            self.entries[producer_id] = replace(entry, verification=None)
 
     def commit(self, update: ProducerUpdate, end_offset: int) -> list[AbortedTxn]:
         """Apply `update` once its bytes are in the log, whose end is now `end_offset`.
@@ -407,7 +423,9 @@ class ProducerStateManager:
         self.reset(offset)
         # Entries that come from memory may have guards, which are void now.
         bare = (
-            each.with_verification(None, None) if each.verification or each.opened_by else each
+            replace(each, verification=None, opened_by=None)
+            if each.verification or each.opened_by
+            else each
             for each in entries
         )
         live = [e for e in bare if not _is_expired(e, now_ms, expiration_ms)]

@@ -6,6 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
@@ -148,7 +149,7 @@ class Side:
                 producers.map_end_offset,
                 # Not the verifications in progress: only a broker with fast paths tells its
                 # partitions whom to expect, and a refused batch leaves the other one asking.
-                [entry.with_verification(None, entry.opened_by) for entry in producers],
+                [replace(entry, verification=None) for entry in producers],
                 dict(producers._ongoing),
                 dict(producers.unreplicated),
                 [(each.size, each._since_index_entry, dict(each._hints)) for each in log.segments],

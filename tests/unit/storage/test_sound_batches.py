@@ -295,6 +295,16 @@ CLIENT: Step = ("client", 1, 0)
         PLAIN, [odd(attributes=0x10)],
         (is_sound, "producer >= 0 else attributes & TRANSACTIONAL)", "producer >= 0 else False)"),
     ),
+    # Batches of the broker itself.
+    (
+        CONFIGS[1], [("records", [bytes(SMALL.segment_bytes)])],
+        (Log.append, "len(data) > rules.max_batch_bytes or"),
+    ),
+    (
+        CONFIGS[4], [("records", [b"x"])],
+        (Log.append, "rules.compression not in (None, header[5] & COMPRESSION_MASK)", "False"),
+    ),
+    (BY_APPEND_TIME, [("later", 4), ("records", [b"x"])]),
     (PLAIN, [next_of(1, -1)], (is_sound, "first < 0 or ")),
     (PLAIN, [next_of(1, 0, epoch=-1)], (is_sound, "or epoch < 0")),
     (

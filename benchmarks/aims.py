@@ -3,17 +3,19 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from benchmarks import (
-    consumer_groups,
-    floors,
-    group_requests,
-    processes,
-    requests,
-    transaction_loads,
+from benchmarks import consumer_groups, floors, requests, whole_clients
+from benchmarks.measures import shown
+from benchmarks.systems import (
+    BEFORE,
+    GENERAL,
+    GENERAL_BEFORE,
+    KFAKE,
+    OURS,
+    PEERS,
+    THEIRS,
+    processes_name,
 )
-from benchmarks.side_by_side import KFAKE, OURS, PEERS, THEIRS, shown
-from benchmarks.systems import BEFORE, GENERAL, GENERAL_BEFORE, processes_name
-from benchmarks.throughput import BATCH_BYTES, RECORD_BYTES
+from benchmarks.whole_clients import BATCH_BYTES, RECORD_BYTES
 
 SELF = "itself"
 _NOISE = 1.05
@@ -108,7 +110,7 @@ def _of_requests() -> Iterator[Aim]:
         yield Aim("requests", single, figure, ratio, beside)
     for ratio, beside in ((0.7, BEFORE), (0.7, THEIRS), (0.65, KFAKE)):
         yield Aim("requests", fetched, "cpu_us", ratio, beside)
-    for name in group_requests.NAMES:
+    for name in requests.COORDINATED:
         yield Aim("requests", name, "cpu_us", 0.8, BEFORE)
         yield Aim("requests", name, "cpu_us", 1.0, THEIRS)
 
@@ -118,7 +120,7 @@ def _of_transactions() -> Iterator[Aim]:
         (1, ((0.35, BEFORE), (0.6, THEIRS), (0.8, KFAKE))),
         (8, ((0.33, BEFORE), (0.2, THEIRS), (1.2, KFAKE))),
     ):
-        newer = transaction_loads.own_name(count)
+        newer = whole_clients.own_name(count)
         for ratio, beside in bounds:
             yield Aim("requests", requests.transactions_name(count), "cpu_us", ratio, beside)
             yield Aim("transactions", newer, "cpu_us", ratio, beside)
@@ -126,8 +128,8 @@ def _of_transactions() -> Iterator[Aim]:
 
 
 def _of_streams() -> Iterator[Aim]:
-    bursts = transaction_loads.BURSTS
-    flushed = transaction_loads.FLUSHED
+    bursts = whole_clients.BURSTS
+    flushed = whole_clients.FLUSHED
     yield Aim("streams", bursts, "mb_per_s", 0.97, SELF, least=True, other=flushed)
     for peer in PEERS:
         yield Aim("streams", bursts, "mb_per_s", 1.3, peer, least=True)
@@ -136,7 +138,7 @@ def _of_streams() -> Iterator[Aim]:
 def _of_processes() -> Iterator[Aim]:
     for count in (2, 4):
         several = processes_name(count)
-        produced, transacted = processes.produce_name(count), processes.transactions_name(count)
+        produced, transacted = requests.several_name(count), requests.beside_name(count)
         for name, figure, ratio in (
             (produced, "per_s", 0.85 * count),
             (produced, "cpu_us", 1.1),

@@ -13,15 +13,14 @@ of a broker is the kernel's accounting of its process and its children. Writes
 """
 
 import argparse
-import asyncio
-import contextlib
 import json
 import os
 import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -32,38 +31,30 @@ from benchmarks import (
     checks,
     consumer_groups,
     floors,
-    group_requests,
-    processes,
     raw,
-    registering,
     report,
     requests,
     security,
     spark_pipeline,
     three_brokers,
-    throughput,
-    transaction_loads,
+    whole_clients,
 )
-from benchmarks.clusters import BarnabasTrio, KafkaTrio
+from benchmarks.measures import HERE, Figures, Round, resident_bytes, settled
 from benchmarks.systems import (
     BEFORE,
     GENERAL,
     GENERAL_BEFORE,
     GENERAL_ONLY,
+    SOON,
     ApacheKafka,
     Barnabas,
     Kfake,
     Processes,
-    Running,
     System,
     left_out,
-    resident_bytes,
-    settled,
 )
-from benchmarks.three_brokers import ThreeBrokers
 from tests.support.kafka import jars
 
-HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "PERFORMANCE.md"
 TABLES = HERE / "RESULTS.md"
@@ -71,11 +62,6 @@ AIMS = HERE / "AIMS.md"
 
 PROFILED = "profiled"
 """The part that another interpreter measures: one of a run has one build."""
-SOON = "soon after a start: "
-
-Figures = dict[str, float]
-Round = dict[str, Figures]
-"""Figures of one system by the name of the measurement."""
 
 
 class Named(Protocol):
@@ -112,22 +98,74 @@ SMOKE = Sizes(1, 1, 30, 300, 160, 3, 1, 20, 20)
 """The sizes that show that everything runs."""
 
 
-class Run(NamedTuple):
-    """One part of a run."""
+class Run:
+    """One part of a run, and every figure of every counted round by measurement and system."""
 
-    found: "Found"
-    directory: Path
-    sizes: Sizes
-    before: Path | None
+    def __init__(self, directory: Path, sizes: Sizes, before: Path | None) -> None:
+        self.directory = directory
+        self.sizes = sizes
+        self.before = before
+        self.found: dict[str, dict[str, list[Figures]]] = {}
+
+    def two(self) -> list[System]:
+        """Return Apache Kafka and Barnabas."""
+        return [ApacheKafka(self.directory), Barnabas(self.directory)]
 
     def brokers(self) -> list[System]:
         """Return the systems that run one process."""
-        systems: list[System] = [ApacheKafka(self.directory), Barnabas(self.directory)]
+        systems = self.two()
         if Kfake.name not in left_out():
             systems.insert(1, Kfake(self.directory))
         if self.before is not None:
             systems.append(Barnabas(self.directory, root=self.before, name=BEFORE))
         return systems
+
+    def note(self, found: Round, whose: str, *, counted: bool = True) -> None:
+        """Take the figures of a system, and show them."""
+        for name, figures in found.items():
+            if counted:
+                self.found.setdefault(name, {}).setdefault(whose, []).append(figures)
+            shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
+            print(f"{name:40} {whose:22} {shown}", flush=True)
+
+    def rounds(
+        self, systems: Iterable[S], work: Sequence[Callable[[S], Round]], warm_ups: int = 1
+    ) -> None:
+        """Run the rounds of the warm-up, which are not counted, and then those that count.
+
+        What a load has left to be written is on the disk before the next one begins: writeback
+        doubles the CPU time of writers, of the floor in C as well.
+        """
+        order, count = list(systems), self.sizes.rounds
+        for number in range(1 - warm_ups, count + 1):
+            print(f"round {number} of {count}" if number > 0 else "warm-up", flush=True)
+            for load in work:
+                for each in order:
+                    os.sync()
+                    self.note(load(each), each.name, counted=number > 0)
+            order.reverse()
+
+    def soon_after_start(
+        self, little: Callable[[System], Round], work: Callable[[System], Round]
+    ) -> None:
+        """Measure a load on brokers that have just started, after a small load of the same kind."""
+        for _ in range(self.sizes.rounds):
+            for system in reversed(self.two()):
+                with running(system):
+                    little(system)
+                    os.sync()
+                    found = work(system)
+                    self.note({SOON + name: each for name, each in found.items()}, system.name)
+
+
+def running(*systems: System) -> ExitStack:
+    """Start the systems, and wait until all of them serve; they stop with the `with` block."""
+    with ExitStack() as stack:
+        for each in systems:
+            stack.enter_context(each)
+        for each in systems:
+            raw.connect(each.port).close()
+        return stack.pop_all()
 
 
 def start_up(system: System) -> Figures:
@@ -150,128 +188,46 @@ def idle(system: System) -> Figures:
     return {"resident_mb": resident_bytes(system.pid) / 1e6}
 
 
-def _start_and_rest(system: System, site: security.Site) -> Figures:
-    """Measure the start of a broker, its memory then, and after clients of each kind."""
-    start_up(system)  # not counted: the first start reads files that are not cached yet
-    figures = {"start": start_up(system)["seconds"]}
-    with Running(system), raw.connect(system.port):
-        figures["memory"] = figures["memory in use"] = idle(system)["resident_mb"]
-        if site.knows(system):
-            security.add_user(system)
-            site.come_in(system, security.COMERS * security.THREADS, tokens=False)
-            figures["memory in use"] = idle(system)["resident_mb"]
-        return figures
-
-
-class Found:
-    """Every figure of every counted round, by measurement and system."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, dict[str, list[Figures]]] = {}
-
-    def note(self, name: str, whose: str, figures: Figures, *, counted: bool = True) -> None:
-        if counted:
-            self.by_name.setdefault(name, {}).setdefault(whose, []).append(figures)
-        shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
-        print(f"{name:40} {whose:22} {shown}", flush=True)
-
-    def rounds(
-        self,
-        systems: Sequence[S],
-        work: Sequence[Callable[[S], Round]],
-        count: int,
-        warm_ups: int = 1,
-    ) -> None:
-        """Run the rounds of the warm-up, which are not counted, and then `count` rounds.
-
-        What a load has left to be written is on the disk before the next one begins: writeback
-        doubles the CPU time of writers, of the floor in C as well.
-        """
-        order = list(systems)
-        for number in range(1 - warm_ups, count + 1):
-            print(f"round {number} of {count}" if number > 0 else "warm-up", flush=True)
-            for load in work:
-                for each in order:
-                    os.sync()
-                    for name, figures in load(each).items():
-                        self.note(name, each.name, figures, counted=number > 0)
-            order.reverse()
-
-    def soon_after_start(
-        self,
-        directory: Path,
-        little: Callable[[System], Round],
-        work: Callable[[System], Round],
-        count: int,
-    ) -> None:
-        """Measure a load on brokers that have just started, after a small load of the same kind."""
-        for _ in range(count):
-            for system in (Barnabas(directory), ApacheKafka(directory)):
-                with Running(system):
-                    with raw.connect(system.port):
-                        little(system)
-                    os.sync()
-                    for name, figures in work(system).items():
-                        self.note(SOON + name, system.name, figures)
-
-
-@contextlib.contextmanager
-def _all_running(systems: Sequence[System]) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for each in systems:
-            stack.enter_context(Running(each))
-        for each in systems:
-            with raw.connect(each.port):
-                pass
-        yield
-
-
 def measure_start(run: Run) -> None:
     """Measure start and idle memory."""
     for _ in range(run.sizes.rounds):
         for system in run.brokers():
-            run.found.note("start", system.name, start_up(system))
+            run.note({"start": start_up(system)}, system.name)
     for _ in range(run.sizes.rounds):
         for system in run.brokers():
-            with _all_running([system]):
-                run.found.note("idle", system.name, idle(system))
+            with running(system):
+                run.note({"idle": idle(system)}, system.name)
 
 
 def measure_requests(run: Run) -> None:
     """Measure the CPU time of single requests, and of transactions of one record."""
-    brokers = run.brokers()
-    systems = [*brokers]
-    if (cores := os.cpu_count() or 1) > 1:
-        systems.append(Processes(run.directory, cores))
-    with _all_running(systems):
-        work = requests.loads(run.sizes.requests, run.sizes.transactions)
-        everyone: list[System | floors.Floor] = [*systems, *floors.floors(run.directory)]
-        run.found.rounds(everyone, work, run.sizes.rounds, run.sizes.warm_ups)
-        more = group_requests.loads(run.sizes.requests)
-        run.found.rounds(brokers, more, run.sizes.rounds, run.sizes.warm_ups)
+    sizes, brokers = run.sizes, run.brokers()
+    cores = os.cpu_count() or 1
+    several: list[System] = [Processes(run.directory, cores)] if cores > 1 else []
+    with running(*brokers, *several):
+        everyone = [*brokers, *several, *floors.floors(run.directory)]
+        work = requests.loads(sizes.requests, sizes.transactions)
+        run.rounds(everyone, work, sizes.warm_ups)
+        run.rounds(brokers, requests.coordinated_loads(sizes.requests), sizes.warm_ups)
 
 
 def measure_general(run: Run) -> None:
     """Measure Produce with every short way switched off, beside an earlier checkout."""
-    systems: list[System] = [Barnabas(run.directory, GENERAL_ONLY, name=GENERAL)]
+    systems = [Barnabas(run.directory, GENERAL_ONLY, name=GENERAL)]
     if run.before is not None:
         systems.append(Barnabas(run.directory, GENERAL_ONLY, root=run.before, name=GENERAL_BEFORE))
-    work = [
-        partial(requests.produce, name=name, count=run.sizes.requests)
-        for name in (requests.PLAIN, requests.IDEMPOTENT, requests.IN_TRANSACTION)
-    ]
-    with _all_running(systems):
-        run.found.rounds(systems, work, run.sizes.rounds, run.sizes.warm_ups)
+    work = requests.loads(run.sizes.requests, 0)[: len(requests.PRODUCED)]
+    with running(*systems):
+        run.rounds(systems, work, run.sizes.warm_ups)
 
 
 def measure_profiled(run: Run) -> None:
     """Measure the same as `measure_requests` on Barnabas and Kafka; for an optimized Python."""
     if not is_profile_guided():
         raise SystemExit("This part needs a Python built with profiles, such as Debian's.")
-    systems: list[System] = [ApacheKafka(run.directory), Barnabas(run.directory)]
-    with _all_running(systems):
+    with running(*(systems := run.two())):
         work = requests.loads(run.sizes.requests, run.sizes.transactions)
-        run.found.rounds(systems, work, run.sizes.rounds, run.sizes.warm_ups)
+        run.rounds(systems, work, run.sizes.warm_ups)
 
 
 def measure_processes(run: Run) -> None:
@@ -279,142 +235,138 @@ def measure_processes(run: Run) -> None:
     for number in (2, 4):
         if number > max(os.cpu_count() or 1, 2):
             continue
-        systems: list[System] = [Barnabas(run.directory), Processes(run.directory, number)]
+        systems = [Barnabas(run.directory), Processes(run.directory, number)]
         if run.before is not None:
             systems.append(Processes(run.directory, number, run.before))
-        work = processes.loads(number, 2 * run.sizes.requests, run.sizes.transactions)
-        with _all_running(systems):
-            run.found.rounds(systems, work, run.sizes.rounds)
+        sizes = run.sizes
+        work = requests.loads_of_several(number, 2 * sizes.requests, sizes.transactions)
+        with running(*systems):
+            run.rounds(systems, work)
 
 
 def measure_throughput(run: Run) -> None:
     """Measure producing and consuming by librdkafka."""
-    systems = run.brokers()
-    with _all_running(systems):
-        run.found.rounds(systems, throughput.loads(run.sizes.megabytes), run.sizes.rounds)
+    with running(*(systems := run.brokers())):
+        run.rounds(systems, whole_clients.throughput_loads(run.sizes.megabytes))
 
 
 def measure_streams(run: Run) -> None:
     """Measure bursts of records without and with transactions."""
-    systems = run.brokers()
-    work = [partial(transaction_loads.streams, bursts=run.sizes.bursts)]
-    with _all_running(systems):
-        run.found.rounds(systems, work, run.sizes.rounds)
+    with running(*(systems := run.brokers())):
+        run.rounds(systems, [partial(whole_clients.streams, bursts=run.sizes.bursts)])
 
 
 def measure_transactions(run: Run) -> None:
     """Measure transactions of whole clients, and the restart with many transactional ids."""
-    systems = run.brokers()
-    with _all_running(systems):
-        work = transaction_loads.loads(run.sizes.transactions)
-        run.found.rounds(systems, work, run.sizes.rounds, min(run.sizes.warm_ups, 2))
+    with running(*(systems := run.brokers())):
+        work = whole_clients.transaction_loads(run.sizes.transactions)
+        run.rounds(systems, work, min(run.sizes.warm_ups, 2))
         for each in systems:
-            if not isinstance(each, Barnabas | ApacheKafka):
-                continue
-            ids = 10 * run.sizes.requests
-            for name, figures in transaction_loads.restart_with_many_ids(each, ids).items():
-                run.found.note(name, each.name, figures)
+            if isinstance(each, Barnabas | ApacheKafka):
+                ids = 10 * run.sizes.requests
+                run.note(whole_clients.restart_with_many_ids(each, ids), each.name)
 
 
 def measure_soon(run: Run) -> None:
     """Measure brokers that have just started, after 20 MB or 50 transactions of each producer."""
     sizes = run.sizes
-    for size in throughput.RECORD_BYTES:
-        small = partial(
-            throughput.librdkafka, record_bytes=size, batch_bytes=throughput.BATCH_BYTES[0]
+    for size in whole_clients.RECORD_BYTES:
+        load = partial(
+            whole_clients.throughput,
+            record_bytes=size,
+            batch_bytes=whole_clients.BATCH_BYTES[0],
         )
-        little = partial(small, megabytes=sizes.soon_megabytes)
-        work = partial(small, megabytes=sizes.megabytes)
-        run.found.soon_after_start(run.directory, little, work, sizes.rounds)
+        little = partial(load, megabytes=sizes.soon_megabytes)
+        run.soon_after_start(little, partial(load, megabytes=sizes.megabytes))
     for producers in (1, 8):
-        one_each = partial(transaction_loads.one_record_each, producers=producers)
-        little = partial(one_each, count=50 * producers)
-        work = partial(one_each, count=sizes.transactions // 6 * producers)
-        run.found.soon_after_start(run.directory, little, work, sizes.rounds)
+        each = partial(whole_clients.one_record_each, producers=producers)
+        little = partial(each, count=50 * producers)
+        run.soon_after_start(little, partial(each, count=sizes.transactions // 6 * producers))
 
 
 def measure_cluster(run: Run) -> None:
     """Measure clusters of three brokers with three replicas of every partition."""
-    systems: list[ThreeBrokers] = [
-        BarnabasTrio(run.directory / "ours"),
-        KafkaTrio(run.directory / "theirs"),
+    systems: list[three_brokers.ThreeBrokers] = [
+        three_brokers.BarnabasTrio(run.directory / "ours"),
+        three_brokers.KafkaTrio(run.directory / "theirs"),
     ]
     if run.before is not None:
-        systems.append(BarnabasTrio(run.directory / "before", root=run.before))
-    with contextlib.ExitStack() as stack:
+        systems.append(three_brokers.BarnabasTrio(run.directory / "before", root=run.before))
+    with ExitStack() as stack:
         for each in systems:
             stack.callback(each.down)
             each.up()
         for each in systems:
             three_brokers.ready(each)
-            for name, figures in three_brokers.idle(each).items():
-                run.found.note(name, each.name, figures)
-        run.found.rounds(systems, three_brokers.loads(run.sizes.megabytes), run.sizes.rounds)
+            run.note(three_brokers.idle(each), each.name)
+        run.rounds(systems, three_brokers.loads(run.sizes.megabytes))
 
 
 def measure_registering(run: Run) -> None:
     """Measure the gain of KIP-609 between two Barnabas brokers; Apache Kafka does not have it."""
     for _ in range(run.sizes.rounds):
-        for load in (registering.waiting, registering.registering):
+        for load in (whole_clients.waiting, whole_clients.registering):
             for name, by_variant in load(run.directory).items():
                 for variant, figures in by_variant.items():
-                    run.found.note(name, variant, figures)
+                    run.note({name: figures}, variant)
 
 
 def measure_pipeline(run: Run) -> None:
     """Measure our Spark source and sink beside the stock connector's."""
-    spark_pipeline.measure(run.found.note, run.directory, run.sizes.rounds, run.sizes.megabytes)
+    spark_pipeline.measure(run.note, run.directory, run.sizes.rounds, run.sizes.megabytes)
 
 
 def measure_groups(run: Run) -> None:
     """Measure consumer groups of KIP-848 on Barnabas and Kafka."""
-    systems: list[System] = [ApacheKafka(run.directory), Barnabas(run.directory)]
     sizes = run.sizes
     one, many = consumer_groups.shapes(sizes.members, sizes.groups)
     beat = partial(consumer_groups.unchanged, shape=one, count=sizes.requests)
     join = [partial(consumer_groups.assign, shape=each) for each in (one, many)]
-    with _all_running(systems):
+    with running(*(systems := run.two())):
         for each in systems:
             consumer_groups.prepare(each, [one, many])
-        run.found.rounds(systems, [beat], sizes.rounds, sizes.warm_ups)
-        run.found.rounds(systems, join, sizes.rounds, min(sizes.warm_ups, 2))
+        run.rounds(systems, [beat], sizes.warm_ups)
+        run.rounds(systems, join, min(sizes.warm_ups, 2))
 
 
 def measure_security(run: Run) -> None:
     """Measure TLS and SASL: data, new connections, logins, and what they add to a broker."""
-    found, directory, rounds, megabytes = (
-        run.found,
-        run.directory,
-        run.sizes.rounds,
-        run.sizes.megabytes,
-    )
-    site = security.Site(directory)
+    rounds, megabytes = run.sizes.rounds, run.sizes.megabytes
+    site = security.Site(run.directory)
     for _ in range(rounds):
         for bare, secured in (
-            (Barnabas(directory), site.barnabas(tokens=False)),
-            (ApacheKafka(directory), site.kafka()),
+            (Barnabas(run.directory), site.barnabas(tokens=False)),
+            (ApacheKafka(run.directory), site.kafka()),
         ):
             without, with_it = (_start_and_rest(each, site) for each in (bare, secured))
             for name in without:
                 figures = {"more": with_it[name] - without[name], "all": with_it[name]}
-                found.note(f"{name} with security", bare.name, figures)
-    with Running(site.barnabas()) as ours, Running(site.kafka()) as theirs:
-        systems = [ours.system, theirs.system]
-        for each in systems:
+                run.note({f"{name} with security": figures}, bare.name)
+
+    def over_tls(system: System, batch_bytes: int) -> Round:
+        return whole_clients.throughput(system, 1024, batch_bytes, megabytes, site.tls(system))
+
+    with site.barnabas() as ours, site.kafka() as theirs:
+        for each in (ours, theirs):
             security.add_user(each)
-
-        def over_tls(system: System, batch_bytes: int) -> Round:
-            return throughput.librdkafka(system, 1024, batch_bytes, megabytes, site.tls(system))
-
-        work: list[Callable[[System], Round]] = [
-            partial(over_tls, batch_bytes=size) for size in throughput.BATCH_BYTES
-        ]
-        found.rounds(systems, [*work, partial(site.come_in, count=10 * megabytes)], rounds)
+        work = [partial(over_tls, batch_bytes=size) for size in whole_clients.BATCH_BYTES]
+        run.rounds((ours, theirs), [*work, partial(site.come_in, count=10 * megabytes)])
     for _ in range(rounds):
-        for name, figures in site.held(10 * megabytes).items():
-            found.note(name, Barnabas.name, figures)
-        for name, us in asyncio.run(checks.measure()).items():
-            found.note(name, Barnabas.name, {"us": us})
+        run.note(site.held(10 * megabytes), Barnabas.name)
+        run.note(checks.measure(), Barnabas.name)
+
+
+def _start_and_rest(system: System, site: security.Site) -> Figures:
+    """Measure the start of a broker, its memory then, and after clients of each kind."""
+    start_up(system)  # not counted: the first start reads files that are not cached yet
+    figures = {"start": start_up(system)["seconds"]}
+    with running(system):
+        figures["memory"] = figures["memory in use"] = idle(system)["resident_mb"]
+        if site.knows(system):
+            security.add_user(system)
+            site.come_in(system, security.COMERS * security.THREADS, tokens=False)
+            figures["memory in use"] = idle(system)["resident_mb"]
+        return figures
 
 
 PARTS = {
@@ -446,13 +398,6 @@ def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
     }
 
 
-def _left_out() -> dict[str, str]:
-    reasons = left_out()
-    if reason := floors.why_not_in_c():
-        reasons[floors.IN_C] = reason
-    return reasons
-
-
 def python() -> str:
     """Return the version of the interpreter, and how it was built if that makes it slow."""
     built = {True: "built with", False: "built without", None: "which may be built without"}
@@ -462,13 +407,16 @@ def python() -> str:
 def machine() -> dict[str, str]:
     """Return a description of the machine."""
     cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")[1].split("\n")[0]
+    missing = left_out()
+    if reason := floors.why_not_in_c():
+        missing[floors.IN_C] = reason
     return {
         "cpu": f"{os.cpu_count()} x {cpus}",
         "system": f"{platform.system()} {platform.release()}",
         "python": python(),
         "kafka": jars.version(),
         "spark": spark_pipeline.SPARK,
-        "left_out": "; ".join(f"{name}: {reason}" for name, reason in _left_out().items()),
+        "left_out": "; ".join(f"{name}: {reason}" for name, reason in missing.items()),
         "load_before": f"{os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d"),
     }
@@ -476,15 +424,16 @@ def machine() -> dict[str, str]:
 
 def measured(part: str, sizes: Sizes, before: Path | None) -> dict[str, Any]:
     """Measure one part; return its results."""
-    where, found = machine(), Found()
+    where = machine()
     with tempfile.TemporaryDirectory(prefix="beside-kafka-") as directory:
-        PARTS[part](Run(found, Path(directory), sizes, before))
+        run = Run(Path(directory), sizes, before)
+        PARTS[part](run)
     return {
         "machine": where,
         "rounds": sizes.rounds,
         "megabytes": sizes.megabytes,
-        "medians": medians(found.by_name),
-        "runs": found.by_name,
+        "medians": medians(run.found),
+        "runs": run.found,
     }
 
 
@@ -499,16 +448,10 @@ def options() -> argparse.Namespace:
     for name, default in Sizes()._asdict().items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {default}")
     parser.add_argument("--before", type=Path, metavar="DIRECTORY", help="another checkout")
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        help="tiny sizes; print the page on the standard output and write nothing",
-    )
-    parser.add_argument(
-        "--report-only",
-        action="store_true",
-        help="write the page from benchmarks/results.json, without measuring",
-    )
+    smoke = "tiny sizes; print the page on the standard output and write nothing"
+    parser.add_argument("--smoke", action="store_true", help=smoke)
+    only = "write the page from benchmarks/results.json, without measuring"
+    parser.add_argument("--report-only", action="store_true", help=only)
     return parser.parse_args()
 
 
@@ -518,9 +461,8 @@ def main() -> None:
     sizes = (SMOKE if args.smoke else Sizes())._replace(**given)
     before = None if args.before is None else args.before.resolve()
     known = {} if args.smoke or not RESULTS.exists() else json.loads(RESULTS.read_text())
-    for part in (
-        () if args.report_only else args.part or [part for part in PARTS if part != PROFILED]
-    ):
+    parts = args.part or [part for part in PARTS if part != PROFILED]
+    for part in () if args.report_only else parts:
         known[part] = measured(part, sizes, before)
         if not args.smoke:
             RESULTS.write_text(json.dumps(known, indent=1) + "\n")

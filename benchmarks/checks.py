@@ -1,13 +1,12 @@
-"""The time that rights and quotas add to a request: `python -m benchmarks.checks`.
+"""The time that rights and quotas add to a request, in the part `security` of `beside_kafka`.
 
 There are 10,000 rules, and every request was allowed before. The handlers behind the gate do
-nothing. Each figure is the least CPU time of several runs, minus that of the bare handler.
+nothing. Each figure is the least CPU time of several runs, minus that of the bare call.
 """
 
-import argparse
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
 
 from barnabas.broker.cluster.cache import MetadataCache
@@ -18,22 +17,16 @@ from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.security.gate import Gate
 from barnabas.broker.security.rights import READ, TOPIC
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Handle, Route
+from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.limits.quotas import ClientQuotas, Entity, Periods, Quota
 from barnabas.metrics.catalogue import QuotaMetrics
 from barnabas.metrics.registry import Registry
-from barnabas.protocol.messages.fetch import FetchRequest, FetchTopic
-from barnabas.protocol.messages.heartbeat import HeartbeatRequest
-from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
-from barnabas.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.security.acl.matcher import Policy, RuleSet
 from barnabas.security.acl.rules import new_rule
 from barnabas.security.principal import Principal
+from benchmarks import raw
+from benchmarks.measures import Round
 
 RULES = 10_000
 REQUESTS = 20_000
@@ -52,9 +45,8 @@ class Rules(NamedTuple):
 def rules() -> RuleSet:
     """Return rules for many users and topics; those of alice are prefixed."""
     own = [
-        new_rule(2, "topic-", 4, str(ALICE), "*", 4, 3),
-        new_rule(2, "topic-", 4, str(ALICE), "*", 3, 3),
-        new_rule(3, "group-", 4, str(ALICE), "*", 3, 3),
+        new_rule(kind, name, 4, str(ALICE), "*", operation, 3)
+        for kind, name, operation in ((2, "topic-", 4), (2, "topic-", 3), (3, "group-", 3))
     ]
     others = [
         new_rule(2, f"topic-{number % 1000}", 3, f"User:u{number}", "*", 4, 3)
@@ -63,83 +55,56 @@ def rules() -> RuleSet:
     return RuleSet.of([*own, *others])
 
 
-def requests() -> dict[str, tuple[Any, Any, int]]:
+def requests() -> dict[str, tuple[Any, int, dict[str, Any]]]:
     """Return requests with their handler modules and versions."""
     records = build_batch([Record(0, 1, b"k", b"v" * 1000, ())])
-    data = PartitionProduceData(index=0, records=records)
+    topic = {"name": "topic-1", "partition_data": [{"index": 0, "records": records}]}
+    member = {"group_id": "group-1", "member_id": "m"}
+    topics = [{"name": f"topic-{number}", "partitions": []} for number in range(10)]
+    asked = [{"topic": "topic-1", "partitions": []}]
     return {
-        "Heartbeat": (
-            heartbeat,
-            HeartbeatRequest(group_id="group-1", generation_id=1, member_id="m"),
-            4,
-        ),
-        "Produce, 1 topic": (
-            produce,
-            ProduceRequest(
-                acks=1,
-                timeout_ms=1,
-                topic_data=[TopicProduceData(name="topic-1", partition_data=[data])],
-            ),
-            9,
-        ),
-        "Fetch, 1 topic": (
-            fetch,
-            FetchRequest(
-                max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic="topic-1", partitions=[])]
-            ),
-            12,
-        ),
-        "OffsetCommit, 10 topics": (
-            offset_commit,
-            OffsetCommitRequest(
-                group_id="group-1",
-                member_id="m",
-                topics=[
-                    OffsetCommitRequestTopic(name=f"topic-{n}", partitions=[]) for n in range(10)
-                ],
-            ),
-            8,
-        ),
+        "Heartbeat": (heartbeat, 4, {**member, "generation_id": 1}),
+        "Produce, 1 topic": (produce, 9, {"acks": 1, "timeout_ms": 1, "topic_data": [topic]}),
+        "Fetch, 1 topic": (fetch, 12, {"max_wait_ms": 1, "min_bytes": 1, "topics": asked}),
+        "OffsetCommit, 10 topics": (offset_commit, 8, {**member, "topics": topics}),
     }
 
 
 def answers(_request: Any, _context: RequestContext) -> None: ...
 
 
-def asks(request: FetchRequest, context: RequestContext) -> None:
-    """Ask for each topic, as the handler does."""
+def asks(request: Any, context: RequestContext) -> None:
+    """Ask for each topic, as the handler of Fetch does."""
     for topic in request.topics:
         context.allows(READ, TOPIC, topic.topic)
 
 
-def seconds_each(handle: Handle, request: Any, context: Callable[[], RequestContext]) -> float:
-    """Return the time of a call."""
+def _us_each(call: Callable[[Any], object], make: Callable[[], Iterable[Any]]) -> float:
+    """Return the time of a call with an argument."""
     best = float("inf")
     for _ in range(RUNS):
-        contexts = [context() for _ in range(REQUESTS)]
+        given = make()
         begun = time.thread_time()
-        for each in contexts:
-            handle(request, each)
+        for each in given:
+            call(each)
         best = min(best, time.thread_time() - begun)
-    return best / REQUESTS
+    return best / REQUESTS * 1e6
 
 
-def rights() -> dict[str, float]:
-    """Return the time that rights add to a request, in us, by request."""
-    acls = cast(ClusterAcls, Rules(rules()))
-    authorizer = Authorizer(acls, Policy(), LoopTimers())
-    gate = Gate(authorizer, MetadataCache("cluster"))
-    added = {}
-    for name, (module, request, version) in requests().items():
-        bare = Route(module.API, range(version, version + 1), asks if module is fetch else answers)
+def _added_by_rights(gate: Gate, module: Any, version: int, data: dict[str, Any]) -> float:
+    bare = Route(module.API, range(version, version + 1), asks if module is fetch else answers)
+    guarded = gate.guard(bare, module.RIGHTS).handle
+    request = raw.message(module.API.request, data)
 
-        def context(module: Any = module, version: int = version) -> RequestContext:
-            return RequestContext(module.API.key, version, 1, "c", ALICE, "L", "10.0.0.1", 1, 0)
+    def contexts() -> list[RequestContext]:
+        key = module.API.key
+        return [
+            RequestContext(key, version, 1, "c", ALICE, "L", "10.0.0.1", 1, 0)
+            for _ in range(REQUESTS)
+        ]
 
-        guarded = gate.guard(bare, module.RIGHTS).handle
-        seconds = seconds_each(guarded, request, context)
-        added[name] = (seconds - seconds_each(bare.handle, request, context)) * 1e6
-    return added
+    seconds = _us_each(lambda context: guarded(request, context), contexts)
+    return seconds - _us_each(lambda context: bare.handle(request, context), contexts)
 
 
 class Unthrottled(NamedTuple):
@@ -148,43 +113,38 @@ class Unthrottled(NamedTuple):
     def throttle(self, _seconds: float) -> None: ...
 
 
-def quotas() -> dict[str, float]:
-    """Return the time that quotas add to a Produce, in us, by the limits of its client."""
-    added = {}
-    for name, limits in {
+def _of_quotas(limits: dict[Quota, float] | None) -> float:
+    """Return the time that the quotas of a Produce take, by the limits of its client."""
+    clients = ClientQuotas(time.monotonic, Periods(), QuotaMetrics(Registry()))
+    clients.limit(Entity("bob"), {Quota.PRODUCE: 1})
+    if limits is not None:
+        clients.limit(Entity("alice"), limits)
+    connection, began = Unthrottled(), time.monotonic()
+
+    def charged(_number: int) -> None:
+        charge = clients.charge("alice", "app", connection, began)
+        if charge is not None:
+            charge.produced(1000)
+            charge.settle()
+
+    bare = _us_each(lambda _number: None, lambda: range(REQUESTS))
+    return _us_each(charged, lambda: range(REQUESTS)) - bare
+
+
+async def _measure() -> Round:
+    """Measure in a loop, which the timers of an authorizer need."""
+    acls = cast(ClusterAcls, Rules(rules()))
+    gate = Gate(Authorizer(acls, Policy(), LoopTimers()), MetadataCache("cluster"))
+    limits = {
         "another client's limit": None,
         "producer_byte_rate": {Quota.PRODUCE: 1e12},
         "producer_byte_rate and request_percentage": {Quota.PRODUCE: 1e12, Quota.REQUEST: 1e9},
-    }.items():
-        clients = ClientQuotas(time.monotonic, Periods(), QuotaMetrics(Registry()))
-        clients.limit(Entity("bob"), {Quota.PRODUCE: 1})
-        if limits is not None:
-            clients.limit(Entity("alice"), limits)
-        connection, began, best = Unthrottled(), time.monotonic(), float("inf")
-        for _ in range(RUNS):
-            begun = time.thread_time()
-            for _ in range(REQUESTS):
-                charge = clients.charge("alice", "app", connection, began)
-                if charge is not None:
-                    charge.produced(1000)
-                    charge.settle()
-            best = min(best, time.thread_time() - begun)
-        added[name] = best / REQUESTS * 1e6
-    return added
-
-
-async def measure() -> dict[str, float]:
-    """Return all times, in us."""
-    return {f"rights: {name}": us for name, us in rights().items()} | {
-        f"quotas: {name}": us for name, us in quotas().items()
     }
+    found = {f"rights: {name}": _added_by_rights(gate, *each) for name, each in requests().items()}
+    found |= {f"quotas: {name}": _of_quotas(each) for name, each in limits.items()}
+    return {name: {"us": us} for name, us in found.items()}
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    for name, us in asyncio.run(measure()).items():
-        print(f"{name:50}{us:8.2f} us")
-
-
-if __name__ == "__main__":
-    main()
+def measure() -> Round:
+    """Return all times."""
+    return asyncio.run(_measure())

@@ -25,7 +25,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from benchmarks import client_load, raw, report
 from benchmarks.beside_kafka import PAGE, RESULTS, machine, medians
-from benchmarks.systems import Barnabas, Running
+from benchmarks.systems import Barnabas
 from tests.support.brokers.process import ROOT
 
 LOAD: Final = Path(client_load.__file__)
@@ -131,8 +131,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--before", type=Path, help="another checkout to compare with")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, Running(Barnabas(Path(directory))) as broker:
-        port = broker.system.port
+    with tempfile.TemporaryDirectory() as directory, Barnabas(Path(directory)) as broker:
+        port = broker.port
         raw.connect(port).close()
         runs = run(f"127.0.0.1:{port}", args.rounds, args.records, args.before)
     print("\n".join(lines(runs)))

@@ -29,8 +29,8 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from benchmarks import raw, requests
-from benchmarks.raw_producers import GROUP, coordinator_port
-from benchmarks.systems import System, cpu_seconds
+from benchmarks.measures import Round, cpu_seconds
+from benchmarks.systems import System
 from tests.support import neighbour
 from tests.support.neighbour import Neighbour
 
@@ -59,9 +59,6 @@ _RETRIABLE: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-
-Figures = dict[str, float]
-Round = dict[str, Figures]
 
 
 class Shape(NamedTuple):
@@ -235,7 +232,7 @@ def prepare(system: System, shapes: Iterable[Shape]) -> None:
     asyncio.run(_create(system.port, shapes))
     with raw.connect(system.port) as client:
         raw.create_topic(client, neighbour.TOPIC)
-        coordinator_port(client, "benchmark", GROUP)
+        raw.coordinator_port(client, "benchmark", raw.GROUP)
     with Fleet(system.port, Shape(1, PAIR)) as fleet:
         fleet.assign()
         fleet.leave()

@@ -16,21 +16,9 @@ from typing import Any, NamedTuple
 from barnabas.protocol.codec import encode
 from barnabas.protocol.header import encode_response_header
 from barnabas.protocol.messages import add_partitions_to_txn, end_txn, fetch, produce
-from barnabas.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
-from barnabas.protocol.messages.end_txn import EndTxnResponse
-from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from barnabas.protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceResponse,
-    TopicProduceResponse,
-)
 from barnabas.protocol.schema import Api
 from benchmarks import raw
-from benchmarks.raw_producers import ADD, END, PRODUCE, Batch, Producer
+from benchmarks.systems import System
 from tests.support.ports import free_port
 
 _HERE = Path(__file__).parent
@@ -60,34 +48,25 @@ class Answer(NamedTuple):
         return pack(f"={len(numbers)}i", *numbers) + self.answer
 
 
-class Floor:
+class Floor(System):
     """One of the floors. Each topic has a process of its own."""
 
     def __init__(self, directory: Path, *, in_c: bool) -> None:
-        self.name = IN_C if in_c else IN_UVLOOP
+        super().__init__(IN_C if in_c else IN_UVLOOP, directory, free_port())
         self._directory = directory
-        self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
         self._program = [sys.executable, str(_HERE / "uvloop_floor.py")]
         if in_c:
             program = directory / "floor"
             subprocess.run(["cc", "-O2", "-o", str(program), str(_HERE / "floor.c")], check=True)
             self._program = [str(program)]
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
     @contextmanager
-    def serving(self, _topic: str, answers: Sequence[Answer]) -> Iterator[None]:
+    def serving(self, _topic: str, answers: Sequence[Answer] = ()) -> Iterator[None]:
         """Run the process with these answers."""
-        names = ("records", "log", "answers")
-        files = [self._directory / f"floor-{name}" for name in names]
-        files[-1].write_bytes(
-            pack("=i", len(answers)) + b"".join(answer.packed() for answer in answers)
-        )
-        self._process = subprocess.Popen([*self._program, str(self._port), *map(str, files)])
+        files = [self._directory / f"floor-{name}" for name in ("records", "log", "answers")]
+        packed = b"".join(answer.packed() for answer in answers)
+        files[-1].write_bytes(pack("=i", len(answers)) + packed)
+        self._process = subprocess.Popen([*self._program, str(self.port), *map(str, files)])
         try:
             yield
         finally:
@@ -97,13 +76,13 @@ class Floor:
                 file.unlink(missing_ok=True)
 
     def leader(self, _topic: str) -> raw.Client:
-        return raw.connect(self._port)
+        return raw.connect(self.port)
 
-    def coordinator(self, _transactional_id: str) -> raw.Client:
-        return raw.connect(self._port)
+    def coordinator(self, _key: str, _kind: int = raw.TRANSACTION) -> raw.Client:
+        return raw.connect(self.port)
 
-    def producer(self, transactional_id: str | None) -> Producer:
-        return Producer(transactional_id, 1000, 0)
+    def producer(self, transactional_id: str | None) -> raw.Producer:
+        return raw.Producer(transactional_id, 1000, 0)
 
 
 def floors(directory: Path) -> list[Floor]:
@@ -117,51 +96,41 @@ def why_not_in_c() -> str | None:
     return None if shutil.which("cc") else "`cc` is not installed"
 
 
-def produced(topic: str, batch: Batch) -> Answer:
+def produced(topic: str, batch: raw.Batch) -> Answer:
     """Return the answer to a Produce."""
-    partition = PartitionProduceResponse(index=0, error_code=0, base_offset=0, log_start_offset=0)
-    topics = [TopicProduceResponse(name=topic, partition_responses=[partition])]
-    answer = _frame(produce.API, PRODUCE, ProduceResponse(responses=topics))
+    partition = {"index": 0, "error_code": 0, "base_offset": 0, "log_start_offset": 0}
+    topics = [{"name": topic, "partition_responses": [partition]}]
+    answer = _frame(produce.API, raw.PRODUCE, {"responses": topics})
     tail = len(batch.frame) - batch.at - batch.size
     return Answer(produce.API.key, answer, skip=batch.at, tail=tail)
 
 
 def fetched(topic: str, stored: int) -> Answer:
     """Return the answer to a Fetch of one batch."""
-    partition = PartitionData(
-        partition_index=0,
-        high_watermark=0,
-        aborted_transactions=None,
-        records=bytes(stored),
-    )
-    topics = [FetchableTopicResponse(topic=topic, partitions=[partition])]
-    answer = _frame(fetch.API, raw.FETCH, FetchResponse(responses=topics))
+    partition = {
+        "partition_index": 0,
+        "high_watermark": 0,
+        "aborted_transactions": None,
+        "records": bytes(stored),
+    }
+    topics = [{"topic": topic, "partitions": [partition]}]
+    answer = _frame(fetch.API, raw.FETCH, {"responses": topics})
     return Answer(fetch.API.key, answer[:-stored], stored=stored)
 
 
 def transacted(topic: str) -> list[Answer]:
     """Return the answers to AddPartitionsToTxn and EndTxn, with the appends of a transaction:
     the partition, then the decision, the marker and the end."""
-    result = AddPartitionsToTxnPartitionResult(partition_index=0)
-    added = AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(name=topic, results_by_partition=[result])
-        ]
-    )
+    topics = [{"name": topic, "results_by_partition": [{"partition_index": 0}]}]
+    added = _frame(add_partitions_to_txn.API, raw.ADD, {"results_by_topic_v3_and_below": topics})
+    ended = _frame(end_txn.API, raw.END, {})
     return [
-        Answer(
-            add_partitions_to_txn.API.key,
-            _frame(add_partitions_to_txn.API, ADD, added),
-            appends=(_DECISION,),
-        ),
-        Answer(
-            end_txn.API.key,
-            _frame(end_txn.API, END, EndTxnResponse()),
-            appends=(_DECISION, _MARKER, _DECISION),
-        ),
+        Answer(add_partitions_to_txn.API.key, added, appends=(_DECISION,)),
+        Answer(end_txn.API.key, ended, appends=(_DECISION, _MARKER, _DECISION)),
     ]
 
 
-def _frame(api: Api, version: int, response: Any) -> bytes:
-    body = encode_response_header(api.key, version, 0) + encode(response, version)
+def _frame(api: Api, version: int, response: dict[str, Any]) -> bytes:
+    body = encode(raw.message(api.response, response), version)
+    body = encode_response_header(api.key, version, 0) + body
     return len(body).to_bytes(4, "big") + body

@@ -14,8 +14,9 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import cache, partial
 from itertools import cycle
 
 import uvloop
@@ -103,29 +104,12 @@ async def flushes(port: int, partition: int, ready: Ready) -> None:
             await asyncio.sleep(0.005)
 
 
-LOADS: dict[str, Callable[[int, int, Ready], Awaitable[None]]] = {
-    "crowd": crowd,
-    "group": group,
-    "slow": slow,
-    "keys": keys,
-    "flushes": flushes,
-}
-
-
 def main() -> None:
     name, port, count = sys.argv[1:]
-    told = False
-
-    def ready() -> None:
-        nonlocal told
-        if not told:
-            print("ready", flush=True)
-        told = True
-
-    async def run() -> None:
-        await LOADS[name](int(port), int(count), ready)
-
-    uvloop.run(run())
+    # The load is applied; the second time it need not be told.
+    ready = cache(partial(print, "ready", flush=True))
+    loads = {each.__name__: each for each in (crowd, group, slow, keys, flushes)}
+    uvloop.run(loads[name](int(port), int(count), ready))
 
 
 if __name__ == "__main__":

@@ -15,22 +15,19 @@ import contextlib
 import logging
 import math
 import random
-import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from barnabas.protocol.codec import decode, encode
-from barnabas.protocol.header import decode_response_header, encode_request_header
 from barnabas.protocol.messages import (
     alter_user_scram_credentials,
     create_delegation_token,
     sasl_authenticate,
     sasl_handshake,
 )
-from barnabas.protocol.schema import Api
 from barnabas.protocol.types import uuid_text
 from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl import plain
@@ -45,6 +42,7 @@ from barnabas.security.sasl.credentials import (
 from barnabas.security.sasl.exchange import AuthenticationFailed, OffLoop, ServerExchange
 from barnabas.security.sasl.scram import ScramServer
 from barnabas.testing import Broker
+from benchmarks import raw
 
 TRIES: Final = 10_000
 APART: Final = 4.5
@@ -180,93 +178,65 @@ def broker() -> Iterator[Callable[[str], Login]]:
         "delegation.token.secret.key": "secret",
     }
     with Broker(keys) as running:
-        host, _, port = running.bootstrap_servers.rpartition(":")
-        at = host, int(port)
-        _add_users(at)
-        ids = _add_tokens(at)
-        yield lambda kind: _over_network(at, kind, ids if kind.endswith(_BY_TOKEN) else {})
+        port = int(running.bootstrap_servers.rpartition(":")[2])
+        with _connected(port, "PLAIN") as client:
+            assert not _authenticate(client, b"\0admin\0secret").error_code
+            _add_users(client)
+            ids = _add_tokens(client)
+        yield lambda kind: partial(_over_network, port, kind, ids)
 
 
-def _add_users(at: tuple[str, int]) -> None:
-    module = alter_user_scram_credentials
-    with _Client(at, "PLAIN") as client:
-        assert not client.authenticate(b"\0admin\0secret").error_code
-        for mechanism in map(ScramMechanism, MECHANISMS[1:]):
-            request = module.AlterUserScramCredentialsRequest(
-                deletions=[],
-                upsertions=[
-                    module.ScramCredentialUpsertion(
-                        name=name,
-                        mechanism=mechanism.code,
-                        iterations=_ITERATIONS,
-                        salt=_SALT,
-                        salted_password=random.randbytes(len(mechanism.digest(b""))),
-                    )
-                    for name in _KNOWN
-                ],
-            )
-            answer = client.ask(module.API, request, 0)
-            assert not any(each.error_code for each in answer.results)
+def _add_users(client: raw.Client) -> None:
+    for mechanism in map(ScramMechanism, MECHANISMS[1:]):
+        users = [
+            {
+                "name": name,
+                "mechanism": mechanism.code,
+                "iterations": _ITERATIONS,
+                "salt": _SALT,
+                "salted_password": random.randbytes(len(mechanism.digest(b""))),
+            }
+            for name in _KNOWN
+        ]
+        request = {"deletions": [], "upsertions": users}
+        answer = client.call(alter_user_scram_credentials.API, 0, request)
+        assert not any(each.error_code for each in answer.results)
 
 
-def _add_tokens(at: tuple[str, int]) -> dict[str, str]:
+def _add_tokens(client: raw.Client) -> dict[str, str]:
     """Create a token for each known name. Return the ids by name, those of unknown ones too."""
-    module = create_delegation_token
     ids = {name: uuid_text(random.randbytes(16)) for name in _UNKNOWN}
-    with _Client(at, "PLAIN") as client:
-        assert not client.authenticate(b"\0admin\0secret").error_code
-        for name in _KNOWN:
-            request = module.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
-            answer = client.ask(module.API, request, 3)
-            assert not answer.error_code
-            ids[name] = answer.token_id
+    for name in _KNOWN:
+        request = {"renewers": [], "max_lifetime_ms": -1}
+        answer = client.call(create_delegation_token.API, 3, request)
+        assert not answer.error_code
+        ids[name] = answer.token_id
     return ids
 
 
-def _over_network(at: tuple[str, int], kind: str, ids: Mapping[str, str]) -> Login:
-    """Return the login of a kind; `ids` are those of tokens, by name."""
+def _over_network(port: int, kind: str, ids: dict[str, str], name: str) -> None:
+    """Log in by a kind; `ids` are those of tokens, by name."""
     mechanism = kind.removesuffix(_BY_TOKEN)
-
-    def login(name: str) -> None:
-        with _Client(at, mechanism) as client:
-            if mechanism == "PLAIN":
-                last = f"\0{name}\0wrong".encode()
-            else:
-                answer = client.authenticate(_first(kind, ids.get(name, name)))
-                nonce = bytes(answer.auth_bytes).decode().split(",")[0][2:]
-                last = _final(ScramMechanism(mechanism), nonce)
-            assert client.authenticate(last).error_code
-
-    return login
+    with _connected(port, mechanism) as client:
+        if mechanism == "PLAIN":
+            last = f"\0{name}\0wrong".encode()
+        else:
+            known = ids[name] if kind.endswith(_BY_TOKEN) else name
+            answer = _authenticate(client, _first(kind, known))
+            nonce = bytes(answer.auth_bytes).decode().split(",")[0][2:]
+            last = _final(ScramMechanism(mechanism), nonce)
+        assert _authenticate(client, last).error_code
 
 
-class _Client:
-    """A blocking connection that has chosen a mechanism."""
+def _connected(port: int, mechanism: str) -> raw.Client:
+    """Open a connection, and choose a mechanism."""
+    client = raw.Client(port)
+    client.call(sasl_handshake.API, 1, {"mechanism": mechanism})
+    return client
 
-    def __init__(self, at: tuple[str, int], mechanism: str) -> None:
-        self._socket = socket.create_connection(at)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._input = self._socket.makefile("rb")
-        request = sasl_handshake.SaslHandshakeRequest(mechanism=mechanism)
-        self.ask(sasl_handshake.API, request, 1)
 
-    def __enter__(self) -> "_Client":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._input.close()
-        self._socket.close()
-
-    def authenticate(self, message: bytes) -> Any:
-        request = sasl_authenticate.SaslAuthenticateRequest(auth_bytes=message)
-        return self.ask(sasl_authenticate.API, request, 1)
-
-    def ask(self, api: Api, request: object, version: int) -> Any:
-        data = encode_request_header(api.key, version, 1, "times") + encode(request, version)
-        self._socket.sendall(len(data).to_bytes(4, "big") + data)
-        frame = self._input.read(int.from_bytes(self._input.read(4), "big"))
-        _, offset = decode_response_header(api.key, version, frame)
-        return decode(api.response, version, frame, offset)
+def _authenticate(client: raw.Client, message: bytes) -> Any:
+    return client.call(sasl_authenticate.API, 1, {"auth_bytes": message})
 
 
 def main() -> int:

@@ -27,17 +27,6 @@ from pathlib import Path
 
 from barnabas.broker.observability.interpreter import is_profile_guided
 from benchmarks import counted_broker, raw
-from benchmarks.raw_producers import (
-    Batch,
-    Producer,
-    accepted,
-    added,
-    batch_of,
-    ended,
-    initialised,
-    successors,
-    until,
-)
 from tests.support.brokers.process import ROOT, BrokerProcess
 
 REQUESTS = 300
@@ -47,8 +36,6 @@ SLACK = 1.03
 INSTRUCTIONS, CALLS = "instructions", "system calls"
 RECORDS_16_KB, RECORD_BYTES = 15, 1024
 TOPIC = "instructions"
-_START_S = 180.0
-_PRODUCE, _ADD, _END = 11, 3, 3
 _IDLE_S = 3.0
 """The time for which an idle broker is counted. Its tasks run by the clock, so that on a busy
 machine more of them would count for a request."""
@@ -174,7 +161,7 @@ def _each_path(
     """Do the work of each path twice, and count the second time, without the share of an idle
     broker."""
     counts = {}
-    with _connected(broker.port) as client:
+    with raw.connect(broker.port) as client:
         idle = 0.0
         for path, work in _paths(client):
             work()
@@ -207,16 +194,16 @@ def _broker(directory: Path, tree: Path, prefix: Sequence[str]) -> Iterator[Brok
 def _paths(client: raw.Client) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield name and work of each path; the work sends REQUESTS requests."""
     raw.create_topic(client, TOPIC)
-    plain = Producer(None)
+    plain = raw.PLAIN
     large = _batches(client, plain, _large(plain))
     yield "Produce of 16 KB", lambda: _next(client, large)
-    first = batch_of(TOPIC, plain, records=1, record_bytes=100)
+    first = raw.batch_of(TOPIC, plain, records=1, record_bytes=100)
     small = _batches(client, plain, first)
     yield "Produce of one record", lambda: _next(client, small)
-    ordered = _batches(client, idempotent := initialised(client, None), _large(idempotent))
+    ordered = _batches(client, idempotent := raw.initialised(client, None), _large(idempotent))
     yield "idempotent Produce of 16 KB", lambda: _next(client, ordered)
-    producer = initialised(client, "x")
-    accepted(client, added(TOPIC, producer))
+    producer = raw.initialised(client, "x")
+    raw.accepted(client, raw.added(TOPIC, producer))
     transactional = _batches(client, producer, _large(producer))
     yield "transactional Produce of 16 KB", lambda: _next(client, transactional)
     fetches = [
@@ -224,33 +211,33 @@ def _paths(client: raw.Client) -> Iterator[tuple[str, Callable[[], None]]]:
         for each in range(REQUESTS)
     ]
     yield "Fetch of 16 KB", lambda: _all(client, fetches)
-    accepted(client, ended(producer))
-    yield "transaction of one record", _transactions(client, initialised(client, "y"))
+    raw.accepted(client, raw.ended(producer))
+    yield "transaction of one record", _transactions(client, raw.initialised(client, "y"))
 
 
-def _large(producer: Producer) -> Batch:
-    return batch_of(TOPIC, producer, records=RECORDS_16_KB, record_bytes=RECORD_BYTES)
+def _large(producer: raw.Producer) -> raw.Batch:
+    return raw.batch_of(TOPIC, producer, records=RECORDS_16_KB, record_bytes=RECORD_BYTES)
 
 
-def _batches(client: raw.Client, producer: Producer, first: Batch) -> Iterator[bytearray]:
+def _batches(client: raw.Client, producer: raw.Producer, first: raw.Batch) -> Iterator[bytearray]:
     """Send the first batch; return the others, for the time that does not count and the one that
     does."""
-    accepted(client, first.frame)
-    return successors(first, producer, 2 * REQUESTS)
+    raw.accepted(client, first.frame)
+    return raw.successors(first, producer, 2 * REQUESTS)
 
 
-def _transactions(client: raw.Client, producer: Producer) -> Callable[[], None]:
-    add, end = added(TOPIC, producer), ended(producer)
-    accepted(client, add)
-    first = batch_of(TOPIC, producer, records=1, record_bytes=100)
+def _transactions(client: raw.Client, producer: raw.Producer) -> Callable[[], None]:
+    add, end = raw.added(TOPIC, producer), raw.ended(producer)
+    raw.accepted(client, add)
+    first = raw.batch_of(TOPIC, producer, records=1, record_bytes=100)
     batches = _batches(client, producer, first)
-    accepted(client, end)
+    raw.accepted(client, end)
 
     def work() -> None:
         for _ in range(REQUESTS):
-            accepted(client, add)
+            raw.accepted(client, add)
             client.exchange(next(batches))
-            accepted(client, end)
+            raw.accepted(client, end)
 
     return work
 
@@ -262,18 +249,6 @@ def _all(client: raw.Client, requests: Iterable[bytes | bytearray]) -> None:
 
 def _next(client: raw.Client, requests: Iterator[bytearray]) -> None:
     _all(client, islice(requests, REQUESTS))
-
-
-@contextmanager
-def _connected(port: int) -> Iterator[raw.Client]:
-    def connected() -> raw.Client | None:
-        try:
-            return raw.Client(port)
-        except ConnectionRefusedError:
-            return None
-
-    with until(connected) as client:
-        yield client
 
 
 def _control(option: str, pid: int) -> None:

@@ -7,31 +7,40 @@ only the size, and the error code if an error would go unnoticed.
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from struct import Struct
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+
+import crc32c
 
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.header import decode_response_header, encode_request_header
-from barnabas.protocol.messages import delete_topics, fetch, metadata, produce
-from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
+from barnabas.protocol.messages import (
+    add_partitions_to_txn,
+    delete_topics,
+    end_txn,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    metadata,
+    produce,
 )
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.protocol.schema import Api
+from barnabas.protocol.schema import Api, Type, fields_of
 
+PRODUCE, FETCH, ADD, END = 11, 12, 3, 3
+"""The versions of Produce, Fetch, AddPartitionsToTxn and EndTxn. They name topics by name, so that
+a request can be built once."""
+GROUP, TRANSACTION = 0, 1
+"""The kinds of coordinators."""
 _SIZE = Struct(">i")
-_METADATA, _PRODUCE, FETCH, _DELETE = 9, 9, 12, 5
-"""The versions that name topics by name, so that a request can be built once."""
-_READY_WITHIN_S = 60.0
-_RETRY_S = 0.002
+_METADATA, _DELETE = 9, 5
+_READY_WITHIN_S = 180.0
+_SOON_S = 0.002
+_CORRELATION_AT = 8
+_CRC_AT, _CHECKED_AT, _SEQUENCE_AT = 17, 21, 53
+"""Positions in a batch: its CRC, the first byte that the CRC covers, and the base sequence."""
 
 
 class Client:
@@ -48,12 +57,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -71,18 +75,17 @@ class Client:
 
     def receive(self) -> bytes:
         """Return the response of the oldest request that has none yet."""
-        return self._answer()
+        size: int = _SIZE.unpack(self._read(_SIZE.size))[0]
+        return self._read(size)
 
     def exchange(self, request: bytes | bytearray) -> bytes:
         """Send one request and return its response."""
         self._socket.sendall(request)
-        return self._answer()
+        return self.receive()
 
     def call(self, api: Api, version: int, request: Any) -> Any:
-        """Send and decode a message that is not worth preparing."""
-        answer = self.exchange(frame(api, version, request))
-        _, body = decode_response_header(api.key, version, answer)
-        return decode(api.response, version, answer, body)
+        """Send and decode a message that is not worth preparing; `request` is as in `frame`."""
+        return response(api, version, self.exchange(frame(api, version, request)))
 
     def stream(self, requests: Iterable[bytes | bytearray], window: int) -> list[float]:
         """Send request after request, with up to `window` of them in flight.
@@ -93,22 +96,18 @@ class Client:
         taken = []
         for request in requests:
             if len(flying) == window:
-                self.last_answer = self._answer()
+                self.last_answer = self.receive()
                 taken.append(clock() - flying.popleft())
             flying.append(clock())
             self._socket.sendall(request)
         for began in flying:
-            self.last_answer = self._answer()
+            self.last_answer = self.receive()
             taken.append(clock() - began)
         return sorted(taken)
 
     def latencies(self, request: bytes, count: int) -> list[float]:
         """Return the seconds of `count` requests that are sent one at a time, ascending."""
         return self.stream(repeat(request, count), window=1)
-
-    def _answer(self) -> bytes:
-        size: int = _SIZE.unpack(self._read(_SIZE.size))[0]
-        return self._read(size)
 
     def _read(self, size: int) -> bytes:
         data: bytes = self._answers.read(size)
@@ -117,101 +116,266 @@ class Client:
         return data
 
 
+# -- messages --------------------------------------------------------------------------------------
+
+
+def message(kind: Any, data: Any) -> Any:
+    """Return a message from plain data, with a dict for each struct."""
+    if not isinstance(data, Mapping):
+        return data
+    types = {each.name: each.type for each in fields_of(kind)}
+    return kind(**{name: _field(types[name], value) for name, value in data.items()})
+
+
+def _field(kind: Type, value: Any) -> Any:
+    if kind.item is not None and value is not None:
+        return [_field(kind.item, each) for each in value]
+    return value if kind.struct is None else message(kind.struct, value)
+
+
 def frame(api: Api, version: int, request: Any) -> bytes:
-    """Return a complete request as bytes."""
+    """Return a complete request as bytes; `request` is a message, or the data of one."""
     header = encode_request_header(api.key, version, 1, "benchmark")
-    body = encode(request, version)
+    body = encode(message(api.request, request), version)
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
-def produce_request(topic: str, *, records: int, record_bytes: int) -> bytes:
-    """Return a Produce with one batch for partition 0, acks=all."""
-    now_ms = time.time_ns() // 1_000_000
-    value = bytes(record_bytes)
-    return _produce(topic, [Record(at, now_ms, None, value, ()) for at in range(records)])
+def response(api: Api, version: int, answer: bytes) -> Any:
+    """Decode the response to a request."""
+    _, body = decode_response_header(api.key, version, answer)
+    return decode(api.response, version, answer, body)
 
 
-def keyed_request(topic: str, keys: Iterable[int], value: bytes, *, partition: int) -> bytes:
-    """Return a Produce with one batch that has a record for each key."""
-    now_ms = time.time_ns() // 1_000_000
-    records = [Record(at, now_ms, b"%d" % key, value, ()) for at, key in enumerate(keys)]
-    return _produce(topic, records, partition)
-
-
-def _produce(topic: str, records: list[Record], partition: int = 0) -> bytes:
-    batch = build_batch(records)
-    data = PartitionProduceData(index=partition, records=batch)
-    topics = [TopicProduceData(name=topic, partition_data=[data])]
-    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
-    return frame(produce.API, _PRODUCE, request)
-
-
-def fetch_request(
-    topic: str, *, offset: int, max_bytes: int, session: int = 0, epoch: int = -1
-) -> bytes:
-    """Return a Fetch from partition 0 that does not wait; epoch -1 is one without a session."""
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=1,
-        max_bytes=64 * 1024 * 1024,
-        session_id=session,
-        session_epoch=epoch,
-        topics=[FetchTopic(topic=topic, partitions=[partition])],
-        forgotten_topics_data=[],
-    )
-    return frame(fetch.API, FETCH, request)
-
-
-def acknowledged(client: Client, request: bytes) -> None:
-    """Send a `produce_request` until it is acknowledged: a leader may not know of its election
-    yet."""
+def until(ready: Callable[[], Any], every_s: float = 0.01) -> Any:
+    """Return the first true result of the function. Raises TimeoutError."""
     end = time.monotonic() + _READY_WITHIN_S
-    while time.monotonic() < end:
-        answer = client.exchange(request)
-        _, body = decode_response_header(produce.API.key, _PRODUCE, answer)
-        response = decode(produce.API.response, _PRODUCE, answer, body)
-        if not response.responses[0].partition_responses[0].error_code:
-            return
-        time.sleep(_RETRY_S)
-    raise TimeoutError("a record was not acknowledged")
+    while not (found := ready()):
+        if time.monotonic() > end:
+            raise TimeoutError("the broker does not accept a request")
+        time.sleep(every_s)
+    return found
+
+
+# -- topics and coordinators -----------------------------------------------------------------------
 
 
 def connect(port: int) -> Client:
     """Connect to a broker that is about to start. Raises TimeoutError if it does not."""
-    end = time.monotonic() + _READY_WITHIN_S
-    while time.monotonic() < end:
+
+    def connected() -> Client | None:
         try:
             return Client(port)
         except ConnectionRefusedError:
-            time.sleep(_RETRY_S)
-    raise TimeoutError(f"no server listens on port {port}")
+            return None
+
+    client: Client = until(connected, _SOON_S)
+    return client
 
 
 def create_topic(client: Client, topic: str) -> None:
     """Create a topic of one partition; return when it has a leader."""
-    asked = MetadataRequest(
-        topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True
-    )
-    end = time.monotonic() + _READY_WITHIN_S
-    while time.monotonic() < end:
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
+
+    def led() -> bool:
         found = client.call(metadata.API, _METADATA, asked).topics[0]
-        if not found.error_code and found.partitions and not found.partitions[0].error_code:
-            return
-        time.sleep(_RETRY_S)
-    raise TimeoutError(f"{topic} has no leader")
+        return bool(
+            not found.error_code and found.partitions and not found.partitions[0].error_code
+        )
+
+    until(led, _SOON_S)
 
 
 def leader_port(client: Client, topic: str) -> int:
     """Return the port of the broker that leads partition 0."""
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-    found = client.call(metadata.API, _METADATA, request)
+    found = client.call(metadata.API, _METADATA, {"topics": [{"name": topic}]})
     leader = found.topics[0].partitions[0].leader_id
     return next(int(node.port) for node in found.brokers if node.node_id == leader)
 
 
 def delete_topic(client: Client, topic: str) -> None:
     """Free the disk for the next measurement."""
-    client.call(
-        delete_topics.API, _DELETE, DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000)
+    client.call(delete_topics.API, _DELETE, {"topic_names": [topic], "timeout_ms": 30_000})
+
+
+def coordinator_port(client: Client, key: str, kind: int = TRANSACTION) -> int:
+    """Return the port of the coordinator of a transactional id or group, as soon as there is
+    one."""
+    asked = {"coordinator_keys": [key], "key_type": kind}
+
+    def found() -> int:
+        answer = client.call(find_coordinator.API, 4, asked).coordinators[0]
+        return 0 if answer.error_code else int(answer.port)
+
+    return int(until(found))
+
+
+# -- producers -------------------------------------------------------------------------------------
+
+
+class Producer(NamedTuple):
+    """The transactional id, the producer id and the epoch of batches."""
+
+    transactional_id: str | None
+    id: int = -1
+    epoch: int = -1
+
+
+PLAIN = Producer(None)
+
+
+class Batch(NamedTuple):
+    """A Produce of one batch for partition 0, and the batch's position in it."""
+
+    frame: bytes
+    at: int
+    size: int
+    records: int
+
+
+def initialised(client: Client, transactional_id: str | None) -> Producer:
+    """Return a new producer; with a transactional id the client is one of its coordinator's."""
+    if transactional_id is not None:
+        coordinator_port(client, transactional_id)
+    request = {"transactional_id": transactional_id, "transaction_timeout_ms": 900_000}
+
+    def given() -> Any:
+        answer = client.call(init_producer_id.API, 4, request)
+        return None if answer.error_code else answer
+
+    answer = until(given)
+    return Producer(transactional_id, answer.producer_id, answer.producer_epoch)
+
+
+def batch_of(topic: str, producer: Producer, *, records: int, record_bytes: int) -> Batch:
+    """Return a Produce of the producer's first batch, acks=all."""
+    now_ms = time.time_ns() // 1_000_000
+    batch = build_batch(
+        [Record(at, now_ms, None, bytes(record_bytes), ()) for at in range(records)],
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=-1 if producer.id < 0 else 0,
+        transactional=producer.transactional_id is not None,
     )
+    frame = _produce(topic, batch, producer.transactional_id)
+    return Batch(frame, frame.index(batch), len(batch), records)
+
+
+def produce_request(topic: str, *, records: int, record_bytes: int) -> bytes:
+    """Return a Produce with one batch for partition 0, acks=all."""
+    return batch_of(topic, PLAIN, records=records, record_bytes=record_bytes).frame
+
+
+def keyed_request(topic: str, keys: Iterable[int], value: bytes, *, partition: int) -> bytes:
+    """Return a Produce with one batch that has a record for each key."""
+    now_ms = time.time_ns() // 1_000_000
+    records = [Record(at, now_ms, b"%d" % key, value, ()) for at, key in enumerate(keys)]
+    return _produce(topic, build_batch(records), partition=partition)
+
+
+def _produce(
+    topic: str, batch: bytes, transactional_id: str | None = None, partition: int = 0
+) -> bytes:
+    request = {
+        "transactional_id": transactional_id,
+        "acks": -1,
+        "timeout_ms": 30_000,
+        "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
+    }
+    return frame(produce.API, PRODUCE, request)
+
+
+def successors(first: Batch, producer: Producer, count: int) -> Iterator[bytearray]:
+    """Return `count` frames behind the first one, each with its correlation id and sequence.
+
+    They are the same buffer, which changes with each step. What takes time is done before the
+    first one is returned.
+    """
+    frame = bytearray(first.frame)
+    ordered = producer.id >= 0
+    sequences = [first.records * number if ordered else -1 for number in range(1, count + 1)]
+    crcs = [_crc(frame, first, sequence) for sequence in sequences] if ordered else [None] * count
+    return _filled(frame, first.at, sequences, crcs)
+
+
+def _crc(frame: bytearray, batch: Batch, sequence: int) -> int:
+    _put(frame, batch.at + _SEQUENCE_AT, sequence)
+    with memoryview(frame) as view:
+        crc: int = crc32c.crc32c(view[batch.at + _CHECKED_AT : batch.at + batch.size])
+    return crc
+
+
+def _filled(
+    frame: bytearray, at: int, sequences: list[int], crcs: list[int] | list[None]
+) -> Iterator[bytearray]:
+    for number, (sequence, crc) in enumerate(zip(sequences, crcs, strict=True), 2):
+        _put(frame, _CORRELATION_AT, number)
+        if crc is not None:
+            _put(frame, at + _CRC_AT, crc)
+            _put(frame, at + _SEQUENCE_AT, sequence)
+        yield frame
+
+
+def _put(frame: bytearray, at: int, value: int) -> None:
+    frame[at : at + 4] = value.to_bytes(4, "big")
+
+
+def added(topic: str, producer: Producer) -> bytes:
+    """Return an AddPartitionsToTxn of partition 0."""
+    request = {
+        "v3_and_below_transactional_id": producer.transactional_id or "",
+        "v3_and_below_producer_id": producer.id,
+        "v3_and_below_producer_epoch": producer.epoch,
+        "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
+    }
+    return frame(add_partitions_to_txn.API, ADD, request)
+
+
+def ended(producer: Producer) -> bytes:
+    """Return an EndTxn that commits."""
+    request = {
+        "transactional_id": producer.transactional_id or "",
+        "producer_id": producer.id,
+        "producer_epoch": producer.epoch,
+        "committed": True,
+    }
+    return frame(end_txn.API, END, request)
+
+
+def fetch_request(
+    topic: str, *, offset: int, max_bytes: int, session: int = 0, epoch: int = -1
+) -> bytes:
+    """Return a Fetch from partition 0 that does not wait; epoch -1 is one without a session."""
+    partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
+    request = {
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 64 * 1024 * 1024,
+        "session_id": session,
+        "session_epoch": epoch,
+        "topics": [{"topic": topic, "partitions": [partition]}],
+        "forgotten_topics_data": [],
+    }
+    return frame(fetch.API, FETCH, request)
+
+
+def error_of(request: bytes | bytearray, answer: bytes) -> int:
+    """Return the error in the answer to a Produce, an AddPartitionsToTxn or an EndTxn."""
+    key, version = (int.from_bytes(request[at : at + 2], "big") for at in (4, 6))
+    module: Any = {each.API.key: each for each in (produce, add_partitions_to_txn, end_txn)}[key]
+    found = response(module.API, version, answer)
+    if module is produce:
+        return int(found.responses[0].partition_responses[0].error_code)
+    if module is end_txn:
+        return int(found.error_code)
+    (topic,) = found.results_by_topic_v3_and_below
+    return int(topic.results_by_partition[0].partition_error_code)
+
+
+def accepted(client: Client, request: bytes) -> None:
+    """Send a request until its answer has no error."""
+    until(lambda: not error_of(request, client.exchange(request)))
+
+
+def acknowledged(client: Client, request: bytes) -> None:
+    """Do the same without long pauses: a leader may not know of its election yet."""
+    until(lambda: not error_of(request, client.exchange(request)), _SOON_S)

@@ -10,50 +10,44 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
-from barnabas.protocol.messages.metadata import MetadataResponsePartition
 from benchmarks import three_brokers
-from benchmarks.clusters import BarnabasTrio
-from benchmarks.systems import cpu_seconds, resident_bytes, settled
+from benchmarks.measures import HERE, Cost, Figures, resident_bytes, settled
+from benchmarks.three_brokers import BarnabasTrio, Ready, all_in_sync
 
-RESULTS = Path(__file__).parent / "scale.json"
+RESULTS = HERE / "scale.json"
 PER_TOPIC = 100
 REST_S = 20.0
 WITHIN_S = 300.0
-Ready = Callable[[MetadataResponsePartition], bool]
 
 
-def measure(partitions: int, directory: Path) -> dict[str, float]:
+def measure(partitions: int, directory: Path) -> Figures:
     """Return each figure by its name, in seconds, shares of a core, or megabytes."""
-    found: dict[str, float] = {"partitions": partitions}
+    found: Figures = {"partitions": partitions}
     system = BarnabasTrio(directory)
+
+    def timed(name: str, work: Callable[[], object], ready: Ready | None = None) -> None:
+        began = time.perf_counter()
+        work()
+        if ready is not None:
+            asyncio.run(_until(system, partitions, ready))
+        found[name] = time.perf_counter() - began
+
     system.up()
     try:
         three_brokers.ready(system)
-        began = time.perf_counter()
-        asyncio.run(_create(system, partitions))
-        found["created_s"] = time.perf_counter() - began
+        timed("created_s", lambda: asyncio.run(_create(system, partitions)), all_in_sync)
         found["idle_cpu"] = _idle(system)
         found["resident_mb"] = max(map(resident_bytes, system.pids)) / 1e6
-        began = time.perf_counter()
-        system.kill(2)
-        asyncio.run(_until(system, partitions, lambda each: each.leader_id not in (-1, 2)))
-        found["failover_s"] = time.perf_counter() - began
-        began = time.perf_counter()
-        system.start(2)
-        asyncio.run(_until(system, partitions, lambda each: len(each.isr_nodes) == 3))
-        found["return_s"] = time.perf_counter() - began
-        began = time.perf_counter()
-        system.terminate(3)
-        found["stop_s"] = time.perf_counter() - began
+        timed("failover_s", lambda: system.kill(2), lambda each: each.leader_id not in (-1, 2))
+        timed("return_s", lambda: system.start(2), all_in_sync)
+        timed("stop_s", lambda: system.terminate(3))
         asyncio.run(_until(system, partitions, lambda each: 3 not in each.isr_nodes))
-        began = time.perf_counter()
-        system.start(3)
-        asyncio.run(_until(system, partitions, lambda each: len(each.isr_nodes) == 3))
-        found["restart_s"] = time.perf_counter() - began
+        timed("restart_s", lambda: system.start(3), all_in_sync)
     finally:
         system.down()
     return found
@@ -63,10 +57,10 @@ def _idle(system: BarnabasTrio) -> float:
     """Return the CPU share of the busiest idle broker."""
     for pid in system.pids:
         settled(pid)
-    before = [cpu_seconds(pid) for pid in system.pids]
-    time.sleep(REST_S)
-    after = [cpu_seconds(pid) for pid in system.pids]
-    return max(b - a for a, b in zip(before, after, strict=True)) / REST_S
+    with ExitStack() as stack:
+        costs = [stack.enter_context(Cost(pid)) for pid in system.pids]
+        time.sleep(REST_S)
+    return max(each.cpu for each in costs) / REST_S
 
 
 async def _create(system: BarnabasTrio, partitions: int) -> None:
@@ -75,7 +69,6 @@ async def _create(system: BarnabasTrio, partitions: int) -> None:
             await Admin(cluster).create_topic(
                 f"t{number}", partitions=PER_TOPIC, replication_factor=3
             )
-    await _until(system, partitions, lambda each: len(each.isr_nodes) == 3)
 
 
 async def _until(system: BarnabasTrio, partitions: int, ready: Ready) -> None:
@@ -96,8 +89,9 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="scale-") as directory:
         found = measure(args.partitions, Path(directory))
-    print(json.dumps(found, indent=1))
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    text = json.dumps(found, indent=1) + "\n"
+    print(text, end="")
+    RESULTS.write_text(text)
 
 
 if __name__ == "__main__":

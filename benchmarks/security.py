@@ -8,22 +8,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from barnabas.protocol.messages import alter_user_scram_credentials, api_versions
-from barnabas.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
 from benchmarks import raw
-from benchmarks.systems import ApacheKafka, Barnabas, Running, System, cpu_seconds
+from benchmarks.measures import HERE, Cost, Figures, Round, percentiles
+from benchmarks.systems import ApacheKafka, Barnabas, System
+from benchmarks.whole_clients import Tls
 from tests.support.brokers import timed
 from tests.support.brokers.loop_hold import held_since_last
 from tests.support.certificates import Authority, Stores
 from tests.support.ports import free_port
 from tests.support.web_tokens import Issuer
 
-COMING_IN = Path(__file__).with_name("logins.py")
+COMING_IN = HERE / "logins.py"
 COMERS, THREADS = 2, 4
 """Processes of clients, and the connections of each at a time."""
 ITERATIONS, SALT = 4096, b"salt-of-alice"
@@ -31,13 +28,6 @@ SALTED = hashlib.pbkdf2_hmac("sha512", b"alice-secret", SALT, ITERATIONS)
 _COMMON = "org.apache.kafka.common.security"
 _OAUTH = "listener.name.login.oauthbearer.sasl"
 _BETWEEN_PROBES_S = 0.002
-
-
-class Tls(NamedTuple):
-    """The listener with TLS of a system, and the file of the authority that clients trust."""
-
-    port: int
-    authority: str
 
 
 class Site:
@@ -112,9 +102,7 @@ class Site:
         path.write_text("\n".join(tokens))
         return str(path)
 
-    def come_in(
-        self, system: System, count: int, *, tokens: bool = True, only: str = ""
-    ) -> dict[str, dict[str, float]]:
+    def come_in(self, system: System, count: int, *, tokens: bool = True, only: str = "") -> Round:
         """Measure new connections and logins, `count` of each kind, or of one kind."""
         ports = self.ports[system.name]
         share = count // COMERS
@@ -131,10 +119,9 @@ class Site:
                 orders = {only: orders[only]}
             return {name: _come_in(system, count, each) for name, each in orders.items()}
 
-    def held(self, count: int) -> dict[str, dict[str, float]]:
+    def held(self, count: int) -> Round:
         """Measure for how long the event loop of Barnabas is held while clients come in."""
-        system = self.barnabas(program=timed.__name__)
-        with Running(system), raw.connect(system.port):
+        with self.barnabas(program=timed.__name__) as system:
             add_user(system)
             found = {}
             for name in self.come_in(system, COMERS * THREADS):
@@ -155,17 +142,21 @@ def _file(path: str) -> Iterator[str]:
 
 def add_user(system: System) -> None:
     """Create alice; return when she is known."""
-    upsertion = ScramCredentialUpsertion(
-        name="alice", mechanism=2, iterations=ITERATIONS, salt=SALT, salted_password=SALTED
-    )
-    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
+    alice = {
+        "name": "alice",
+        "mechanism": 2,
+        "iterations": ITERATIONS,
+        "salt": SALT,
+        "salted_password": SALTED,
+    }
+    request = {"deletions": [], "upsertions": [alice]}
     with raw.connect(system.port) as client:
         answer = client.call(alter_user_scram_credentials.API, 0, request)
         if answer.results[0].error_code:
             raise RuntimeError(f"{system.name}: {answer.results[0].error_message}")
 
 
-def _come_in(system: System, count: int, orders: Sequence[Sequence[str]]) -> dict[str, float]:
+def _come_in(system: System, count: int, orders: Sequence[Sequence[str]]) -> Figures:
     """Let clients of several processes come in; another client asks for something meanwhile."""
     share = str(count // len(orders))
     with ExitStack() as stack:
@@ -182,22 +173,17 @@ def _come_in(system: System, count: int, orders: Sequence[Sequence[str]]) -> dic
         ]
         for each in clients:
             _expect(each, "ready")
-        before, began = cpu_seconds(system.pid), time.perf_counter()
-        with _neighbour(system) as waits:
+        with _neighbour(system) as waits, Cost(system.pid) as cost:
             for each in clients:
                 assert each.stdin is not None
                 each.stdin.write("\n")
                 each.stdin.flush()
             for each in clients:
                 _expect(each, "done")
-            seconds, cpu = time.perf_counter() - began, cpu_seconds(system.pid) - before
     waits.sort()
-    return {
-        "per_s": count / seconds,
-        "cpu_us": cpu / count * 1e6,
-        "neighbour_p99_ms": waits[len(waits) * 99 // 100] * 1e3,
-        "neighbour_longest_ms": waits[-1] * 1e3,
-    }
+    p99_ms = percentiles(waits, "ms")["p99_ms"]
+    longest = {"neighbour_p99_ms": p99_ms, "neighbour_longest_ms": waits[-1] * 1e3}
+    return cost.of(count) | longest
 
 
 def _expect(client: "subprocess.Popen[str]", word: str) -> None:
@@ -211,7 +197,7 @@ def _neighbour(system: System) -> Iterator[list[float]]:
     """Ask on the listener without TLS, again and again; yield the times of the answers in s."""
     taken: list[float] = []
     enough = threading.Event()
-    request = raw.frame(api_versions.API, 0, api_versions.ApiVersionsRequest())
+    request = raw.frame(api_versions.API, 0, {})
 
     def ask() -> None:
         with raw.connect(system.port) as client:

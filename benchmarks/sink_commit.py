@@ -12,7 +12,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 from barnabas.client.admin import Admin
@@ -22,11 +21,11 @@ from barnabas.pipeline.sink.cluster_port import ClusterPort
 from barnabas.pipeline.sink.port import Identity, Place
 from barnabas.pipeline.sink.protocol import Batch, SinkSettings, Winner, commit
 from barnabas.testing import Cluster as Brokers
+from benchmarks.measures import children, cpu_seconds
 
 SINK, OUTPUT, PARTITIONS = "sink", "output", 16
 _AT_ONCE = 50
 _COMPLETION_S = 0.7
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Timed:
@@ -93,15 +92,7 @@ async def measure(servers: str, transactions: int, rounds: int) -> list[dict[str
 
 def _children_cpu() -> float:
     """Return the CPU time of this process's children in ms."""
-    total = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == os.getpid():
-            total += int(fields[11]) + int(fields[12])
-    return 1000 * total / _TICKS
+    return 1000 * sum(map(cpu_seconds, children(os.getpid())))
 
 
 def main() -> None:

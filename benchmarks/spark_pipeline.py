@@ -16,26 +16,29 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from barnabas.testing import Cluster
-from benchmarks import sink_commit
-from benchmarks.systems import (
-    Barnabas,
-    Running,
+from benchmarks import raw, sink_commit
+from benchmarks.measures import (
+    HERE,
+    Cost,
+    Figures,
+    Round,
     children,
     cpu_seconds,
+    driven,
     peak_bytes,
     reset_peaks,
     resident_bytes,
 )
+from benchmarks.systems import OURS, Barnabas
 from tests.support.brokers.process import ROOT
 
-OURS, STOCK = "Barnabas", "stock connector"
-CONNECTORS = {OURS: "barnabas", STOCK: "kafka"}
-HERE = Path(__file__).parent
+CONNECTORS = {OURS: "barnabas", "stock connector": "kafka"}
 SPARK = "4.2.0"
 """The newest version of PySpark whose stock connector is in Maven Central."""
 PYTHON = ROOT / f".venv-spark-{SPARK}" / "bin" / "python"
@@ -49,8 +52,7 @@ FIRST_ROW = "the first row is committed"
 EXAMPLE_SECONDS = 300.0
 PROPERTIES = {"transaction.two.phase.commit.enable": "true"}
 
-Figures = dict[str, float]
-Note = Callable[[str, str, Figures], None]
+Note = Callable[[Round, str], None]
 
 
 class SparkDriver:
@@ -79,12 +81,11 @@ class SparkDriver:
         """Run a load; return its figures with CPU seconds and peak of the whole process tree."""
         assert self._process.stdin is not None
         reset_peaks(self.pid)
-        before = cpu_seconds(self.pid)
-        self._process.stdin.write(json.dumps([load, *arguments]).encode() + b"\n")
-        self._process.stdin.flush()
-        answer = self._answer()
-        cpu, peak = cpu_seconds(self.pid) - before, peak_bytes(self.pid)
-        return {**answer, "cpu_seconds": cpu, "peak_mb": peak / 1e6}
+        with Cost(self.pid) as cost:
+            self._process.stdin.write(json.dumps([load, *arguments]).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = self._answer()
+        return {**answer, "cpu_seconds": cost.cpu, "peak_mb": peak_bytes(self.pid) / 1e6}
 
     def stop(self) -> None:
         assert self._process.stdin is not None
@@ -98,10 +99,6 @@ class SparkDriver:
             raise RuntimeError("the Spark driver ended; its log has the reason")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-
-Both = dict[str, SparkDriver]
-"""The drivers by connector."""
 
 
 @contextmanager
@@ -118,7 +115,9 @@ def driver(python: Path, servers: str, directory: Path) -> Iterator[SparkDriver]
             raise
 
 
-def filled(servers: str, topic: str, records: int, size: int, partitions: int) -> None:
+def filled(
+    servers: str, topic: str, records: int = 0, size: int = 100, partitions: int = 4
+) -> None:
     """Create a topic and fill it by librdkafka."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -126,31 +125,40 @@ def filled(servers: str, topic: str, records: int, size: int, partitions: int) -
     for done in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
         done.result(30)
     if records:
-        command = [sys.executable, str(HERE / "librdkafka.py"), "produce"]
-        command += ["--bootstrap", servers, "--topic", topic, "--records", str(records)]
-        command += ["--size", str(size), "--batch-size", str(BATCH_BYTES)]
-        chunk = max(min(10_000, records // partitions), 1)
-        command += ["--partitions", str(partitions), "--chunk", str(chunk)]
-        subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        load = ["--bootstrap", servers, "--topic", topic, "--count", records, "--size", size]
+        load += ["--batch-size", BATCH_BYTES, "--partitions", partitions]
+        driven("librdkafka.py", "produce", *load, "--chunk", min(10_000, records // partitions))
 
 
 def measure(note: Note, directory: Path, rounds: int, megabytes: int) -> None:
     """Measure all loads. `tests/run-spark 4.2.0` makes the venv."""
-    with Running(Barnabas(directory, PROPERTIES)) as running:
-        servers = f"127.0.0.1:{running.system.port}"
+
+    def turns(title: str, load: Callable[[SparkDriver, str, str], Figures]) -> None:
+        """Run a load with each connector in turns, once more than counts."""
+        for counted in range(rounds + 1):
+            for name, connector in CONNECTORS.items():
+                found = load(both[name], connector, f"{counted}-{connector}")
+                if counted:
+                    note({title: found}, name)
+
+    with Barnabas(directory, PROPERTIES) as broker:
+        raw.connect(broker.port).close()
+        servers = f"127.0.0.1:{broker.port}"
         with (
             driver(PYTHON, servers, directory) as ours,
             driver(PYTHON, servers, directory) as stock,
         ):
-            both = {OURS: ours, STOCK: stock}
+            both = dict(zip(CONNECTORS, (ours, stock), strict=True))
             for size in (100, 1024):
                 for partitions in (4, 64):
-                    topic = f"source-{size}-{partitions}"
-                    records = megabytes * 1_000_000 // size
+                    topic, records = f"source-{size}-{partitions}", megabytes * 1_000_000 // size
                     filled(servers, topic, records, size, partitions)
-                    _reads(note, both, topic, records, rounds)
-            _copies(note, both, servers, "source-100-4", megabytes * 10_000, rounds)
-            _triggers(note, both, servers, rounds)
+                    title = f"source: {size} B, {partitions} partitions"
+                    turns(title, partial(_read, topic, records))
+            copied = partial(_copy, servers, "source-100-4", megabytes * 10_000)
+            turns("source to sink: 100 B, 4 partitions", copied)
+            filled(servers, "triggers", ROWS_PER_TRIGGER * TRIGGERS)
+            turns("trigger of 2,000 rows in 4 tasks", partial(_trigger, servers))
         with driver(PYTHON, servers, directory) as spark:
             _memory(note, spark, servers)
     _commits(note, rounds)
@@ -158,24 +166,15 @@ def measure(note: Note, directory: Path, rounds: int, megabytes: int) -> None:
         _example(note, directory)
 
 
-def _reads(note: Note, both: Both, topic: str, records: int, rounds: int) -> None:
-    _, size, partitions = topic.split("-")
-    for counted in range(rounds + 1):
-        for name, connector in CONNECTORS.items():
-            found = both[name].ask("read", connector, topic)
-            if counted:
-                title = f"source: {size} B, {partitions} partitions"
-                note(title, name, _per_row(found, records))
+def _read(topic: str, records: int, spark: SparkDriver, connector: str, _number: str) -> Figures:
+    return _per_row(spark.ask("read", connector, topic), records)
 
 
-def _copies(note: Note, both: Both, servers: str, topic: str, records: int, rounds: int) -> None:
-    for counted in range(rounds + 1):
-        for name, connector in CONNECTORS.items():
-            target = f"copy-{counted}-{connector}"
-            filled(servers, target, 0, 0, 4)
-            found = both[name].ask("copy", connector, topic, target)
-            if counted:
-                note("source to sink: 100 B, 4 partitions", name, _per_row(found, records))
+def _copy(
+    servers: str, topic: str, records: int, spark: SparkDriver, connector: str, number: str
+) -> Figures:
+    filled(servers, f"copy-{number}")
+    return _per_row(spark.ask("copy", connector, topic, f"copy-{number}"), records)
 
 
 def _per_row(found: dict[str, Any], records: int) -> Figures:
@@ -186,27 +185,19 @@ def _per_row(found: dict[str, Any], records: int) -> Figures:
     }
 
 
-def _triggers(note: Note, both: Both, servers: str, rounds: int) -> None:
+def _trigger(servers: str, spark: SparkDriver, connector: str, number: str) -> Figures:
     """Measure short triggers; the start and the stop of their query are in the CPU time."""
-    filled(servers, "triggers", ROWS_PER_TRIGGER * TRIGGERS, 100, 4)
-    for counted in range(rounds + 1):
-        for name, connector in CONNECTORS.items():
-            target = f"triggers-{counted}-{connector}"
-            filled(servers, target, 0, 0, 4)
-            found = both[name].ask("triggers", connector, "triggers", target, TRIGGERS - 1)
-            if counted:
-                figures = {
-                    "p50_ms": found["p50_ms"],
-                    "cpu_ms": found["cpu_seconds"] / found["triggers"] * 1e3,
-                    "peak_mb": found["peak_mb"],
-                }
-                note("trigger of 2,000 rows in 4 tasks", name, figures)
+    target = f"triggers-{number}"
+    filled(servers, target)
+    found = spark.ask("triggers", connector, "triggers", target, TRIGGERS - 1)
+    cpu_ms = found["cpu_seconds"] / found["triggers"] * 1e3
+    return {"p50_ms": found["p50_ms"], "cpu_ms": cpu_ms, "peak_mb": found["peak_mb"]}
 
 
 def _memory(note: Note, spark: SparkDriver, servers: str) -> None:
     """Measure how much a Python worker grows that has read one row in each task before."""
-    filled(servers, "memory", MEMORY_ROWS, 100, 4)
-    filled(servers, "memory-idle", 4, 100, 4)
+    filled(servers, "memory", MEMORY_ROWS)
+    filled(servers, "memory-idle", 4)
     spark.ask("stream", "memory-idle", "memory-idle")
     idle = max(resident_bytes(pid) for pid in _workers(spark.pid))
     peak, over = idle, threading.Event()
@@ -224,7 +215,8 @@ def _memory(note: Note, spark: SparkDriver, servers: str) -> None:
     thread.join()
     assert found["rows"] == MEMORY_ROWS, found
     assert peak > idle, "the workers that read were not among those watched"
-    note("a worker's memory while 10 M rows pass", OURS, {"mb_above_idle": (peak - idle) / 1e6})
+    above = {"mb_above_idle": (peak - idle) / 1e6}
+    note({"a worker's memory while 10 M rows pass": above}, OURS)
 
 
 def _commits(note: Note, rounds: int) -> None:
@@ -233,7 +225,8 @@ def _commits(note: Note, rounds: int) -> None:
         found = asyncio.run(sink_commit.measure(brokers.bootstrap_servers, TASKS, 2 + 3 * rounds))
     for each in found[2:]:
         cpu = each["cpu_driver"] + each["cpu_brokers"]
-        note(f"commit of {TASKS} transactions", OURS, {"ms": each["commit"], "cpu_ms": cpu})
+        figures = {"ms": each["commit"], "cpu_ms": cpu}
+        note({f"commit of {TASKS} transactions": figures}, OURS)
 
 
 def _example(note: Note, directory: Path) -> None:
@@ -253,16 +246,14 @@ def _example(note: Note, directory: Path) -> None:
         running.send_signal(signal.SIGINT)
         running.stdout.read()
         overdue.cancel()
-    note("example's first committed row", OURS, found)
+    note({"example's first committed row": found}, OURS)
 
 
 def _workers(pid: int) -> list[int]:
     """Return the Python workers below a driver: the children of PySpark's daemons and of ours."""
     found: list[int] = []
     for child in children(pid):
-        try:
+        with suppress(OSError):
             module = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[1:3]
-        except OSError:
-            continue
-        found += children(child) if module in DAEMONS else _workers(child)
+            found += children(child) if module in DAEMONS else _workers(child)
     return found

@@ -6,10 +6,10 @@ Kafka's nodes replace by their own quorum, is not counted and idles.
 
 import asyncio
 import contextlib
-import json
+import shutil
+import signal
 import subprocess
-import sys
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,35 +20,44 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.messages.metadata import MetadataResponsePartition
 from benchmarks import raw
-from benchmarks.systems import cpu_seconds, resident_bytes, settled
+from benchmarks.measures import Cost, Round, driven, percentiles, resident_bytes, settled
+from benchmarks.systems import BEFORE, OURS, SHARED, THEIRS
+from tests.support.brokers.cluster import ProcessCluster
+from tests.support.brokers.process import ROOT
+from tests.support.kafka.cluster import KafkaCluster
+from tests.support.kafka.node import DEFAULT, Kafka
+from tests.support.zookeeper import ZooKeeperServer
 
+PROPERTIES = {**SHARED, "auto.create.topics.enable": "false"}
+"""Settings of both systems; otherwise their defaults apply."""
+SESSION = {"zookeeper.session.timeout.ms": "6000"}
+TOPIC_CONFIGS = {"min.insync.replicas": "2"}
 PARTITIONS = 6
 ONE_BY_ONE = 2_000
 READY_WITHIN_S = 60.0
-HERE = Path(__file__).parent
-TOPIC_CONFIGS = {"min.insync.replicas": "2"}
+AT_REST, SINGLE, KILLED = (
+    "three brokers at rest",
+    "three replicas: one record at a time",
+    "kill -9 of a leader",
+)
+_STOP_WITHIN_S = 30.0
 
-Figures = dict[str, float]
-Round = dict[str, Figures]
 Ready = Callable[[MetadataResponsePartition], bool]
 
 
+def stream_name(batch_bytes: int) -> str:
+    """Return the name of the measurement of batches of this size."""
+    return f"three replicas: 1024 B in {batch_bytes // 1024} KB"
+
+
 class ThreeBrokers(Protocol):
-    """A cluster that runs."""
+    """A cluster of three brokers, each in its own process."""
 
     name: str
     bootstrap_servers: str
 
     @property
     def pids(self) -> Sequence[int]: ...
-
-    def kill(self, broker_id: int) -> None:
-        """kill -9."""
-        ...
-
-    def start(self, broker_id: int) -> None:
-        """Again, on its data; returns at once."""
-        ...
 
     def up(self) -> None:
         """Start all of it, on empty storage."""
@@ -58,76 +67,143 @@ class ThreeBrokers(Protocol):
         """End it, and remove its data."""
         ...
 
+    def kill(self, broker_id: int) -> None:
+        """kill -9."""
+        ...
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker again on its data, and return at once."""
+        ...
+
+
+class KafkaTrio:
+    """Three nodes of Apache Kafka with the JVM options of its own scripts."""
+
+    name = THEIRS
+
+    def __init__(self, directory: Path) -> None:
+        self._cluster = KafkaCluster(directory, heap=DEFAULT, properties=PROPERTIES)
+        self.bootstrap_servers = self._cluster.bootstrap_servers
+        self.up, self.down = self._cluster.start, self._cluster.stop
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [node.pid for node in self._cluster.nodes.values()]
+
+    def kill(self, broker_id: int) -> None:
+        self._cluster.nodes[broker_id].kill()
+
+    def start(self, broker_id: int) -> None:
+        threading.Thread(target=Kafka.start, args=(self._cluster.nodes[broker_id],)).start()
+
+
+class BarnabasTrio:
+    """Three processes of `barnabas serve` on a real ZooKeeper."""
+
+    def __init__(self, directory: Path, root: Path = ROOT) -> None:
+        """`root` is the checkout whose brokers run."""
+        self.name = OURS if root == ROOT else BEFORE
+        self._directory = directory
+        self._cluster = ProcessCluster(
+            directory,
+            ZooKeeperServer(directory / "zookeeper"),
+            {**PROPERTIES, **SESSION},
+            root=root,
+        )
+        self.bootstrap_servers = self._cluster.bootstrap_servers
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [broker.pid for broker in self._cluster.brokers.values()]
+
+    def up(self) -> None:
+        self._cluster.zookeeper.start()
+        self._cluster.launch()
+
+    def down(self) -> None:
+        for broker in self._cluster.brokers.values():
+            broker.signal(signal.SIGTERM)
+        for broker in self._cluster.brokers.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                broker.wait_until_ended(_STOP_WITHIN_S)
+            broker.kill()
+        self._cluster.zookeeper.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def kill(self, broker_id: int) -> None:
+        self._cluster.brokers[broker_id].kill()
+
+    def terminate(self, broker_id: int) -> None:
+        """Send SIGTERM, and wait until the broker has ended."""
+        self._cluster.brokers[broker_id].terminate()
+
+    def start(self, broker_id: int) -> None:
+        self._cluster.brokers[broker_id].launch()
+
+
+def loads(megabytes: int) -> list[Callable[[ThreeBrokers], Round]]:
+    """Return the loads of one round."""
+    return [
+        one_by_one,
+        partial(stream, batch_bytes=16 * 1024, megabytes=megabytes),
+        partial(stream, batch_bytes=1024 * 1024, megabytes=megabytes),
+        gap_after_kill,
+    ]
+
 
 def idle(system: ThreeBrokers) -> Round:
-    """Memory of each broker at rest."""
+    """Measure the memory of each broker at rest."""
     for pid in system.pids:
         settled(pid)
     resident = sum(map(resident_bytes, system.pids)) / len(system.pids)
-    return {"three brokers at rest": {"resident_mb": resident / 1e6}}
+    return {AT_REST: {"resident_mb": resident / 1e6}}
 
 
-def stream(system: ThreeBrokers, record_bytes: int, batch_bytes: int, megabytes: int) -> Round:
-    """One librdkafka producer, six partitions."""
+def stream(system: ThreeBrokers, batch_bytes: int, megabytes: int) -> Round:
+    """Measure one librdkafka producer, six partitions."""
     topic = f"stream-{time.time_ns()}"
     asyncio.run(_create(system, topic, PARTITIONS))
-    records = megabytes * 1_000_000 // record_bytes
-    before = _cpu(system)
-    with tempfile.TemporaryFile() as log:
-        command = [sys.executable, str(HERE / "librdkafka.py"), "produce"]
-        command += ["--bootstrap", system.bootstrap_servers, "--topic", topic]
-        command += ["--records", str(records), "--size", str(record_bytes)]
-        command += ["--batch-size", str(batch_bytes), "--partitions", str(PARTITIONS)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, check=True)
-    told = json.loads(done.stdout)
-    cpu = _cpu(system) - before
+    load = ["--bootstrap", system.bootstrap_servers, "--topic", topic, "--size", 1024]
+    load += ["--count", megabytes * 1_000_000 // 1024, "--batch-size", batch_bytes]
+    with Cost(*system.pids) as cost:
+        told = driven("librdkafka.py", "produce", *load, "--partitions", PARTITIONS)
     asyncio.run(_delete(system, topic))
-    name = f"three replicas: {record_bytes} B in {batch_bytes // 1024} KB"
-    return {
-        name: {
-            "mb_per_s": told["bytes"] / told["seconds"] / 1e6,
-            "cpu_s_per_gb": cpu / told["bytes"] * 1e9,
-        }
-    }
+    size = told["count"] * 1024
+    rates = {"mb_per_s": size / told["seconds"] / 1e6, "cpu_s_per_gb": cost.cpu / size * 1e9}
+    return {stream_name(batch_bytes): rates}
 
 
 def one_by_one(system: ThreeBrokers) -> Round:
-    """Latencies of one record at a time, acknowledged by all replicas in sync."""
+    """Measure one record at a time, acknowledged by all replicas in sync."""
     topic = f"one-{time.time_ns()}"
-    leader = asyncio.run(_create(system, topic, 1))
-    with raw.connect(leader[1]) as client:
+    _, port = asyncio.run(_create(system, topic, 1))
+    with raw.connect(port) as client:
         request = raw.produce_request(topic, records=1, record_bytes=100)
         raw.acknowledged(client, request)
-        before = _cpu(system)
-        taken = client.latencies(request, ONE_BY_ONE)
-        cpu = _cpu(system) - before
+        with Cost(*system.pids) as cost:
+            taken = client.latencies(request, ONE_BY_ONE)
     asyncio.run(_delete(system, topic))
-    return {
-        "three replicas: one record at a time": {
-            "p50_ms": taken[len(taken) // 2] * 1e3,
-            "p99_ms": taken[len(taken) * 99 // 100] * 1e3,
-            "cpu_us_per_request": cpu / len(taken) * 1e6,
-        }
-    }
+    cpu_us = cost.cpu / len(taken) * 1e6
+    return {SINGLE: percentiles(taken, "ms") | {"cpu_us_per_request": cpu_us}}
 
 
 def gap_after_kill(system: ThreeBrokers) -> Round:
-    """Seconds from kill -9 of a leader to the first record that its successor acknowledges."""
+    """Measure the time from kill -9 of a leader to the first record that its successor
+    acknowledges."""
     topic = f"gap-{time.time_ns()}"
     leader, port = asyncio.run(_create(system, topic, 1))
     request = raw.produce_request(topic, records=1, record_bytes=100)
     with raw.connect(port) as client:
         raw.acknowledged(client, request)
     system.kill(leader)
-    began = time.perf_counter()
-    other = partial(_wait, system, topic, lambda each: each.leader_id not in (-1, leader))
-    _, successor = asyncio.run(other())
-    with raw.connect(successor) as client:
-        raw.acknowledged(client, request)
-    seconds = time.perf_counter() - began
+    with Cost() as cost:
+        led = partial(_wait, system, topic, lambda each: each.leader_id not in (-1, leader))
+        _, successor = asyncio.run(led())
+        with raw.connect(successor) as client:
+            raw.acknowledged(client, request)
     system.start(leader)
-    asyncio.run(_wait(system, topic, _all_in_sync))
-    return {"kill -9 of a leader": {"seconds": seconds}}
+    asyncio.run(_wait(system, topic, all_in_sync))
+    return {KILLED: {"seconds": cost.seconds}}
 
 
 def ready(system: ThreeBrokers) -> None:
@@ -146,27 +222,14 @@ async def _ready(system: ThreeBrokers) -> None:
     raise TimeoutError(f"{system.name} is not ready after {READY_WITHIN_S:g} s")
 
 
-def loads(megabytes: int) -> list[Callable[[ThreeBrokers], Round]]:
-    """Return the loads of one round."""
-    return [
-        one_by_one,
-        partial(stream, record_bytes=1024, batch_bytes=16 * 1024, megabytes=megabytes),
-        partial(stream, record_bytes=1024, batch_bytes=1024 * 1024, megabytes=megabytes),
-        gap_after_kill,
-    ]
-
-
-def _cpu(system: ThreeBrokers) -> float:
-    return sum(map(cpu_seconds, system.pids))
-
-
 async def _create(system: ThreeBrokers, topic: str, partitions: int) -> tuple[int, int]:
-    """Return the topic, all replicas in sync; the id and port of the leader of its partition 0."""
+    """Create a topic, and wait until all replicas are in sync; return the id and port of the
+    leader of its partition 0."""
     async with Cluster(system.bootstrap_servers) as cluster:
         await Admin(cluster).create_topic(
             topic, partitions=partitions, replication_factor=3, configs=TOPIC_CONFIGS
         )
-        return await _until(cluster, topic, _all_in_sync)
+        return await _until(cluster, topic, all_in_sync)
 
 
 async def _delete(system: ThreeBrokers, topic: str) -> None:
@@ -180,7 +243,7 @@ async def _wait(system: ThreeBrokers, topic: str, ready: Ready) -> tuple[int, in
 
 
 async def _until(cluster: Cluster, topic: str, ready: Ready) -> tuple[int, int]:
-    """Wait until a topic is as `ready` wants it; the id and port of partition 0's leader."""
+    """Wait until all partitions are ready; return the id and port of partition 0's leader."""
     end = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < end:
         rows = (await cluster.refresh([topic])).topics
@@ -193,5 +256,5 @@ async def _until(cluster: Cluster, topic: str, ready: Ready) -> tuple[int, int]:
     raise TimeoutError(f"{topic} is not ready after {READY_WITHIN_S:g} s")
 
 
-def _all_in_sync(partition: MetadataResponsePartition) -> bool:
+def all_in_sync(partition: MetadataResponsePartition) -> bool:
     return len(partition.isr_nodes) == len(partition.replica_nodes) == 3

@@ -18,9 +18,8 @@ from pathlib import Path
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from benchmarks import raw
-from benchmarks.raw_producers import initialised
-from benchmarks.systems import resident_bytes
-from benchmarks.transaction_loads import init_request
+from benchmarks.measures import Cost, cpu_seconds, resident_bytes
+from benchmarks.whole_clients import init_request
 from tests.support.brokers.process import BrokerProcess
 
 LIMIT = 20_000
@@ -67,7 +66,7 @@ class Stages:
     def ids_to(self, count: int) -> None:
         with raw.connect(self.broker.port) as client:
             # The first one creates the topic of the coordinators.
-            initialised(client, "unit-0")
+            raw.initialised(client, "unit-0")
             ids = (f"unit-{number}" for number in range(self.ids, count))
             client.stream(map(init_request, ids), window=64)
         self.ids = count
@@ -77,9 +76,9 @@ class Stages:
         pid = self.broker.pid
         used = self._produce()
         time.sleep(SETTLE_S)
-        before = cpu_ns(pid)
+        before = cpu_seconds(pid)
         time.sleep(REST_S)
-        rest = (cpu_ns(pid) - before) / REST_S / 1e7
+        rest = (cpu_seconds(pid) - before) / REST_S * 100
         descriptors, megabytes = count_descriptors(pid), resident_bytes(pid) / 1e6
         return f"{name:30}{descriptors:12}{megabytes:8.1f}{rest:12.2f}{used:14.1f}"
 
@@ -90,9 +89,9 @@ class Stages:
             raw.create_topic(client, "load")
             raw.acknowledged(client, request)
             client.stream(repeat(request, REQUESTS // 4), WINDOW)
-            before = cpu_ns(self.broker.pid)
-            client.stream(repeat(request, REQUESTS), WINDOW)
-            return (cpu_ns(self.broker.pid) - before) / REQUESTS / 1000
+            with Cost(self.broker.pid) as cost:
+                client.stream(repeat(request, REQUESTS), WINDOW)
+            return cost.of(REQUESTS)["cpu_us"]
 
     def restarted(self, name: str, stop: Callable[[], object]) -> str:
         """Stop the broker, and measure its next start."""
@@ -102,25 +101,10 @@ class Stages:
         stop()
         began = time.perf_counter()
         self.broker.launch()
-        while not self._serves():
-            time.sleep(0.05)
+        raw.connect(self.broker.port).close()
         seconds = time.perf_counter() - began
         descriptors = count_descriptors(self.broker.pid)
         return f"{name:30}{descriptors:12}{seconds:8.1f} s"
-
-    def _serves(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.broker.port)).close()
-        except ConnectionRefusedError:
-            assert self.broker.is_running, self.broker.errors()[-2000:]
-            return False
-        return True
-
-
-def cpu_ns(pid: int) -> int:
-    """Return the CPU time of a process in nanoseconds, by the accounting of the scheduler."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
 
 def count_descriptors(pid: int) -> int:
@@ -154,9 +138,8 @@ def measure(directory: Path, partitions: int, connections: int, ids: int) -> Ite
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--connections", type=int, default=5_000)
-    parser.add_argument("--ids", type=int, default=100_000)
+    for name, default in (("partitions", 10_000), ("connections", 5_000), ("ids", 100_000)):
+        parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="units-") as directory:
         for line in measure(Path(directory), args.partitions, args.connections, args.ids):

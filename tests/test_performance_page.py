@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import aims, consumer_groups, report, side_by_side, systems
+from benchmarks import aims, consumer_groups, measures, report
 from benchmarks.beside_kafka import AIMS, HERE, PAGE, RESULTS, TABLES, medians
 
 
@@ -91,7 +91,7 @@ def test_systems_stand_beside_the_floor_and_the_best_peer() -> None:
     results["requests"]["runs"][name]["Barnabas"] = [
         {"cpu_us": each} for each in (15.0, 16.0, 17.0)
     ]
-    table = side_by_side.part("requests", results["requests"])
+    table = report.side_by_side("requests", results["requests"])
     assert "| Barnabas | 16 | 12% | 2.00 | 0.80 | 50,000 | 100 | 200 |" in table
 
 
@@ -107,12 +107,12 @@ def test_cpu_time_of_threads_that_have_ended_counts() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        seconds = systems.cpu_seconds(process.pid)
+        seconds = measures.cpu_seconds(process.pid)
         main = Path(f"/proc/{process.pid}/task/{process.pid}/schedstat")
         own = int(main.read_text().split()[0]) / 1e9
         process.communicate(b"\n")
     assert seconds > own + 0.005
-    assert systems.cpu_seconds(process.pid) == 0
+    assert measures.cpu_seconds(process.pid) == 0
 
 
 def test_cost_of_the_pipeline_is_shown_if_it_was_measured() -> None:
@@ -137,12 +137,12 @@ def test_peak_of_a_load_is_not_that_of_an_earlier_one() -> None:
         assert process.stdout is not None
         peaks = []
         for _ in range(2):
-            systems.reset_peaks(process.pid)
+            measures.reset_peaks(process.pid)
             process.stdin.write("\n")
             process.stdin.flush()
             process.stdout.readline()
-            peaks.append(systems.peak_bytes(process.pid))
-        systems.reset_peaks(process.pid)
-        peaks.append(systems.peak_bytes(process.pid))
+            peaks.append(measures.peak_bytes(process.pid))
+        measures.reset_peaks(process.pid)
+        peaks.append(measures.peak_bytes(process.pid))
     assert min(peaks[:2]) > 50_000_000 > peaks[2]
-    assert systems.peak_bytes(process.pid) == 0
+    assert measures.peak_bytes(process.pid) == 0

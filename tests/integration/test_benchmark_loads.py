@@ -5,17 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from benchmarks import (
-    clients,
-    consumer_groups,
-    floors,
-    processes,
-    raw,
-    requests,
-    throughput,
-    transaction_loads,
-)
-from benchmarks.systems import Barnabas, Kfake, Processes, Running, System, left_out
+from benchmarks import clients, consumer_groups, floors, raw, requests, whole_clients
+from benchmarks.systems import Barnabas, Kfake, Processes, System, left_out
 
 FEW = 24
 
@@ -28,7 +19,7 @@ def systems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Syst
         made.append(Kfake(directory))
     with ExitStack() as stack:
         for each in made:
-            stack.enter_context(Running(each))
+            stack.enter_context(each)
             raw.connect(each.port).close()
         yield {each.name: each for each in made}
 
@@ -52,26 +43,30 @@ def test_floors_take_the_same_requests(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", [Barnabas.name, "Barnabas, 2 processes"])
 def test_clients_of_several_processes_are_measured(systems: dict[str, System], name: str) -> None:
-    produced, transacted = processes.loads(2, FEW, FEW)
-    assert produced(systems[name])[processes.produce_name(2)]["per_s"] > 0
-    assert transacted(systems[name])[processes.transactions_name(2)]["cpu_us"] > 0
+    produced, transacted = requests.loads_of_several(2, FEW, FEW)
+    assert produced(systems[name])[requests.several_name(2)]["per_s"] > 0
+    assert transacted(systems[name])[requests.beside_name(2)]["cpu_us"] > 0
 
 
 def test_bursts_and_transactions_come_from_the_same_load(systems: dict[str, System]) -> None:
-    found = transaction_loads.streams(systems[Barnabas.name], bursts=2)
-    bursts, transactions = (
-        found[name] for name in (transaction_loads.FLUSHED, transaction_loads.BURSTS)
-    )
+    found = whole_clients.streams(systems[Barnabas.name], bursts=2)
+    bursts, transactions = (found[name] for name in (whole_clients.FLUSHED, whole_clients.BURSTS))
     assert "commit_p50_ms" in transactions
     assert "commit_p50_ms" not in bursts
     assert transactions["of_bursts"] == transactions["mb_per_s"] / bursts["mb_per_s"]
 
 
 def test_cores_of_the_client_are_known(systems: dict[str, System]) -> None:
-    found = throughput.librdkafka(systems[Barnabas.name], 1024, 16 * 1024, megabytes=5)
+    found = whole_clients.throughput(systems[Barnabas.name], 1024, 16 * 1024, megabytes=5)
     for figures in found.values():
         assert 0 < figures["client_busiest"] <= figures["client_cores"]
     assert found["produce 1024 B in 16 KB"]["requests_per_s"] > 0
+
+
+def test_requests_to_group_coordinators_are_measured(systems: dict[str, System]) -> None:
+    for load in requests.coordinated_loads(FEW):
+        (figures,) = load(systems[Barnabas.name]).values()
+        assert figures["cpu_us"] > 0
 
 
 def test_clients_of_all_libraries_are_measured(systems: dict[str, System]) -> None:

@@ -9,19 +9,18 @@ import pytest
 from barnabas.protocol.codec import decode
 from barnabas.protocol.header import decode_response_header
 from barnabas.protocol.messages import fetch
-from benchmarks import floors, raw, requests
-from benchmarks.raw_producers import accepted, added, batch_of, ended, successors
-from benchmarks.requests import Target
-from benchmarks.systems import Barnabas, Running
+from benchmarks import floors, raw
+from benchmarks.raw import accepted, added, batch_of, ended, successors
+from benchmarks.systems import Barnabas, System
 
 TOPIC = "a-topic"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    with Running(Barnabas(tmp_path_factory.mktemp("broker"))) as running:
-        raw.connect(running.system.port).close()
-        yield requests.Broker(running.system)
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with Barnabas(tmp_path_factory.mktemp("broker")) as running:
+        raw.connect(running.port).close()
+        yield running
 
 
 @pytest.fixture(params=[floors.IN_C, floors.IN_UVLOOP])
@@ -31,7 +30,7 @@ def floor(request: pytest.FixtureRequest, tmp_path: Path) -> floors.Floor:
     return floors.Floor(tmp_path, in_c=request.param == floors.IN_C)
 
 
-def answers(at: Target) -> list[bytes]:
+def answers(at: System) -> list[bytes]:
     """Return the answers to the requests of a transaction with a large batch, and to a Fetch."""
     producer = at.producer("an-id")
     batch = batch_of(TOPIC, producer, records=15, record_bytes=1024)
@@ -50,11 +49,11 @@ def answers(at: Target) -> list[bytes]:
         return [*found, leader.exchange(request)]
 
 
-def test_answers_have_the_size_of_those_of_a_broker(broker: Target, floor: floors.Floor) -> None:
+def test_answers_have_the_size_of_those_of_a_broker(broker: System, floor: floors.Floor) -> None:
     assert list(map(len, answers(floor))) == list(map(len, answers(broker)))
 
 
-def test_stored_batch_is_behind_the_answer_to_a_fetch(broker: Target, floor: floors.Floor) -> None:
+def test_stored_batch_is_behind_the_answer_to_a_fetch(broker: System, floor: floors.Floor) -> None:
     of_broker = answers(broker)[-1]
     _, body = decode_response_header(fetch.API.key, raw.FETCH, of_broker)
     stored = decode(fetch.API.response, raw.FETCH, of_broker, body).responses[0].partitions[0]

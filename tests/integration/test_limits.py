@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import limits
-from benchmarks.limits import Felt, Scale
-from benchmarks.limits_measures import Window, felt
-from benchmarks.limits_page import page, verdict
+from benchmarks.limits import Felt, Scale, Window, felt, page
 from tests.support.brokers.loop_hold import Held
 
 SMALL = Scale(
@@ -45,9 +43,9 @@ def rounds(*p99s: tuple[float, float, float]) -> Felt:
 
 
 def test_felt_ratio_is_compared_with_the_difference_of_two_quiet_windows() -> None:
-    assert verdict(rounds((1, 1.1, 1), (2, 2.2, 2), (1, 9, 1))) == "yes"
-    assert verdict(rounds((1, 2, 1), (1, 2, 1.1), (1, 1, 1))) == "**no**"
-    assert verdict(rounds((1, 2, 2), (2, 3, 1), (1, 9, 4))) == "within the noise"
+    assert rounds((1, 1.1, 1), (2, 2.2, 2), (1, 9, 1)).verdict == "yes"
+    assert rounds((1, 2, 1), (1, 2, 1.1), (1, 1, 1)).verdict == "**no**"
+    assert rounds((1, 2, 2), (2, 3, 1), (1, 9, 4)).verdict == "within the noise"
 
 
 def test_page_shows_the_measured_values() -> None:

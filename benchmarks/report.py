@@ -5,12 +5,15 @@ the reasons behind them; benchmarks/AIMS.md has the aims.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from benchmarks import aims, consumer_groups, floors, requests, three_brokers, whole_clients
-from benchmarks.measures import shown
+from benchmarks import aims, floors, requests
+from benchmarks.measures import HERE, shown
 from benchmarks.systems import (
     BEFORE,
     GENERAL,
@@ -18,7 +21,6 @@ from benchmarks.systems import (
     KFAKE,
     OURS,
     PEERS,
-    SOON,
     THEIRS,
     processes_name,
 )
@@ -38,8 +40,11 @@ TITLES = {
     "security": "Security",
     "groups": "Consumer groups of KIP-848",
 }
+TABLES: Final = tomllib.loads((HERE / "tables.toml").read_text())
+_SAME_TABLES = {"general": "requests", "profiled": "requests"}
 _OF_MEGABYTES = ("throughput", "soon", "security")
 """Parts whose loads have a size in megabytes."""
+_SHARES = {"a quarter": 0.25, "an eighth": 0.125}
 
 BySystem = Mapping[str, Mapping[str, float]]
 Medians = Mapping[str, BySystem]
@@ -55,6 +60,13 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _labelled(pattern: str, label: str, medians: Medians) -> Iterator[tuple[str, str]]:
+    """Yield the measurements of a pattern with their labels."""
+    for name in medians:
+        if (found := re.fullmatch(pattern, name)) is not None:
+            yield name, label.format(name, *found.groups())
+
+
 # -- tables of one measurement, with a line for each system ----------------------------------------
 
 ORDER = (
@@ -68,121 +80,25 @@ ORDER = (
     GENERAL,
     *(processes_name(count, before=way) for count in (2, 4, 8, 16, 32) for way in (True, False)),
 )
-Columns = Sequence[tuple[str, str]]
-"""Heads and keys of figures. The first is the one that counts: CPU time where it is measured."""
-
-
-class Table(NamedTuple):
-    """The figures of a measurement."""
-
-    measurement: str
-    columns: Columns
-    title: str = ""
-    """The title, if it is not the measurement's name."""
-
-
-def _each(unit: str, times: str = "us") -> Columns:
-    rates = [("CPU us" if times == "us" else "broker CPU us", "cpu_us"), (unit, "per_s")]
-    return [*rates, *((f"{name} {times}", f"{name}_{times}") for name in ("p50", "p99"))]
-
-
-_REQUEST, _TRANSACTION = _each("requests/s"), _each("transactions/s")
-_RATE, _CPU = ("MB/s", "mb_per_s"), ("broker CPU s/GB", "cpu_s_per_gb")
-_FLUSH, _COMMIT = (
-    [(f"{name}, p50 ms", f"{name}_p50_ms"), ("p99 ms", f"{name}_p99_ms")]
-    for name in ("flush", "commit")
-)
-_OF_CLIENT = [
-    ("client's cores", "client_cores"),
-    ("its busiest thread", "client_busiest"),
-    ("client CPU s", "client_cpu_seconds"),
-]
-_JOINS = [
-    ("until all have their assignment, s", "seconds"),
-    ("broker CPU s", "cpu_seconds"),
-    ("heartbeats", "heartbeats"),
-]
-_SINGLE = [
-    *(Table(name, _REQUEST) for name in (*requests.PRODUCED, requests.SINGLE)),
-    *(Table(name, _REQUEST) for name in (requests.FETCHED, requests.IN_SESSION)),
-    *(Table(name, _REQUEST) for name in requests.COORDINATED),
-    *(
-        Table(requests.transactions_name(count), [*_TRANSACTION, ("refusals each", "retries")])
-        for count in (1, 8)
-    ),
-]
-_SIDE_BY_SIDE: Mapping[str, Sequence[Table]] = {
-    "start": [
-        Table("start", [("start, s", "seconds")], "Start to the first acknowledged record"),
-        Table("idle", [("resident, MB", "resident_mb")], "Memory at rest"),
-    ],
-    "requests": _SINGLE,
-    "general": _SINGLE[: len(requests.PRODUCED)],
-    "profiled": _SINGLE,
-    "processes": [
-        table
-        for count in (2, 4)
-        for table in (
-            Table(requests.several_name(count), [*_REQUEST[:2], ("broker's cores", "cores")]),
-            Table(requests.beside_name(count), _TRANSACTION),
-        )
-    ],
-    "streams": [
-        Table(whole_clients.IDEMPOTENT, [_RATE, _CPU], "Idempotent, without a pause"),
-        Table(whole_clients.FLUSHED, [_RATE, _CPU, *_FLUSH]),
-        Table(
-            whole_clients.BURSTS,
-            [_RATE, _CPU, ("of its bursts", "of_bursts"), *_FLUSH, *_COMMIT],
-        ),
-        *(Table(each, [_RATE], f"Consumed {each}") for each in whole_clients.ISOLATIONS),
-    ],
-    "transactions": [
-        *(
-            Table(name(count), _each("transactions/s", "ms"), f"By {client}, {count} at a time")
-            for count in (1, 8)
-            for client, name in (
-                ("librdkafka", whole_clients.librdkafka_name),
-                ("our client", whole_clients.own_name),
-            )
-        ),
-        Table(
-            whole_clients.RESTART,
-            [("restart, s", "seconds")],
-            "Restart until 100,000 transactional ids are served",
-        ),
-    ],
-}
-
-
-def _tables_of(part: str, medians: Medians) -> Iterator[Table]:
-    """Yield the tables of a part; of some the sizes of the run give the measurements."""
-    yield from _SIDE_BY_SIDE.get(part, ())
-    if part == "throughput":
-        for name in medians:
-            more = [("requests/s", "requests_per_s")] if name.startswith("produce") else []
-            yield Table(name, [_RATE, _CPU, *_OF_CLIENT, *more])
-    if part == "groups":
-        yield Table(consumer_groups.UNCHANGED, _each("heartbeats/s"))
-        for figure, columns in (("heartbeats", _JOINS), ("p99_ms", [("p99, ms", "p99_ms")])):
-            for name, by_system in medians.items():
-                if all(figure in figures for figures in by_system.values()):
-                    yield Table(name, columns)
+Columns = Sequence[Sequence[str]]
+"""Heads and figures."""
 
 
 def side_by_side(part: str, results: Mapping[str, Any]) -> list[str]:
     """Return the tables of a part: figures, their spread, and ratios to the floor and peers."""
     medians, runs = results["medians"], results["runs"]
     lines: list[str] = []
-    for name, columns, title in _tables_of(part, medians):
-        if name in medians:
-            title = title or name
-            lines += ["", f"### {title[0].upper()}{title[1:]}", ""]
-            lines += _side_by_side(medians[name], runs[name], columns)
+    for pattern, columns, *title in TABLES["each_system"][_SAME_TABLES.get(part, part)]:
+        for name, label in _labelled(pattern, *title or ["{0}"], medians):
+            pairs = [each.split("=") for each in TABLES["columns"][columns].split("; ")]
+            lines += ["", f"### {label[0].upper()}{label[1:]}", ""]
+            lines += _side_by_side(medians[name], runs[name], pairs)
     return lines
 
 
 def _side_by_side(medians: BySystem, runs: Mapping[str, Any], columns: Columns) -> list[str]:
-    (head, first), *others = columns
+    measured = {figure for figures in medians.values() for figure in figures}
+    (head, first), *others = (each for each in columns if each[1] in measured)
     floor = medians.get(floors.IN_C, {}).get(first)
     lowest = min if "CPU" in head or head.endswith((", s", ", ms", ", MB")) else max
     peer = lowest((medians[each][first] for each in PEERS if each in medians), default=None)
@@ -211,207 +127,52 @@ def spread(values: Sequence[float]) -> str:
 # -- tables of many measurements, ours and one other system ----------------------------------------
 
 
-class Aim(NamedTuple):
-    """The target of a figure: a share of the other system's, and more."""
-
-    text: str
-    share: float = 0.0
-    more: float = 0.0
-    least: bool = False
-
-    def met(self, ours: float, theirs: float) -> bool:
-        bound = self.share * theirs + self.more
-        return ours >= bound if self.least else ours <= bound
-
-
-def _at_least(share: float) -> Aim:
-    return Aim(f"at least {share:g}x", share, least=True)
-
-
-def _at_most(share: float, text: str = "") -> Aim:
-    return Aim(text or f"at most {share:g}x", share)
-
-
-def _own_most(limit: float, unit: str = "") -> Aim:
-    return Aim(f"at most {limit:g} {unit}".strip(), more=limit)
-
-
 class Row(NamedTuple):
-    """One line of a table."""
+    """One line of a table; `theirs` is 0 if the other system was not measured."""
 
-    measurement: str
-    figure: str
+    title: str
     label: str
-    aim: Aim | None = None
+    ours: float
+    theirs: float
+    aim: str
+
+    @property
+    def cells(self) -> list[str]:
+        return [self.label, shown(self.ours), shown(self.theirs or None)]
+
+    @property
+    def met(self) -> bool:
+        """Whether the aim is met: a share of the other system's figure, or an absolute bound."""
+        words = self.aim.split(maxsplit=2)
+        number = words[2].rstrip("x").split()[0]
+        if words[2] in _SHARES or words[2].endswith("x"):
+            bound = self.theirs * (_SHARES.get(words[2]) or float(number))
+        else:
+            bound = float(number) + (self.theirs if words[2].endswith(" more") else 0.0)
+        return self.ours >= bound if words[1] == "least" else self.ours <= bound
 
 
-Tables = dict[str, list[Row]]
-"""Rows by the title of their table."""
+def _beside(part: str) -> str:
+    return STOCK if part == "pipeline" else THEIRS
 
 
-def _rows(measurement: str, label: str, *figures: tuple[str, str, Aim | None]) -> list[Row]:
-    """Return the rows of a measurement; a figure has a key, a unit and perhaps an aim."""
-    return [
-        Row(measurement, key, label + (unit if unit.startswith("/") else f", {unit}"), aim)
-        for key, unit, aim in figures
-    ]
+def _two(part: str, medians: Medians) -> Iterator[Row]:
+    """Yield the rows of a part."""
+    for title, pattern, begin, figures in TABLES["two_systems"][part]:
+        for name, label in _labelled(pattern, begin, medians):
+            ours, theirs = medians[name][OURS], medians[name].get(_beside(part), {})
+            for figure in TABLES["figures"][figures]:
+                key, end, *aim = figure.split(" | ")
+                if key in ours:
+                    yield Row(title, label + end, ours[key], theirs.get(key, 0.0), *aim or [""])
 
 
-def _of_soon(medians: Medians) -> Tables:
-    produced, transactions = f"{SOON}produce ", []
-    for producers, label in ((1, "one producer"), (8, "8 producers")):
-        transactions += _rows(
-            SOON + whole_clients.librdkafka_name(producers),
-            label,
-            ("per_s", "transactions/s", _at_least(3)),
-            ("cpu_us", "broker CPU us", _at_most(0.125, "at most an eighth")),
-            ("p50_ms", "p50 ms", None),
-            ("p99_ms", "p99 ms", None),
-        )
-    return {
-        "Produce": [
-            row
-            for name in medians
-            if name.startswith(produced)
-            for row in _rows(
-                name,
-                name.removeprefix(produced),
-                ("mb_per_s", "MB/s", _at_least(2)),
-                ("cpu_s_per_gb", "CPU s/GB", _at_most(0.25, "at most a quarter")),
-                ("requests_per_s", "requests/s", None),
-            )
-        ],
-        "Transactions of one record": transactions,
-    }
-
-
-def _of_cluster(_medians: Medians) -> Tables:
-    rows = []
-    for size in whole_clients.BATCH_BYTES:
-        rows += _rows(
-            three_brokers.stream_name(size),
-            f"1024 B in {size // 1024} KB",
-            ("mb_per_s", "MB/s", _at_least(1)),
-            ("cpu_s_per_gb", "CPU s/GB, all brokers", _at_most(0.9)),
-        )
-    rows += _rows(
-        three_brokers.SINGLE,
-        "one record at a time",
-        ("p50_ms", "p50 ms", None),
-        ("p99_ms", "p99 ms", None),
-        ("cpu_us_per_request", "CPU us, all brokers", None),
-    )
-    memory = ("resident_mb", "MB", _at_most(0.2))
-    rows += _rows(three_brokers.AT_REST, "memory of an idle broker", memory)
-    gap = "kill -9 of a leader to the first acknowledged write"
-    return {
-        "Three replicas, acks=all": [
-            *rows,
-            *_rows(three_brokers.KILLED, gap, ("seconds", "s", None)),
-        ]
-    }
-
-
-def _of_security(medians: Medians) -> Tables:
-    data, coming, loops, checked, added = [], [], [], [], []
-    for what in ("produce", "consume"):
-        for size in ("16 KB", "1024 KB"):
-            data += _rows(
-                f"{what} TLS: 1024 B in {size}",
-                f"{what}, batches of {size}",
-                ("mb_per_s", "MB/s", _at_least(1)),
-                ("cpu_s_per_gb", "CPU s/GB", _at_most(1)),
-            )
-    for name, share in (
-        ("new TLS 1.3 connections", 1.0),
-        ("logins by SCRAM-SHA-512", 0.7),
-        ("logins by OAUTHBEARER", 0.7),
-    ):
-        coming += _rows(
-            name,
-            name,
-            ("per_s", "/s", _at_least(share)),
-            ("cpu_us", "broker CPU us", None),
-            ("neighbour_p99_ms", "another client's p99, ms", None),
-            ("neighbour_longest_ms", "another client's longest, ms", None),
-        )
-    for name in medians:
-        if name.endswith(": loop"):
-            loops += _rows(name, f"{name} held meanwhile", ("held_ms", "ms", _own_most(5, "ms")))
-        if name.startswith(("rights: ", "quotas: ")):
-            aim = None if name.endswith("topics") else _own_most(1, "us")
-            checked += _rows(name, name, ("us", "us", aim))
-    for name, unit, more, whole, limit in (
-        ("start with security", "s", "more at the start", "start", 0.08),
-        ("memory with security", "MB", "more memory at rest", "memory at rest", 10),
-    ):
-        added += _rows(name, more, ("more", unit, _own_most(limit, unit)))
-        added += _rows(name, whole, ("all", unit, None))
-    used = "more memory after clients of each kind"
-    return {
-        "TLS 1.3, records of 1 KB": data,
-        "Clients that come in": coming + loops,
-        "Rights with 10,000 rules, and quotas: CPU of a request": checked,
-        "Cost of listeners with TLS and SASL, and an authorizer": [
-            *added,
-            *_rows("memory in use with security", used, ("more", "MB", None)),
-        ],
-    }
-
-
-_OF_PIPELINE: Sequence[tuple[str, str, Aim | None]] = (
-    ("rows_per_s", "rows/s", _at_least(1)),
-    ("cpu_us_per_row", "CPU us per row", None),
-    ("p50_ms", "p50 ms", Aim("at most 100 ms more", 1, 100)),
-    ("ms", "ms", _own_most(150)),
-    ("cpu_ms", "CPU ms", None),
-    ("s", "s", _own_most(30)),
-    ("cpu_s", "CPU s", None),
-    ("peak_mb", "peak memory, MB", None),
-    ("mb_above_idle", "MB above idle", _own_most(64)),
-)
-
-
-def _of_pipeline(medians: Medians) -> Tables:
-    rows = []
-    for name, by_system in medians.items():
-        for row in _rows(
-            name, name, *(each for each in _OF_PIPELINE if each[0] in by_system[OURS])
-        ):
-            faster = row.figure == "rows_per_s" and name.startswith("source:")
-            rows.append(row._replace(aim=_at_least(2)) if faster else row)
-    return {"": rows}
-
-
-_TABLES: Mapping[str, tuple[str, Callable[[Medians], Tables]]] = {
-    "soon": (THEIRS, _of_soon),
-    "cluster": (THEIRS, _of_cluster),
-    "security": (THEIRS, _of_security),
-    "pipeline": (STOCK, _of_pipeline),
-}
-"""By part: the system beside Barnabas, and the rows that may have aims."""
-
-
-def _lines(rows: Iterable[Row], medians: Medians, beside: str) -> list[str]:
-    lines = _heads("", OURS, beside, "ratio")
-    for row in rows:
-        ours, theirs = _figures(row, medians, beside)
-        lines.append(_row(row.label, shown(ours), shown(theirs or None), ratio(ours, theirs)))
-    return lines
-
-
-def _figures(row: Row, medians: Medians, beside: str) -> tuple[float, float]:
-    """Return our figure, and that of the other system or 0."""
-    by_system = medians[row.measurement]
-    return by_system[OURS][row.figure], by_system.get(beside, {}).get(row.figure, 0.0)
-
-
-def _several(part: str, medians: Medians) -> list[str]:
-    beside, tables = _TABLES[part]
+def _two_systems(part: str, medians: Medians) -> list[str]:
     lines = []
-    for title, rows in tables(medians).items():
-        if rows := [each for each in rows if each.measurement in medians]:
-            lines += ["", f"### {title}", "", *_lines(rows, medians, beside)]
+    for title, rows in groupby(_two(part, medians), lambda row: row.title):
+        lines += ["", f"### {title}", ""] if title else []
+        lines += _heads("", OURS, _beside(part), "ratio")
+        lines += [_row(*row.cells, ratio(row.ours, row.theirs)) for row in rows]
     return lines
 
 
@@ -579,9 +340,9 @@ def _part(part: str, results: Mapping[str, Any]) -> list[str]:
         f"{where['load_before']}."
         + (f" Left out: {where['left_out']}." if where.get("left_out") else ""),
     ]
-    if part not in _TABLES:
+    if part not in TABLES["two_systems"]:
         return lines + side_by_side(part, results)
-    return lines + _several(part, results["medians"])
+    return lines + _two_systems(part, results["medians"])
 
 
 def _registering(results: Mapping[str, Any]) -> list[str]:
@@ -607,7 +368,7 @@ def _registering(results: Mapping[str, Any]) -> list[str]:
 
 def _pipeline(results: Mapping[str, Any]) -> list[str]:
     """Return the comparison of our Spark source and sink with the stock connector's."""
-    where, medians = results["machine"], results["medians"]
+    where = results["machine"]
     versions, sessions = "PySpark 4.2", "one session"
     cost = "The CPU time is that of the driver, its JVM and the Python workers."
     if "spark" in where:
@@ -630,7 +391,7 @@ def _pipeline(results: Mapping[str, Any]) -> list[str]:
         "(local[2]) on one Barnabas broker; each load runs once before it "
         f"counts. {cost} Our sink is exactly-once, the stock sink at-least-once.",
         "",
-        *_lines(_of_pipeline(medians)[""], medians, STOCK),
+        *_two_systems("pipeline", results["medians"]),
     ]
 
 
@@ -644,20 +405,10 @@ def aims_page(results: Mapping[str, Any]) -> str:
         "",
         *aims.table(results),
     ]
-    for part, (beside, tables) in _TABLES.items():
+    for part in TABLES["two_systems"]:
         medians = results.get(part, {}).get("medians", {})
-        all_rows = [row for rows in tables(medians).values() for row in rows]
-        rows = [row for row in all_rows if row.aim is not None and row.measurement in medians]
-        if rows:
-            title = TITLES.get(part, "The Spark pipeline")
-            lines += ["", f"## {title}", "", f"| | {OURS} | {beside} | aim | met |"]
-            lines += ["|---|--:|--:|---|---|", *(_judged(row, medians, beside) for row in rows)]
+        if rows := [row for row in _two(part, medians) if row.aim]:
+            lines += ["", f"## {TITLES.get(part, 'The Spark pipeline')}", ""]
+            lines += [f"| | {OURS} | {_beside(part)} | aim | met |", "|---|--:|--:|---|---|"]
+            lines += [_row(*row.cells, row.aim, aims.said(row.met)) for row in rows]
     return "\n".join(lines) + "\n"
-
-
-def _judged(row: Row, medians: Medians, beside: str) -> str:
-    """Return the line of a row that has an aim."""
-    ours, theirs = _figures(row, medians, beside)
-    assert row.aim is not None
-    met = "yes" if row.aim.met(ours, theirs) else "**no**"
-    return _row(row.label, shown(ours), shown(theirs or None), row.aim.text, met)

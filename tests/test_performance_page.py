@@ -1,6 +1,7 @@
 """The page of figures says what the results say."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,24 @@ def test_the_pages_are_made_from_the_results() -> None:
 def test_the_medians_are_those_of_the_runs() -> None:
     for part in json.loads(RESULTS.read_text()).values():
         assert part["medians"] == medians(part["runs"])
+
+
+def test_tables_and_aims_name_what_is_measured() -> None:
+    """A part without results, and processes on four cores, have nothing to compare."""
+    results = json.loads(RESULTS.read_text())
+    rows = [
+        (part, each[at])
+        for kind, at in (("each_system", 0), ("two_systems", 1))
+        for part, tables in report.TABLES[kind].items()
+        for each in tables
+    ] + [(part, name) for part, name, *_ in aims.AIMS]
+    unknown = {
+        pattern
+        for part, pattern in rows
+        if part in results
+        and not any(re.fullmatch(pattern, name) for name in results[part]["medians"])
+    }
+    assert {each for each in unknown if not re.search("4 (clients|processes)", each)} == set()
 
 
 def measured(part: str, measurement: str, **figures: dict[str, float]) -> dict[str, Any]:

@@ -1,13 +1,11 @@
 """The aims that Barnabas has beside itself before, its peers and the floors, and which are met."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks.measures import HERE, shown
+from benchmarks.measures import TABLES, shown
 from benchmarks.systems import OURS, PEERS
 
-AIMS: Final = tomllib.loads((HERE / "tables.toml").read_text())["aims"]["rows"]
 _BUSY = 0.9
 """The share of a core from which on a thread of the client is the limit."""
 LABELS = {
@@ -48,7 +46,7 @@ class Verdict(NamedTuple):
 
 def verdicts(results: Mapping[str, Any]) -> Iterator[Verdict]:
     """Return the verdict on each aim whose two figures were measured."""
-    for part, measurement, figure, aim, *whose in AIMS:
+    for part, measurement, figure, aim, *whose in TABLES["aims"]["rows"]:
         medians = results.get(part, {}).get("medians", {})
         own = whose[0] if whose else OURS
         beside = aim.split(" of ", 1)[1]

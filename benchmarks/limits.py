@@ -32,7 +32,7 @@ from barnabas.protocol.messages import (
     offset_fetch,
 )
 from benchmarks import raw
-from benchmarks.measures import HERE, children, cpu_seconds, percentiles
+from benchmarks.measures import HERE, PAGES, children, cpu_seconds, percentiles
 from tests.support.brokers.loop_hold import Held, held_since_last
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
@@ -403,44 +403,28 @@ CASES: Mapping[str, Callable[[Path, Scale], Found]] = {
 
 def page(found: Mapping[str, Felt | float], rounds: int, window_s: float) -> str:
     """Return the tables of the page."""
-    lines = [
-        "# Limits",
-        "",
-        "The load that one broker carries, and its effect on other clients. One client sends one",
-        f"record at a time, 500 a second, in {rounds} rounds of three windows of {window_s} s:",
-        "calm, disturbed, calm. The ratio is the disturbed p99 over the mean of the two calm p99s",
-        "of its round; the noise is the larger calm p99 over the smaller. The table has medians",
-        f"of the rounds. A ratio above {MAX_RATIO} that is not above the noise shows nothing.",
-        "",
-        f"- machine: {os.cpu_count()} cores shared with the load, {platform.platform()}, "
-        f"Python {platform.python_version()}",
-        f"- date: {time.strftime('%Y-%m-%d', time.gmtime())}",
-        "- command: `python -m benchmarks.limits` (writes this page)",
-        "",
-        f"| disturbance | p99 calm, ms | p99 disturbed, ms | ratio | noise | at most {MAX_RATIO} |",
-        "|---|--:|--:|--:|--:|---|",
-    ]
-    measured = {title: each for title, each in found.items() if isinstance(each, Felt)}
-    for title, each in measured.items():
+    felt, held, figures = [], [], []
+    for title, each in found.items():
+        if not isinstance(each, Felt):
+            figures.append(f"| {title} | {each:.3g} |")
+            continue
         cells = [each.calm_p99, each.disturbed_p99, each.ratio, each.noise]
-        figures = " | ".join(f"{cell:.2f}" for cell in cells)
-        lines.append(f"| {title} | {figures} | {each.verdict} |")
-    lines += [
-        "",
-        "The time for which the broker's event loop was blocked, in ms, calm / disturbed: the time",
-        "between two iterations at p99 and at most, and the longest CPU time of the loop's thread",
-        "between two iterations, which other processes do not change.",
-        "",
-        "| disturbance | p99 | at most | its own CPU time, at most |",
-        "|---|--:|--:|--:|",
-    ]
-    for title, each in measured.items():
+        felt.append(f"| {title} | {' | '.join(f'{cell:.2f}' for cell in cells)} | {each.verdict} |")
         pairs = [f"{c:.1f} / {d:.1f}" for c, d in zip(each.calm, each.disturbed, strict=True)]
-        lines.append(f"| {title} | {' | '.join(pairs)} |")
-    lines += ["", "| figure | |", "|---|--:|"]
-    others = {title: each for title, each in found.items() if not isinstance(each, Felt)}
-    lines += [f"| {title} | {figure:.3g} |" for title, figure in others.items()]
-    return "\n".join(lines) + "\n"
+        held.append(f"| {title} | {' | '.join(pairs)} |")
+    text = PAGES["limits"].format(
+        rounds=rounds,
+        window_s=window_s,
+        max_ratio=MAX_RATIO,
+        cores=os.cpu_count(),
+        platform=platform.platform(),
+        python=platform.python_version(),
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        felt="\n".join(felt),
+        held="\n".join(held),
+        figures="\n".join(figures),
+    )
+    return str(text)
 
 
 def main() -> None:

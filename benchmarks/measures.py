@@ -4,12 +4,16 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 HERE = Path(__file__).parent
+PAGES: Final = tomllib.loads((HERE / "pages.toml").read_text())
+TABLES: Final = tomllib.loads((HERE / "tables.toml").read_text())
+"""The sentences of the pages, and their tables and aims."""
 Figures = dict[str, float]
 Round = dict[str, Figures]
 """Figures of one system by the name of the measurement."""

@@ -13,16 +13,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
-from benchmarks import three_brokers
 from benchmarks.measures import HERE, Cost, Figures, resident_bytes, settled
-from benchmarks.three_brokers import BarnabasTrio, Ready, all_in_sync
+from benchmarks.three_brokers import BarnabasTrio, Ready, all_in_sync, create, ready, until
 
 RESULTS = HERE / "scale.json"
 PER_TOPIC = 100
 REST_S = 20.0
-WITHIN_S = 300.0
 
 
 def measure(partitions: int, directory: Path) -> Figures:
@@ -30,23 +26,25 @@ def measure(partitions: int, directory: Path) -> Figures:
     found: Figures = {"partitions": partitions}
     system = BarnabasTrio(directory)
 
-    def timed(name: str, work: Callable[[], object], ready: Ready | None = None) -> None:
-        began = time.perf_counter()
-        work()
-        if ready is not None:
-            asyncio.run(_until(system, partitions, ready))
-        found[name] = time.perf_counter() - began
+    def timed(name: str, work: Callable[[], object], then: Ready | None = None) -> None:
+        with Cost() as cost:
+            work()
+            if then is not None:
+                asyncio.run(until(system, then, partitions=partitions))
+        found[name] = cost.seconds
 
     system.up()
     try:
-        three_brokers.ready(system)
-        timed("created_s", lambda: asyncio.run(_create(system, partitions)), all_in_sync)
+        ready(system)
+        topics = [f"t{number}" for number in range(partitions // PER_TOPIC)]
+        timed("created_s", lambda: asyncio.run(create(system, topics, PER_TOPIC)), all_in_sync)
         found["idle_cpu"] = _idle(system)
         found["resident_mb"] = max(map(resident_bytes, system.pids)) / 1e6
         timed("failover_s", lambda: system.kill(2), lambda each: each.leader_id not in (-1, 2))
         timed("return_s", lambda: system.start(2), all_in_sync)
-        timed("stop_s", lambda: system.terminate(3))
-        asyncio.run(_until(system, partitions, lambda each: 3 not in each.isr_nodes))
+        timed("stop_s", system.cluster.brokers[3].terminate)
+        left = until(system, lambda each: 3 not in each.isr_nodes, partitions=partitions)
+        asyncio.run(left)
         timed("restart_s", lambda: system.start(3), all_in_sync)
     finally:
         system.down()
@@ -61,26 +59,6 @@ def _idle(system: BarnabasTrio) -> float:
         costs = [stack.enter_context(Cost(pid)) for pid in system.pids]
         time.sleep(REST_S)
     return max(each.cpu for each in costs) / REST_S
-
-
-async def _create(system: BarnabasTrio, partitions: int) -> None:
-    async with Cluster(system.bootstrap_servers, timeout=WITHIN_S) as cluster:
-        for number in range(partitions // PER_TOPIC):
-            await Admin(cluster).create_topic(
-                f"t{number}", partitions=PER_TOPIC, replication_factor=3
-            )
-
-
-async def _until(system: BarnabasTrio, partitions: int, ready: Ready) -> None:
-    end = time.monotonic() + WITHIN_S
-    while time.monotonic() < end:
-        async with Cluster(system.bootstrap_servers) as cluster:
-            topics = (await cluster.refresh()).topics
-        rows = [each for topic in topics for each in topic.partitions if not topic.is_internal]
-        if len(rows) == partitions and all(map(ready, rows)):
-            return
-        await asyncio.sleep(0.2)
-    raise TimeoutError(f"not within {WITHIN_S:g} s")
 
 
 def main() -> None:

@@ -11,10 +11,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -23,7 +22,7 @@ from benchmarks import raw
 from benchmarks.measures import Cost, Round, driven, percentiles, resident_bytes, settled
 from benchmarks.systems import BEFORE, OURS, SHARED, THEIRS
 from tests.support.brokers.cluster import ProcessCluster
-from tests.support.brokers.process import ROOT
+from tests.support.brokers.process import ROOT, BrokerProcess
 from tests.support.kafka.cluster import KafkaCluster
 from tests.support.kafka.node import DEFAULT, Kafka
 from tests.support.zookeeper import ZooKeeperServer
@@ -34,7 +33,7 @@ SESSION = {"zookeeper.session.timeout.ms": "6000"}
 TOPIC_CONFIGS = {"min.insync.replicas": "2"}
 PARTITIONS = 6
 ONE_BY_ONE = 2_000
-READY_WITHIN_S = 60.0
+READY_WITHIN_S, WITHIN_S = 60.0, 300.0
 AT_REST, SINGLE, KILLED = (
     "three brokers at rest",
     "three replicas: one record at a time",
@@ -50,95 +49,80 @@ def stream_name(batch_bytes: int) -> str:
     return f"three replicas: 1024 B in {batch_bytes // 1024} KB"
 
 
-class ThreeBrokers(Protocol):
+class ThreeBrokers:
     """A cluster of three brokers, each in its own process."""
 
     name: str
     bootstrap_servers: str
+    nodes: Mapping[int, Kafka] | Mapping[int, BrokerProcess]
 
     @property
-    def pids(self) -> Sequence[int]: ...
+    def pids(self) -> Sequence[int]:
+        return [node.pid for node in self.nodes.values()]
 
     def up(self) -> None:
         """Start all of it, on empty storage."""
-        ...
+        raise NotImplementedError
 
     def down(self) -> None:
         """End it, and remove its data."""
-        ...
+        raise NotImplementedError
 
     def kill(self, broker_id: int) -> None:
         """kill -9."""
-        ...
+        self.nodes[broker_id].kill()
 
     def start(self, broker_id: int) -> None:
         """Start a broker again on its data, and return at once."""
-        ...
+        raise NotImplementedError
 
 
-class KafkaTrio:
+class KafkaTrio(ThreeBrokers):
     """Three nodes of Apache Kafka with the JVM options of its own scripts."""
 
     name = THEIRS
 
     def __init__(self, directory: Path) -> None:
         self._cluster = KafkaCluster(directory, heap=DEFAULT, properties=PROPERTIES)
-        self.bootstrap_servers = self._cluster.bootstrap_servers
-        self.up, self.down = self._cluster.start, self._cluster.stop
+        self.bootstrap_servers, self.nodes = self._cluster.bootstrap_servers, self._cluster.nodes
 
-    @property
-    def pids(self) -> Sequence[int]:
-        return [node.pid for node in self._cluster.nodes.values()]
+    def up(self) -> None:
+        self._cluster.start()
 
-    def kill(self, broker_id: int) -> None:
-        self._cluster.nodes[broker_id].kill()
+    def down(self) -> None:
+        self._cluster.stop()
 
     def start(self, broker_id: int) -> None:
         threading.Thread(target=Kafka.start, args=(self._cluster.nodes[broker_id],)).start()
 
 
-class BarnabasTrio:
+class BarnabasTrio(ThreeBrokers):
     """Three processes of `barnabas serve` on a real ZooKeeper."""
 
     def __init__(self, directory: Path, root: Path = ROOT) -> None:
         """`root` is the checkout whose brokers run."""
         self.name = OURS if root == ROOT else BEFORE
         self._directory = directory
-        self._cluster = ProcessCluster(
-            directory,
-            ZooKeeperServer(directory / "zookeeper"),
-            {**PROPERTIES, **SESSION},
-            root=root,
-        )
-        self.bootstrap_servers = self._cluster.bootstrap_servers
-
-    @property
-    def pids(self) -> Sequence[int]:
-        return [broker.pid for broker in self._cluster.brokers.values()]
+        zookeeper = ZooKeeperServer(directory / "zookeeper")
+        self.cluster = ProcessCluster(directory, zookeeper, {**PROPERTIES, **SESSION}, root=root)
+        self.bootstrap_servers, self.nodes = self.cluster.bootstrap_servers, self.cluster.brokers
 
     def up(self) -> None:
-        self._cluster.zookeeper.start()
-        self._cluster.launch()
+        self.cluster.zookeeper.start()
+        self.cluster.launch()
 
     def down(self) -> None:
-        for broker in self._cluster.brokers.values():
+        for broker in self.cluster.brokers.values():
             broker.signal(signal.SIGTERM)
-        for broker in self._cluster.brokers.values():
+        for broker in self.cluster.brokers.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 broker.wait_until_ended(_STOP_WITHIN_S)
             broker.kill()
-        self._cluster.zookeeper.kill()
+        self.cluster.zookeeper.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def kill(self, broker_id: int) -> None:
-        self._cluster.brokers[broker_id].kill()
-
-    def terminate(self, broker_id: int) -> None:
-        """Send SIGTERM, and wait until the broker has ended."""
-        self._cluster.brokers[broker_id].terminate()
-
     def start(self, broker_id: int) -> None:
-        self._cluster.brokers[broker_id].launch()
+        self.cluster.brokers[broker_id].launch()
 
 
 def loads(megabytes: int) -> list[Callable[[ThreeBrokers], Round]]:
@@ -161,13 +145,11 @@ def idle(system: ThreeBrokers) -> Round:
 
 def stream(system: ThreeBrokers, batch_bytes: int, megabytes: int) -> Round:
     """Measure one librdkafka producer, six partitions."""
-    topic = f"stream-{time.time_ns()}"
-    asyncio.run(_create(system, topic, PARTITIONS))
-    load = ["--bootstrap", system.bootstrap_servers, "--topic", topic, "--size", 1024]
-    load += ["--count", megabytes * 1_000_000 // 1024, "--batch-size", batch_bytes]
-    with Cost(*system.pids) as cost:
-        told = driven("librdkafka.py", "produce", *load, "--partitions", PARTITIONS)
-    asyncio.run(_delete(system, topic))
+    with _topic(system, PARTITIONS) as (topic, _, _):
+        load = ["--bootstrap", system.bootstrap_servers, "--topic", topic, "--size", 1024]
+        load += ["--count", megabytes * 1_000_000 // 1024, "--batch-size", batch_bytes]
+        with Cost(*system.pids) as cost:
+            told = driven("librdkafka.py", "produce", *load, "--partitions", PARTITIONS)
     size = told["count"] * 1024
     rates = {"mb_per_s": size / told["seconds"] / 1e6, "cpu_s_per_gb": cost.cpu / size * 1e9}
     return {stream_name(batch_bytes): rates}
@@ -175,14 +157,11 @@ def stream(system: ThreeBrokers, batch_bytes: int, megabytes: int) -> Round:
 
 def one_by_one(system: ThreeBrokers) -> Round:
     """Measure one record at a time, acknowledged by all replicas in sync."""
-    topic = f"one-{time.time_ns()}"
-    _, port = asyncio.run(_create(system, topic, 1))
-    with raw.connect(port) as client:
+    with _topic(system, 1) as (topic, _, port), raw.connect(port) as client:
         request = raw.produce_request(topic, records=1, record_bytes=100)
         raw.acknowledged(client, request)
         with Cost(*system.pids) as cost:
             taken = client.latencies(request, ONE_BY_ONE)
-    asyncio.run(_delete(system, topic))
     cpu_us = cost.cpu / len(taken) * 1e6
     return {SINGLE: percentiles(taken, "ms") | {"cpu_us_per_request": cpu_us}}
 
@@ -190,19 +169,19 @@ def one_by_one(system: ThreeBrokers) -> Round:
 def gap_after_kill(system: ThreeBrokers) -> Round:
     """Measure the time from kill -9 of a leader to the first record that its successor
     acknowledges."""
-    topic = f"gap-{time.time_ns()}"
-    leader, port = asyncio.run(_create(system, topic, 1))
-    request = raw.produce_request(topic, records=1, record_bytes=100)
-    with raw.connect(port) as client:
-        raw.acknowledged(client, request)
-    system.kill(leader)
-    with Cost() as cost:
-        led = partial(_wait, system, topic, lambda each: each.leader_id not in (-1, leader))
-        _, successor = asyncio.run(led())
-        with raw.connect(successor) as client:
+    with _topic(system, 1) as (topic, leader, port):
+        request = raw.produce_request(topic, records=1, record_bytes=100)
+        with raw.connect(port) as client:
             raw.acknowledged(client, request)
-    system.start(leader)
-    asyncio.run(_wait(system, topic, all_in_sync))
+        system.kill(leader)
+        with Cost() as cost:
+            other = asyncio.run(
+                until(system, lambda each: each.leader_id not in (-1, leader), topic)
+            )
+            with raw.connect(other[1]) as client:
+                raw.acknowledged(client, request)
+        system.start(leader)
+        asyncio.run(until(system, all_in_sync, topic))
     return {KILLED: {"seconds": cost.seconds}}
 
 
@@ -212,24 +191,33 @@ def ready(system: ThreeBrokers) -> None:
 
 
 async def _ready(system: ThreeBrokers) -> None:
-    end = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, TimeoutError):
-            async with Cluster(system.bootstrap_servers) as cluster:
-                if len((await cluster.refresh(())).brokers) == len(system.pids):
-                    return
-        await asyncio.sleep(0.1)
-    raise TimeoutError(f"{system.name} is not ready after {READY_WITHIN_S:g} s")
+    async with asyncio.timeout(READY_WITHIN_S):
+        while True:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with Cluster(system.bootstrap_servers) as cluster:
+                    if len((await cluster.refresh(())).brokers) == len(system.pids):
+                        return
+            await asyncio.sleep(0.1)
 
 
-async def _create(system: ThreeBrokers, topic: str, partitions: int) -> tuple[int, int]:
-    """Create a topic, and wait until all replicas are in sync; return the id and port of the
-    leader of its partition 0."""
-    async with Cluster(system.bootstrap_servers) as cluster:
-        await Admin(cluster).create_topic(
-            topic, partitions=partitions, replication_factor=3, configs=TOPIC_CONFIGS
-        )
-        return await _until(cluster, topic, all_in_sync)
+@contextlib.contextmanager
+def _topic(system: ThreeBrokers, partitions: int) -> Iterator[tuple[str, int, int]]:
+    """Have a topic, all replicas in sync, during a block; yield its name, and the id and port of
+    the leader of its partition 0."""
+    topic = f"topic-{time.time_ns()}"
+    asyncio.run(create(system, [topic], partitions, TOPIC_CONFIGS))
+    yield (topic, *asyncio.run(until(system, all_in_sync, topic)))
+    asyncio.run(_delete(system, topic))
+
+
+async def create(
+    system: ThreeBrokers, topics: Iterable[str], partitions: int, configs: Mapping[str, str] = {}
+) -> None:
+    async with Cluster(system.bootstrap_servers, timeout=WITHIN_S) as cluster:
+        for topic in topics:
+            await Admin(cluster).create_topic(
+                topic, partitions=partitions, replication_factor=3, configs=configs
+            )
 
 
 async def _delete(system: ThreeBrokers, topic: str) -> None:
@@ -237,23 +225,20 @@ async def _delete(system: ThreeBrokers, topic: str) -> None:
         await Admin(cluster).delete_topic(topic)
 
 
-async def _wait(system: ThreeBrokers, topic: str, ready: Ready) -> tuple[int, int]:
-    async with Cluster(system.bootstrap_servers) as cluster:
-        return await _until(cluster, topic, ready)
-
-
-async def _until(cluster: Cluster, topic: str, ready: Ready) -> tuple[int, int]:
-    """Wait until all partitions are ready; return the id and port of partition 0's leader."""
-    end = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < end:
-        rows = (await cluster.refresh([topic])).topics
-        partitions = rows[0].partitions if not rows[0].error_code else []
-        if partitions and all(map(ready, partitions)):
-            leader = next(each.leader_id for each in partitions if not each.partition_index)
-            if leader in cluster.nodes:
-                return leader, cluster.nodes[leader].port
-        await asyncio.sleep(0.01)
-    raise TimeoutError(f"{topic} is not ready after {READY_WITHIN_S:g} s")
+async def until(
+    system: ThreeBrokers, ready: Ready, topic: str | None = None, partitions: int = 1
+) -> tuple[int, int]:
+    """Wait until all partitions of a topic, or at least so many of all topics, are ready; return
+    the id and port of the leader of the first one."""
+    async with asyncio.timeout(WITHIN_S), Cluster(system.bootstrap_servers) as cluster:
+        while True:
+            found = (await cluster.refresh(None if topic is None else [topic])).topics
+            rows = [row for each in found if not each.is_internal for row in each.partitions]
+            if len(rows) >= partitions and all(map(ready, rows)):
+                leader = min(rows, key=lambda row: row.partition_index).leader_id
+                if leader in cluster.nodes:
+                    return leader, cluster.nodes[leader].port
+            await asyncio.sleep(0.01 if topic else 0.2)
 
 
 def all_in_sync(partition: MetadataResponsePartition) -> bool:

@@ -31,7 +31,7 @@ def test_tables_and_aims_name_what_is_measured() -> None:
         for kind, at in (("each_system", 0), ("two_systems", 1))
         for part, tables in report.TABLES[kind].items()
         for each in tables
-    ] + [(part, name) for part, name, *_ in aims.AIMS]
+    ] + [(part, name) for part, name, *_ in report.TABLES["aims"]["rows"]]
     unknown = {
         pattern
         for part, pattern in rows

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from barnabas.protocol.messages import alter_user_scram_credentials, api_versions
@@ -23,6 +24,7 @@ from tests.support.web_tokens import Issuer
 COMING_IN = HERE / "logins.py"
 COMERS, THREADS = 2, 4
 """Processes of clients, and the connections of each at a time."""
+ISSUER = "https://issuer"
 ITERATIONS, SALT = 4096, b"salt-of-alice"
 SALTED = hashlib.pbkdf2_hmac("sha512", b"alice-secret", SALT, ITERATIONS)
 _COMMON = "org.apache.kafka.common.security"
@@ -50,6 +52,7 @@ class Site:
             f"{_OAUTH}.jaas.config": (f"{_COMMON}.oauthbearer.OAuthBearerLoginModule required;"),
             "sasl.oauthbearer.jwks.endpoint.url": self._issuer.write(directory / "keys.json"),
             "sasl.oauthbearer.expected.audience": "kafka",
+            "sasl.oauthbearer.expected.issuer": ISSUER,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:alice",
             **stores.identity(),
@@ -98,7 +101,8 @@ class Site:
     def tokens(self, count: int) -> str:
         """Write different tokens into a file, one a line; return its path."""
         path = self._directory / f"tokens-{time.time_ns()}"
-        tokens = (self._issuer.token("alice", aud="kafka", jti=str(n)) for n in range(count))
+        one = partial(self._issuer.token, "alice", aud="kafka", iss=ISSUER)
+        tokens = (one(jti=str(number)) for number in range(count))
         path.write_text("\n".join(tokens))
         return str(path)
 

@@ -11,14 +11,13 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from itertools import repeat
 from pathlib import Path
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from benchmarks import raw
-from benchmarks.measures import Cost, cpu_seconds, resident_bytes
+from benchmarks.measures import Cost, resident_bytes
 from benchmarks.whole_clients import init_request
 from tests.support.brokers.process import BrokerProcess
 
@@ -50,13 +49,13 @@ class Stages:
 
     def write_to_all(self) -> None:
         """Append one record to each partition."""
+        places = ((number // PER_TOPIC, number % PER_TOPIC) for number in range(self.partitions))
+        records = (
+            raw.keyed_request(f"many-{topic}", [0], b"v" * 100, partition=index)
+            for topic, index in places
+        )
         with raw.connect(self.broker.port) as client:
-            client.stream(self._one_each(), WINDOW)
-
-    def _one_each(self) -> Iterator[bytes]:
-        for number in range(self.partitions):
-            topic, index = f"many-{number // PER_TOPIC}", number % PER_TOPIC
-            yield raw.keyed_request(topic, [0], b"v" * 100, partition=index)
+            client.stream(records, WINDOW)
 
     def connections_to(self, count: int) -> None:
         while len(self.connections) < count:
@@ -76,11 +75,10 @@ class Stages:
         pid = self.broker.pid
         used = self._produce()
         time.sleep(SETTLE_S)
-        before = cpu_seconds(pid)
-        time.sleep(REST_S)
-        rest = (cpu_seconds(pid) - before) / REST_S * 100
-        descriptors, megabytes = count_descriptors(pid), resident_bytes(pid) / 1e6
-        return f"{name:30}{descriptors:12}{megabytes:8.1f}{rest:12.2f}{used:14.1f}"
+        with Cost(pid) as cost:
+            time.sleep(REST_S)
+        rest, megabytes = cost.cpu / REST_S * 100, resident_bytes(pid) / 1e6
+        return f"{name:30}{self._descriptors():12}{megabytes:8.1f}{rest:12.2f}{used:14.1f}"
 
     def _produce(self) -> float:
         """Return the microseconds of CPU that one request of one record costs."""
@@ -93,57 +91,56 @@ class Stages:
                 client.stream(repeat(request, REQUESTS), WINDOW)
             return cost.of(REQUESTS)["cpu_us"]
 
+    def _descriptors(self) -> int:
+        return len(list(Path(f"/proc/{self.broker.pid}/fd").iterdir()))
+
     def restarted(self, name: str, stop: Callable[[], object]) -> str:
         """Stop the broker, and measure its next start."""
         for each in self.connections:
             each.close()
         self.connections.clear()
         stop()
-        began = time.perf_counter()
-        self.broker.launch()
-        raw.connect(self.broker.port).close()
-        seconds = time.perf_counter() - began
-        descriptors = count_descriptors(self.broker.pid)
-        return f"{name:30}{descriptors:12}{seconds:8.1f} s"
+        with Cost() as cost:
+            self.broker.launch()
+            raw.connect(self.broker.port).close()
+        return f"{name:30}{self._descriptors():12}{cost.seconds:8.1f} s"
 
 
-def count_descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-def measure(directory: Path, partitions: int, connections: int, ids: int) -> Iterator[str]:
+def measure(stages: Stages, partitions: int, connections: int, ids: int) -> Iterator[str]:
     """Yield a line for each stage."""
-    stages = Stages(directory)
-    with ExitStack() as exits:
-        stages.broker.launch()
-        exits.callback(stages.broker.terminate)
-        yield HEADER
-        stages.ids_to(1)
-        yield stages.row("empty")
-        for part in (partitions // 4, partitions):
-            stages.partitions_to(part)
-            yield stages.row(f"{part} partitions")
-        stages.write_to_all()
-        yield stages.row("all of them written to")
-        for part in (connections // 4, connections):
-            stages.connections_to(part)
-            yield stages.row(f"and {part} connections")
-        for part in (ids // 4, ids):
-            stages.ids_to(part)
-            yield stages.row(f"and {part} transactional ids")
-        yield f"{'':30}{'descriptors':>12}{'start':>10}"
-        yield stages.restarted("clean restart", stages.broker.terminate)
-        yield stages.restarted("start after kill -9", stages.broker.kill)
+    yield HEADER
+    stages.ids_to(1)
+    yield stages.row("empty")
+    for part in (partitions // 4, partitions):
+        stages.partitions_to(part)
+        yield stages.row(f"{part} partitions")
+    stages.write_to_all()
+    yield stages.row("all of them written to")
+    for part in (connections // 4, connections):
+        stages.connections_to(part)
+        yield stages.row(f"and {part} connections")
+    for part in (ids // 4, ids):
+        stages.ids_to(part)
+        yield stages.row(f"and {part} transactional ids")
+    yield f"{'':30}{'descriptors':>12}{'start':>10}"
+    yield stages.restarted("clean restart", stages.broker.terminate)
+    yield stages.restarted("start after kill -9", stages.broker.kill)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("partitions", 10_000), ("connections", 5_000), ("ids", 100_000)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    args = parser.parse_args()
+    sizes = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="units-") as directory:
-        for line in measure(Path(directory), args.partitions, args.connections, args.ids):
-            print(line, flush=True)
+        stages = Stages(Path(directory))
+        stages.broker.launch()
+        raw.connect(stages.broker.port).close()
+        try:
+            for line in measure(stages, **vars(sizes)):
+                print(line, flush=True)
+        finally:
+            stages.broker.terminate()
 
 
 if __name__ == "__main__":

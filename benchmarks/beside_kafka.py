@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from barnabas.broker.observability.interpreter import is_profile_guided
 from benchmarks import (
@@ -62,16 +62,6 @@ AIMS = HERE / "AIMS.md"
 
 PROFILED = "profiled"
 """The part that another interpreter measures: one of a run has one build."""
-
-
-class Named(Protocol):
-    """A system with a name."""
-
-    @property
-    def name(self) -> str: ...
-
-
-S = TypeVar("S", bound=Named)
 
 
 class Sizes(NamedTuple):
@@ -129,7 +119,7 @@ class Run:
             print(f"{name:40} {whose:22} {shown}", flush=True)
 
     def rounds(
-        self, systems: Iterable[S], work: Sequence[Callable[[S], Round]], warm_ups: int = 1
+        self, systems: Iterable[Any], work: Sequence[Callable[[Any], Round]], warm_ups: int = 1
     ) -> None:
         """Run the rounds of the warm-up, which are not counted, and then those that count.
 
@@ -398,14 +388,11 @@ def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
     }
 
 
-def python() -> str:
-    """Return the version of the interpreter, and how it was built if that makes it slow."""
-    built = {True: "built with", False: "built without", None: "which may be built without"}
-    return f"{platform.python_version()} {built[is_profile_guided()]} profile-guided optimization"
-
-
 def machine() -> dict[str, str]:
     """Return a description of the machine."""
+    # How the interpreter was built makes it slow, or may.
+    built = {True: "built with", False: "built without", None: "which may be built without"}
+    python = f"{platform.python_version()} {built[is_profile_guided()]}"
     cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")[1].split("\n")[0]
     missing = left_out()
     if reason := floors.why_not_in_c():
@@ -413,7 +400,7 @@ def machine() -> dict[str, str]:
     return {
         "cpu": f"{os.cpu_count()} x {cpus}",
         "system": f"{platform.system()} {platform.release()}",
-        "python": python(),
+        "python": f"{python} profile-guided optimization",
         "kafka": jars.version(),
         "spark": spark_pipeline.SPARK,
         "left_out": "; ".join(f"{name}: {reason}" for name, reason in missing.items()),

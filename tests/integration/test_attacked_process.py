@@ -1,7 +1,6 @@
 """Bombs, planted batches, unread answers and half-sent requests against a broker's process.
 
-Its memory, its event loop and another client bear all of it. `python -m benchmarks.record_bombs`
-has the figures of single batches.
+Its memory, its event loop and another client bear all of it.
 """
 
 import socket

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.broker.server.context import Asker, RequestContext
-from barnabas.broker.server.quotas import ClientQuotas
+from barnabas.broker.server.limits.quotas import ClientQuotas
 from barnabas.metrics.registry import Cell, HistogramCell
 from barnabas.protocol.codec import encode
 from barnabas.protocol.compile_decode import has_records

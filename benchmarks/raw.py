@@ -27,7 +27,7 @@ from barnabas.protocol.messages import (
     produce,
 )
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.protocol.schema import Api, Type, fields_of
+from barnabas.protocol.schema import Api, WireType, fields_of
 
 PRODUCE, FETCH, ADD, END = 11, 12, 3, 3
 """The versions of Produce, Fetch, AddPartitionsToTxn and EndTxn. They name topics by name, so that
@@ -127,7 +127,7 @@ def message(kind: Any, data: Any) -> Any:
     return kind(**{name: _field(types[name], value) for name, value in data.items()})
 
 
-def _field(kind: Type, value: Any) -> Any:
+def _field(kind: WireType, value: Any) -> Any:
     if kind.item is not None and value is not None:
         return [_field(kind.item, each) for each in value]
     return value if kind.struct is None else message(kind.struct, value)

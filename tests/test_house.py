@@ -389,6 +389,35 @@ def test_no_module_imports_itself_through_others():
     assert graph == {}, "these modules import each other, or modules that do"
 
 
+AREAS = ("cli", "faults", "pipeline", "testing", "verify")
+"""Floors whose words may differ from those of brokers and clients."""
+SHARED_NAMES = {
+    "Connection": "the two ends of a connection",
+    "Message": "the client's is what Kafka's clients call so",
+    "Producer": "the client's is what Kafka's clients call so",
+}
+"""Names of two classes, with the reason."""
+MODELS = ("cli/answers", "faults/http/models", "protocol/messages", "protocol/internal")
+"""Modules of classes that describe JSON or messages, with the names that these have."""
+
+
+def test_a_class_name_means_one_thing():
+    places: dict[tuple[str, str], list[str]] = {}
+    for path in sources("barnabas"):
+        name = path.relative_to(ROOT / "barnabas").as_posix()
+        floor = name.partition("/")[0]
+        for node in tree(path).body:
+            if (
+                isinstance(node, ast.ClassDef)
+                and not node.name.startswith("_")
+                and not name.startswith(MODELS)
+            ):
+                key = (floor if floor in AREAS else "", node.name)
+                places.setdefault(key, []).append(location(path, node.lineno))
+    shared = {name: found for (_, name), found in places.items() if len(found) > 1}
+    assert sorted(shared) == sorted(SHARED_NAMES), shared
+
+
 ONE_FILE_EACH = (
     "broker.handlers",
     "cli.answers",

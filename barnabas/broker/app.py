@@ -54,7 +54,7 @@ from barnabas.broker.security.cluster_acls import OBJECTS_OF_A_RULE, ClusterAcls
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.security.scram_users import ScramUsers, stored_secret
 from barnabas.broker.server.limits.quotas import ClientQuotas, Periods
-from barnabas.broker.server.listener import Listener
+from barnabas.broker.server.listener import ServedListener
 from barnabas.broker.server.network import bind_addresses
 from barnabas.broker.server.tls import Certificates
 from barnabas.broker.store.metadata_store import MetadataStore
@@ -103,7 +103,7 @@ class Broker:
         self._dynamic = DynamicConfig(config)
         self.registry = Registry()
         self._metrics = BrokerMetrics(self.registry)
-        self._listeners: dict[str, Listener] = {}
+        self._listeners: dict[str, ServedListener] = {}
         self._certificates: list[Certificates] = []
         self._checks: list[Callable[[BrokerConfig], object]] = []
         self._tasks: set[asyncio.Task[None]] = set()

@@ -12,17 +12,17 @@ from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.groups.group_service import GroupService
 from barnabas.broker.groups.record_lags import RecordLags
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.limits.budget import RequestMemory
-from barnabas.broker.server.listener import Listener
+from barnabas.broker.server.listener import ServedListener
 from barnabas.broker.transactions.transaction_service import TransactionService
 from barnabas.coordinator.group.admin import CLASSIC, CONSUMER
 from barnabas.coordinator.group.consumer.states import ConsumerGroupState
 from barnabas.coordinator.group.states import GroupState
+from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.metrics.catalogue import (
     BrokerMetrics,
@@ -40,7 +40,7 @@ from barnabas.storage.opening.log_manager import LogManager
 
 
 def read_server(
-    metrics: BrokerMetrics, listeners: Sequence[Listener], memory: RequestMemory
+    metrics: BrokerMetrics, listeners: Sequence[ServedListener], memory: RequestMemory
 ) -> None:
     """Register the gauges of connections and of request memory."""
     metrics.requests.connections.read_each_with(

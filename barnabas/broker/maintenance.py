@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.observability.logging import get_logger
@@ -20,12 +19,13 @@ from barnabas.broker.server import listener
 from barnabas.broker.server.limits import budget, connection_limits
 from barnabas.broker.server.limits.budget import RequestMemory
 from barnabas.broker.server.limits.connection_limits import ConnectionLimits
-from barnabas.broker.server.listener import Listener
+from barnabas.broker.server.listener import ServedListener
 from barnabas.broker.server.tls import Certificates
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.ports import Clock
 from barnabas.metrics.catalogue import LogMetrics
 from barnabas.metrics.registry import Cell
-from barnabas.storage.cleaning.cleaner import CompactionRun, Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner import CompactionLimits, CompactionRun, LogCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
 from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors
 from barnabas.storage.log.log import Log
@@ -256,7 +256,7 @@ class CleanerTask:
         config = self._config()
         if not config.log_cleaner_enable:
             return None
-        limits = Limits(
+        limits = CompactionLimits(
             config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_max_bytes_per_second
         )
         return self._cleaner.start(self._compacted(), limits, self._clock.now_ms())
@@ -324,7 +324,7 @@ class CertificateTasks:
 class SaslTasks:
     """The periodic tasks of SASL mechanisms, such as the fetch of keys."""
 
-    def __init__(self, listeners: Sequence[Listener]) -> None:
+    def __init__(self, listeners: Sequence[ServedListener]) -> None:
         self._sasl = {each.name: each.sasl for each in listeners if each.sasl is not None}
 
     def schedule(self, tasks: PeriodicTasks) -> None:
@@ -359,7 +359,7 @@ class ConnectionTasks:
 
     def __init__(
         self,
-        listeners: Sequence[Listener],
+        listeners: Sequence[ServedListener],
         memories: Sequence[RequestMemory],
         limits: ConnectionLimits,
         expired: Cell,

@@ -11,12 +11,13 @@ from random import Random
 from typing import Protocol
 
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.loop.clock import Clock, SystemClock
+from barnabas.broker.loop.clock import SystemClock
 from barnabas.broker.loop.offload import Offload, ThreadOffload
 from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.network import Network, TcpNetwork
 from barnabas.broker.store.opening import OpenStore, open_metadata
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.ports import Clock
 from barnabas.storage.cleaning.cleaner import Worker
 from barnabas.storage.cleaning.cleaner_worker import CleanerProcess
 from barnabas.storage.files.files import SPARE_DESCRIPTORS, Files, OsFiles

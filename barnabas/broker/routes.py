@@ -85,7 +85,6 @@ from barnabas.broker.handlers import (
     update_metadata,
     write_txn_markers,
 )
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import LoggerLevels
@@ -107,6 +106,7 @@ from barnabas.broker.transactions.transaction_service import TransactionService
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.ports import Clock
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.errors import ErrorCode

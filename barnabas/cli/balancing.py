@@ -11,7 +11,7 @@ from barnabas.client.reassignment_plan import Plan, plan_text
 from barnabas.protocol.topic_partition import TopicPartition
 
 
-class State(NamedTuple):
+class BalanceState(NamedTuple):
     """The placement of all partitions, the bytes of a replica of each, and the brokers' racks."""
 
     placements: Placements
@@ -19,7 +19,7 @@ class State(NamedTuple):
     racks: dict[int, str | None]
 
 
-async def state_of(cluster: Cluster) -> State:
+async def state_of(cluster: Cluster) -> BalanceState:
     """Return the state of a cluster; the largest replica of a partition gives its size."""
     admin = Admin(cluster)
     racks = {row.broker_id: row.rack for row in (await admin.describe_cluster()).brokers}
@@ -31,10 +31,10 @@ async def state_of(cluster: Cluster) -> State:
                 for row in topic.partitions:
                     key = TopicPartition(topic.name, row.partition_index)
                     sizes[key] = max(sizes.get(key, 0), row.partition_size)
-    return State(reassignments.placements(cluster), sizes, racks)
+    return BalanceState(reassignments.placements(cluster), sizes, racks)
 
 
-def facts(state: State, plan: Plan) -> dict[str, Any]:
+def facts(state: BalanceState, plan: Plan) -> dict[str, Any]:
     """Return the loads of the brokers before and after a plan, and what it moves."""
     before = {key: placed.replicas for key, placed in state.placements.items()}
     now = loads(before, state.sizes, state.racks)
@@ -62,6 +62,6 @@ def facts(state: State, plan: Plan) -> dict[str, Any]:
     }
 
 
-def current_text(state: State, plan: Plan) -> str:
+def current_text(state: BalanceState, plan: Plan) -> str:
     """Return the current replicas of the partitions of a plan, as a plan of one line."""
     return plan_text({key: state.placements[key].replicas for key in plan})

@@ -23,7 +23,7 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.types import uuid_text
 
@@ -195,7 +195,7 @@ async def _topic_configs(admin: Admin, cluster: Cluster) -> dict[str, dict[str, 
 async def _broker_configs(admin: Admin, broker: int) -> dict[str, str | None]:
     return {
         row.name: "(hidden)" if row.is_sensitive else row.value
-        for row in await admin.describe_configs(ResourceType.BROKER, str(broker))
+        for row in await admin.describe_configs(ConfigResourceType.BROKER, str(broker))
     }
 
 

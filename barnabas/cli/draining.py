@@ -21,20 +21,20 @@ _POLL_S: Final = 0.5
 Planned = Callable[[Placements], Plan]
 
 
-class State(NamedTuple):
+class DrainState(NamedTuple):
     """The placement of all partitions, and the racks of the live brokers."""
 
     placements: Placements
     racks: dict[int, str | None]
 
 
-async def state_of(cluster: Cluster, broker: int) -> State:
+async def state_of(cluster: Cluster, broker: int) -> DrainState:
     """Return the state of a cluster; raises ClickException if a broker is not alive."""
     racks = {row.broker_id: row.rack for row in (await Admin(cluster).describe_cluster()).brokers}
     if broker not in racks:
         raise click.ClickException(f"no live broker has the id {broker}")
     await cluster.refresh()
-    return State(reassignments.placements(cluster), racks)
+    return DrainState(reassignments.placements(cluster), racks)
 
 
 def order(target: Target, broker: int, planned: Planned) -> Plan:

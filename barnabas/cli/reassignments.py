@@ -21,7 +21,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.client.reassignment_plan import Placement, Plan, plan_factor, throttle_for
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -256,10 +256,10 @@ async def clear_throttle(cluster: Cluster, topics: Iterable[str]) -> None:
     admin = Admin(cluster)
     for node in sorted(cluster.nodes):
         resets = [(key, ConfigOperation.DELETE, None) for key in _RATES]
-        await admin.alter_configs(ResourceType.BROKER, str(node), resets)
+        await admin.alter_configs(ConfigResourceType.BROKER, str(node), resets)
     for topic in sorted(topics):
         resets = [(key, ConfigOperation.DELETE, None) for key in (_LEADERS, _FOLLOWERS)]
-        await admin.alter_configs(ResourceType.TOPIC, topic, resets)
+        await admin.alter_configs(ConfigResourceType.TOPIC, topic, resets)
 
 
 async def _set_throttle(
@@ -274,7 +274,7 @@ async def _set_throttle(
     for topic in leaders:
         lists = ((_LEADERS, leaders[topic]), (_FOLLOWERS, followers[topic]))
         changes = [(key, ConfigOperation.SET, ",".join(replicas)) for key, replicas in lists]
-        await admin.alter_configs(ResourceType.TOPIC, topic, changes)
+        await admin.alter_configs(ConfigResourceType.TOPIC, topic, changes)
     for broker in brokers:
         rates = [(key, ConfigOperation.SET, str(rate)) for key in _RATES]
-        await admin.alter_configs(ResourceType.BROKER, str(broker), rates)
+        await admin.alter_configs(ConfigResourceType.BROKER, str(broker), rates)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas.client.cluster import Cluster, check
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.messages import (
     alter_client_quotas,
     create_acls,
@@ -192,7 +192,7 @@ class Admin:
             request = describe_configs.DescribeConfigsRequest(
                 resources=[
                     describe_configs.DescribeConfigsResource(
-                        resource_type=ResourceType.TOPIC,
+                        resource_type=ConfigResourceType.TOPIC,
                         resource_name=name,
                         configuration_keys=None if keys is None else list(keys),
                     )
@@ -206,7 +206,7 @@ class Admin:
         return found
 
     async def describe_configs(
-        self, kind: ResourceType, name: str, *, documented: bool = False
+        self, kind: ConfigResourceType, name: str, *, documented: bool = False
     ) -> list[describe_configs.DescribeConfigsResourceResult]:
         """Return every configuration entry of a resource; `documented` ones have their text."""
         request = describe_configs.DescribeConfigsRequest(
@@ -233,7 +233,7 @@ class Admin:
 
     async def alter_configs(
         self,
-        kind: ResourceType,
+        kind: ConfigResourceType,
         name: str,
         changes: Iterable[tuple[str, ConfigOperation, str | None]],
     ) -> None:
@@ -259,7 +259,7 @@ class Admin:
         check(response.responses[0].error_code, response.responses[0].error_message)
 
     async def list_config_resources(
-        self, kinds: Sequence[ResourceType] = ()
+        self, kinds: Sequence[ConfigResourceType] = ()
     ) -> list[list_config_resources.ConfigResource]:
         """Return the resources that have configurations, of all kinds by default (KIP-1142)."""
         response = await self._cluster.ask(
@@ -377,9 +377,9 @@ class Admin:
         check(response.entries[0].error_code, response.entries[0].error_message)
 
     @staticmethod
-    def _owner(kind: ResourceType, name: str) -> int | None:
+    def _owner(kind: ConfigResourceType, name: str) -> int | None:
         # Only the broker itself knows its configuration and its loggers.
-        on_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+        on_broker = kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
         return int(name) if on_broker and name else None
 
 

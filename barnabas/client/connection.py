@@ -53,7 +53,7 @@ class Meant(NamedTuple):
     node_id: int
 
 
-class Reply(Protocol):
+class ReplyTaker(Protocol):
     """The taker of a response or an error, for example a future."""
 
     def done(self) -> bool: ...
@@ -72,7 +72,7 @@ class _Pending(NamedTuple):
     correlation_id: int
     api: Api
     version: int
-    answer: Reply
+    answer: ReplyTaker
     decode: Decode | None = None
 
 
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         api: Api,
         request: object,
         version: int,
-        reply: Reply | None,
+        reply: ReplyTaker | None,
         decode: Decode | None = None,
     ) -> None:
         """Send a request while the connection `takes_requests`; the reply has no time limit.
@@ -327,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
         api: Api,
         request: object,
         version: int,
-        answer: Reply | None = None,
+        answer: ReplyTaker | None = None,
         decode: Decode | None = None,
     ) -> None:
         encoded = self._encode(api, request, version, answer, decode)
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         api: Api,
         request: object,
         version: int,
-        answer: Reply | None,
+        answer: ReplyTaker | None,
         decode: Decode | None = None,
     ) -> _Encoded:
         correlation_id = self._next_correlation_id

@@ -12,7 +12,7 @@ from barnabas.client.groups.assignors import EAGER
 from barnabas.client.groups.classic import ClassicMember
 from barnabas.client.groups.listener import RebalanceListener
 from barnabas.client.groups.metadata import GroupMetadata
-from barnabas.client.groups.modern import ConsumerMember
+from barnabas.client.groups.modern import ModernMember
 
 __all__ = ["PROTOCOLS", "GroupMember", "Protocol", "RebalanceListener"]
 
@@ -49,11 +49,11 @@ class GroupMember:
         listener: RebalanceListener | None = None,
     ) -> None:
         listener = listener or RebalanceListener()
-        self._member: ClassicMember | ConsumerMember
+        self._member: ClassicMember | ModernMember
         if protocol == "consumer":
             if assignors is not None and len(assignors) != 1:
                 raise ValueError("a member in the consumer protocol chooses one assignor")
-            self._member = ConsumerMember(
+            self._member = ModernMember(
                 cluster,
                 consumer,
                 group,

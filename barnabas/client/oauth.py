@@ -195,7 +195,7 @@ def token_endpoint(
     )
 
 
-class Tokens:
+class BearerTokens:
     """The tokens of a client. Logins share a token for most of its lifetime, and a fetch."""
 
     def __init__(self, fetch: Callable[[], Awaitable[str]]) -> None:

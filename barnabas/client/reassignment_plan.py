@@ -162,7 +162,7 @@ def plan_text(plan: Mapping[TopicPartition, Iterable[int]]) -> str:
     return json.dumps(plan_rows(plan), separators=(",", ":"))
 
 
-class Throttle(NamedTuple):
+class ReplicaThrottle(NamedTuple):
     """The throttled replicas (`partition:broker` by topic) and the brokers with a rate."""
 
     leaders: dict[str, list[str]]
@@ -174,7 +174,7 @@ def throttle_for(
     plan: Plan,
     current: Mapping[TopicPartition, tuple[int, ...]],
     ongoing: Mapping[TopicPartition, Reassignment],
-) -> Throttle:
+) -> ReplicaThrottle:
     """Return the throttle of a plan: current replicas throttle as leaders, new ones as followers.
 
     `ongoing` are the running reassignments, so that a throttle can be changed during one.
@@ -192,4 +192,4 @@ def throttle_for(
             leaders[topic] += [f"{index}:{each}" for each in sources]
             followers[topic] += [f"{index}:{each}" for each in targets]
             brokers.update(sources, targets)
-    return Throttle(dict(leaders), dict(followers), sorted(brokers))
+    return ReplicaThrottle(dict(leaders), dict(followers), sorted(brokers))

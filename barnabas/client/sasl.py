@@ -206,7 +206,7 @@ def _by_token(properties: Mapping[str, str], options: Mapping[str, str]) -> NewE
             f"Set {_TOKEN_URL} to the https:// address of a token endpoint, or to a file:///PATH "
             "that has the token"
         )
-    tokens = oauth.Tokens(_endpoint(url, keys, properties, options).fetch)
+    tokens = oauth.BearerTokens(_endpoint(url, keys, properties, options).fetch)
 
     async def from_endpoint() -> ClientExchange:
         return _with_token(tokens, await tokens.get(), extensions)
@@ -214,7 +214,9 @@ def _by_token(properties: Mapping[str, str], options: Mapping[str, str]) -> NewE
     return from_endpoint
 
 
-def _with_token(tokens: oauth.Tokens, token: str, extensions: Mapping[str, str]) -> ClientExchange:
+def _with_token(
+    tokens: oauth.BearerTokens, token: str, extensions: Mapping[str, str]
+) -> ClientExchange:
     if not _TOKEN.fullmatch(token):
         raise AuthenticationFailed(f"{_TOKEN_URL}: the endpoint gave no token")
     try:

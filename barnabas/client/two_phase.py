@@ -9,9 +9,9 @@ A driver keeps the prepared transaction of a transactional id, decides, and ends
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.producing.partition_queue import ProducerIdAndEpoch
-from barnabas.client.transactions.requests import Initialised, TransactionCalls
+from barnabas.client.transactions.requests import InitialisedProducer, TransactionCalls
 
-__all__ = ["Initialised", "end_transaction", "init_producer_id", "keep_transaction"]
+__all__ = ["InitialisedProducer", "end_transaction", "init_producer_id", "keep_transaction"]
 
 
 async def init_producer_id(
@@ -21,7 +21,7 @@ async def init_producer_id(
     *,
     two_phase: bool = False,
     keep_prepared: bool = False,
-) -> Initialised:
+) -> InitialisedProducer:
     """Take over a transactional id: the producers that had it before are fenced.
 
     Its open transaction is aborted, or kept with `keep_prepared`; with `two_phase` it has no
@@ -35,7 +35,9 @@ async def init_producer_id(
     )
 
 
-async def keep_transaction(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Initialised:
+async def keep_transaction(
+    cluster: Cluster, transactional_id: str, timeout_ms: int
+) -> InitialisedProducer:
     """Keep the open transaction of a transactional id, without its timeout: the caller ends it.
 
     A repeated call gives the caller another identity. Without an open transaction, `timeout_ms` is

@@ -30,7 +30,12 @@ class Instant(NamedTuple):
     monotonic_ms: int
 
 
-class TransactionalProducer(NamedTuple):
+class IllegalTransition(Exception):
+    """A bug, or a log that no coordinator can have written: the table of a state machine has no
+    such transition."""
+
+
+class TransactionWriter(NamedTuple):
     """The producer in whose open transaction records are written (KIP-98)."""
 
     producer_id: int
@@ -174,7 +179,7 @@ class Decision(NamedTuple, Generic[R, A]):
     records: Sequence[R] = ()
     effects: "Sequence[StartTimer[R] | CancelTimer | Call]" = ()
     then: "Callable[[KafkaError | None, Instant], Decision[R, None]] | None" = None
-    producer: TransactionalProducer | None = None
+    producer: TransactionWriter | None = None
     steps: Steps[None] | None = None
     postpones: bool = False
 

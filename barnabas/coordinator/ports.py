@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Wall time for records, monotonic time for deadlines."""
+    """A source of time."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970."""
+        """Return milliseconds since the epoch, as records and metadata have them."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never go back."""
+        """Return seconds that never go back, for durations and timeouts."""
         ...
 
 

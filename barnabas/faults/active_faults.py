@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
-class Call(NamedTuple):
+class NodeCall(NamedTuple):
     """A method of `Node`, and its arguments: plain JSON values."""
 
     method: str
@@ -16,20 +16,20 @@ class ActiveFaults:
     """Links that are cut, levers, and the jumps of the clock, by broker."""
 
     def __init__(self) -> None:
-        self._cuts: defaultdict[int, list[Call]] = defaultdict(list)
-        self._levers: dict[int, tuple[frozenset[int], Call]] = {}
+        self._cuts: defaultdict[int, list[NodeCall]] = defaultdict(list)
+        self._levers: dict[int, tuple[frozenset[int], NodeCall]] = {}
         self._removed: dict[int, frozenset[int]] = {}
         """The brokers that had a lever, until their counts are known."""
         self._ahead = 0.0
 
-    def add_cut(self, broker: int, call: Call) -> None:
+    def add_cut(self, broker: int, call: NodeCall) -> None:
         if call not in self._cuts[broker]:
             self._cuts[broker].append(call)
 
     def remove_cuts(self) -> None:
         self._cuts.clear()
 
-    def add_lever(self, number: int, brokers: Iterable[int], call: Call) -> None:
+    def add_lever(self, number: int, brokers: Iterable[int], call: NodeCall) -> None:
         self._levers[number] = frozenset(brokers), call
 
     def remove_lever(self, number: int) -> None:
@@ -55,8 +55,8 @@ class ActiveFaults:
     def advance_clock(self, seconds: float) -> None:
         self._ahead += seconds
 
-    def calls_before_start(self, broker: int) -> list[Call]:
+    def calls_before_start(self, broker: int) -> list[NodeCall]:
         """Return the calls that bring a broker into this state, to be made before it starts."""
         levers = [call for brokers, call in self._levers.values() if broker in brokers]
-        jumps = [Call("jump", {"seconds": self._ahead})] if self._ahead else []
+        jumps = [NodeCall("jump", {"seconds": self._ahead})] if self._ahead else []
         return [*self._cuts[broker], *levers, *jumps]

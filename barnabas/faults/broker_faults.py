@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.platform import Platform
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.ports import Clock
 from barnabas.faults.request_faults import RequestFault, RequestFaults, api_key
 from barnabas.faults.severable import SeverableNetwork
 

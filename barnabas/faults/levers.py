@@ -10,7 +10,7 @@ from itertools import chain, count, permutations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from barnabas.faults.active_faults import ActiveFaults, Call
+from barnabas.faults.active_faults import ActiveFaults, NodeCall
 from barnabas.faults.arguments import check_number, check_seconds, check_text
 from barnabas.faults.remote import BrokerDied
 
@@ -75,7 +75,7 @@ class Levers:
         """Forget all faults: the brokers were stopped."""
         self._faults = ActiveFaults()
 
-    def calls_before_start(self, broker: int) -> list[Call]:
+    def calls_before_start(self, broker: int) -> list[NodeCall]:
         """Return the calls that give a broker the faults in force, to be made before it starts."""
         return self._faults.calls_before_start(broker)
 
@@ -155,7 +155,7 @@ class Levers:
 
     async def _sever(self, brokers: Iterable[int], method: str, **arguments: Any) -> None:
         for broker in brokers:
-            self._faults.add_cut(broker, Call(method, arguments))
+            self._faults.add_cut(broker, NodeCall(method, arguments))
         await self._tell(brokers, method, **arguments)
 
     # -- requests --------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Levers:
             if value is not None:
                 check_text(name, value)
         number = next(self._numbers)
-        call = Call("add_lever", {"number": number, "api": api_key(api), **where, **fault})
+        call = NodeCall("add_lever", {"number": number, "api": api_key(api), **where, **fault})
         brokers = self._brokers.broker_ids if broker is None else [broker]
         self._faults.add_lever(number, brokers, call)
         try:

@@ -27,7 +27,7 @@ from struct import Struct
 from typing import Any
 
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.schema import Field, Message, Schema, Type, fields_of
+from barnabas.protocol.schema import Field, Message, Schema, WireType, fields_of
 
 FORMATS = {
     "bool": "?",
@@ -161,7 +161,7 @@ def schema_of(cls: type[Any]) -> Schema:
     return schema
 
 
-class Source:
+class FunctionSource:
     """The source of one generated function: lines, names, and the pending run of fixed fields."""
 
     def __init__(self, schema: Schema, version: int, form: Form) -> None:
@@ -228,7 +228,7 @@ class Source:
             yield
         self._depth -= 1
 
-    def few(self, item: Type) -> int:
+    def few(self, item: WireType) -> int:
         """Return the longest array of `item` that a small message may have at this depth."""
         return max(FEW) if item.kind in FORMATS else FEW[min(self._depth, len(FEW) - 1)]
 

@@ -10,7 +10,7 @@ from barnabas.protocol.compile import (
     MAX_ELEMENTS,
     SMALL,
     Form,
-    Source,
+    FunctionSource,
     read_count,
     read_string_length,
     read_tag_count,
@@ -21,7 +21,7 @@ from barnabas.protocol.compile import (
     struct_for,
 )
 from barnabas.protocol.errors import ProtocolError, TooManyElements
-from barnabas.protocol.schema import Field, Message, Type, blank, fields_of, shared_default
+from barnabas.protocol.schema import Field, Message, WireType, blank, fields_of, shared_default
 
 
 def decoder(cls: type[Any], version: int, form: Form = Form.PLAIN) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ _FEW = 4
 """Longest array of structs for which an iterator does not pay."""
 
 
-class _DecoderSource(Source):
+class _DecoderSource(FunctionSource):
     """The source of a decoder: `buf` is the input, `p` the position, `end` the input's length."""
 
     def build(self) -> Callable[..., Any]:
@@ -128,7 +128,7 @@ class _DecoderSource(Source):
             shared = self.constant(shared_default(field.type.struct), "default")
             self.emit(f"{target} = {shared}")
 
-    def _value(self, kind: Type, nullable: bool, target: str) -> None:
+    def _value(self, kind: WireType, nullable: bool, target: str) -> None:
         if kind.kind in FORMATS:
             self.run.append((FORMATS[kind.kind], target))
         elif kind.kind == "array":
@@ -138,7 +138,7 @@ class _DecoderSource(Source):
         else:
             self._blob(kind, nullable, target)
 
-    def _nested(self, kind: Type, nullable: bool, target: str, null: str) -> None:
+    def _nested(self, kind: WireType, nullable: bool, target: str, null: str) -> None:
         assert kind.struct is not None
         var = self.local("o")
         if not nullable:
@@ -159,7 +159,7 @@ class _DecoderSource(Source):
         else:
             self.emit(f'raise ProtocolError("{target.rpartition(".")[2]} is null")')
 
-    def _blob(self, kind: Type, nullable: bool, target: str) -> None:
+    def _blob(self, kind: WireType, nullable: bool, target: str) -> None:
         turn, nothing = {
             "string": (self._text, '""'),
             "bytes": (self._bytes, 'b""'),
@@ -211,7 +211,7 @@ class _DecoderSource(Source):
                 self.emit(f"{length}, p = uvarint(buf, p - 2)")
                 self.emit("p -= 1")
 
-    def _array(self, kind: Type, nullable: bool, target: str) -> None:
+    def _array(self, kind: WireType, nullable: bool, target: str) -> None:
         assert kind.item is not None
         item, count = kind.item, self.local("n")
         self.run.append(("B" if self.compact else "i", count))
@@ -271,7 +271,7 @@ class _DecoderSource(Source):
                 self.emit(f"{target} = list(unpack_from({_many(fmt, count)}, buf, p))")
         self.emit(f"p += {count} * {size}")
 
-    def _items(self, item: Type, count: str, target: str) -> None:
+    def _items(self, item: WireType, count: str, target: str) -> None:
         var = self.local("o")
         items = f"{var}s"
         self.emit(f"{target} = {items} = []")
@@ -369,7 +369,7 @@ def _many(fmt: str, count: str) -> str:
 def has_records(cls: type[Message], version: int) -> bool:
     """Return whether any field of this version, at any depth, holds record batches."""
 
-    def holds(kind: Type) -> bool:
+    def holds(kind: WireType) -> bool:
         if kind.item is not None:
             return holds(kind.item)
         if kind.struct is not None:

@@ -11,7 +11,7 @@ from barnabas.protocol.compile import (
     SMALL,
     STRIDE,
     Form,
-    Source,
+    FunctionSource,
     schema_of,
     small_packers,
     struct_for,
@@ -19,7 +19,7 @@ from barnabas.protocol.compile import (
     write_uvarint,
 )
 from barnabas.protocol.errors import ProtocolError, TooManyElements
-from barnabas.protocol.schema import Encoded, Field, Message, Type, fields_of
+from barnabas.protocol.schema import Encoded, Field, Message, WireType, fields_of
 
 
 def encoder(cls: type[Any], version: int, form: Form = Form.PLAIN) -> Callable[[Any], Any]:
@@ -42,7 +42,7 @@ _JOINED = 16 * STRIDE
 """Elements that become one part of a message that is encoded in slices."""
 
 
-class _EncoderSource(Source):
+class _EncoderSource(FunctionSource):
     """The source of an encoder: `out` collects small pieces, `parts` joined ones and records."""
 
     def build(self) -> Callable[..., Any]:
@@ -145,7 +145,7 @@ class _EncoderSource(Source):
             yield
         self.run, self._pieces = run, pieces
 
-    def _value(self, kind: Type, nullable: bool, source: str) -> None:
+    def _value(self, kind: WireType, nullable: bool, source: str) -> None:
         if kind.kind in FORMATS:
             self.run.append((FORMATS[kind.kind], source))
         elif kind.kind == "array":
@@ -157,7 +157,7 @@ class _EncoderSource(Source):
         else:
             self._blob(kind.kind, nullable, source)
 
-    def _nested(self, kind: Type, nullable: bool, source: str, null: str) -> None:
+    def _nested(self, kind: WireType, nullable: bool, source: str, null: str) -> None:
         """Emit a struct; if it may be null, behind a byte that is 1, or `null` without it."""
         assert kind.struct is not None
         var = self.local("o")
@@ -217,7 +217,7 @@ class _EncoderSource(Source):
         else:
             self._put(value)
 
-    def _array(self, kind: Type, nullable: bool, source: str) -> None:
+    def _array(self, kind: WireType, nullable: bool, source: str) -> None:
         assert kind.item is not None
         item = kind.item
         value, length = self._sized(nullable, source)

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """The kind of resource that has a configuration."""
 
     TOPIC = 2

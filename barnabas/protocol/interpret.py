@@ -8,7 +8,7 @@ from struct import pack, unpack_from
 from typing import Any
 
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.schema import Field, Message, Schema, Type, fields_of
+from barnabas.protocol.schema import Field, Message, Schema, WireType, fields_of
 
 _FORMATS = {
     "bool": ">?",
@@ -113,7 +113,7 @@ class _Reader:
             if self.position != end:
                 raise ProtocolError("a tagged field of a wrong size")
 
-    def value(self, kind: Type, nullable: bool, null: int = -1) -> Any:
+    def value(self, kind: WireType, nullable: bool, null: int = -1) -> Any:
         if kind.kind in _FORMATS:
             return self.number(kind.kind)
         if kind.kind == "struct":
@@ -183,7 +183,7 @@ class _Writer:
             self.uvarint(len(inner.out))
             self.out += inner.out
 
-    def value(self, kind: Type, nullable: bool, value: Any, null: int = -1) -> None:
+    def value(self, kind: WireType, nullable: bool, value: Any, null: int = -1) -> None:
         if kind.kind in _FORMATS:
             self.out += pack(_FORMATS[kind.kind], value)
         elif value is None and not nullable:

@@ -49,12 +49,12 @@ MISSING: Final = _Missing()
 """No default: the constructor requires the field."""
 
 
-class Type(NamedTuple):
+class WireType(NamedTuple):
     """A resolved wire type: `item` is the element of an array, `struct` the class of a struct."""
 
     kind: str
     nullable: bool = False
-    item: "Type | None" = None
+    item: "WireType | None" = None
     struct: "type[Message] | None" = None
 
 
@@ -75,7 +75,7 @@ class Field(NamedTuple):
     """One declared field: its versions, its wire type, and its default in other versions."""
 
     name: str
-    type: Type
+    type: WireType
     spec: _Specifier
 
     def exists(self, version: int) -> bool:
@@ -252,16 +252,16 @@ def blank(cls: type[Message]) -> type[Message]:
     return cls._blank
 
 
-def _resolve(annotation: Any) -> Type:
+def _resolve(annotation: Any) -> WireType:
     """Resolve an annotation of `types.py`, or a message class."""
     if isinstance(annotation, type) and issubclass(annotation, Message):
-        return Type("struct", struct=annotation)
+        return WireType("struct", struct=annotation)
     wire: Wire = annotation.__metadata__[0]
     if wire.kind == "array":
-        return Type("array", wire.nullable, item=_resolve(_argument(annotation.__origin__)))
+        return WireType("array", wire.nullable, item=_resolve(_argument(annotation.__origin__)))
     if wire.kind == "struct":
-        return Type("struct", wire.nullable, struct=get_args(annotation.__origin__)[0])
-    return Type(wire.kind, wire.nullable)
+        return WireType("struct", wire.nullable, struct=get_args(annotation.__origin__)[0])
+    return WireType(wire.kind, wire.nullable)
 
 
 def _argument(container: Any) -> Any:

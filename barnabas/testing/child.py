@@ -12,7 +12,7 @@ import sys
 
 from barnabas.broker.observability.logging import configure
 from barnabas.broker.pipes import read_pipe, take_output
-from barnabas.faults.active_faults import Call
+from barnabas.faults.active_faults import NodeCall
 from barnabas.faults.remote import SERVES, serve_calls, write_answer
 from barnabas.testing.node import Node
 
@@ -25,7 +25,7 @@ async def main() -> int:
     node = Node(setup["properties"])
     commands_done, starting = (
         loop.create_task(serve_calls(node, commands, answers)),
-        loop.create_task(node.start(Call(*each) for each in setup["calls"])),
+        loop.create_task(node.start(NodeCall(*each) for each in setup["calls"])),
     )
     await asyncio.wait((commands_done, starting), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from barnabas.broker.app import Broker
 from barnabas.broker.platform import system_platform
 from barnabas.config.broker import BrokerConfig
-from barnabas.faults.active_faults import Call
+from barnabas.faults.active_faults import NodeCall
 from barnabas.faults.broker_faults import BrokerFaults
 
 
@@ -20,7 +20,7 @@ class Node(BrokerFaults):
         super().__init__(config, system_platform(config))
         self.broker = Broker(config, platform=self.platform)
 
-    async def start(self, calls: Iterable[Call] = ()) -> None:
+    async def start(self, calls: Iterable[NodeCall] = ()) -> None:
         """Make these calls, then start the broker.
 
         Raises the error that prevented the start; nothing of the broker runs then.

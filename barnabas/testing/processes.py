@@ -10,7 +10,7 @@ from pathlib import Path
 
 import barnabas
 from barnabas.broker.pipes import close_pipe, end_of
-from barnabas.faults.active_faults import Call
+from barnabas.faults.active_faults import NodeCall
 from barnabas.faults.remote import SERVES, BrokerDied, RemoteBroker
 
 STOP_TIMEOUT = 20.0
@@ -30,7 +30,7 @@ class ProcessNode(RemoteBroker):
         """The arguments of the Python interpreter."""
         self._end: asyncio.Future[int] | None = None
 
-    async def start(self, calls: Iterable[Call] = ()) -> None:
+    async def start(self, calls: Iterable[NodeCall] = ()) -> None:
         """Start the broker after these calls, and return once it serves.
 
         Raises BrokerDied; nothing of the broker runs then.

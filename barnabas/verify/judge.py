@@ -29,7 +29,7 @@ from barnabas.verify.checks.values import (
     no_early_reads,
 )
 from barnabas.verify.history import INFO, OK, Event
-from barnabas.verify.run import Outcome, Run, load
+from barnabas.verify.run import OperationOutcome, Run, load
 
 LISTED: Final = 100
 """The number of anomalies of a check that a report lists; one fault may cause thousands."""
@@ -129,9 +129,9 @@ def _figures(run: Run) -> dict[str, int]:
         "ok": types[OK],
         "unknown": types[INFO],
         "transactions": len(run.txns),
-        "committed": outcomes[Outcome.COMMITTED],
-        "aborted": outcomes[Outcome.ABORTED],
-        "undecided": outcomes[Outcome.UNKNOWN],
+        "committed": outcomes[OperationOutcome.COMMITTED],
+        "aborted": outcomes[OperationOutcome.ABORTED],
+        "undecided": outcomes[OperationOutcome.UNKNOWN],
         "records": len(run.writes),
         "reads": sum(len(read.records) for read in run.reads),
     }

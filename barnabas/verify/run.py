@@ -23,7 +23,7 @@ _SEEN: Final = frozenset(
 """The functions whose events have no invocation: one line is the whole event."""
 
 
-class Outcome(Enum):
+class OperationOutcome(Enum):
     """The outcome of a transaction."""
 
     COMMITTED = "committed"
@@ -78,11 +78,11 @@ class Txn:
     commit_status: str = INFO
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> OperationOutcome:
         """The outcome as the producer knows it: aborted for certain if it never sent a commit."""
         if self.commit_asked is None or self.commit_status == FAIL:
-            return Outcome.ABORTED
-        return Outcome.COMMITTED if self.commit_status == OK else Outcome.UNKNOWN
+            return OperationOutcome.ABORTED
+        return OperationOutcome.COMMITTED if self.commit_status == OK else OperationOutcome.UNKNOWN
 
 
 @dataclass(slots=True)
@@ -199,13 +199,13 @@ class Run:
     def is_compacted(self, topic: str) -> bool:
         return bool(self.about.get("topics", {}).get(topic, {}).get("compacted"))
 
-    def outcome(self, txn: str | None) -> Outcome:
+    def outcome(self, txn: str | None) -> OperationOutcome:
         """Return the outcome of a transaction; an unknown one is committed once a part is seen."""
         if txn is None:
-            return Outcome.COMMITTED
+            return OperationOutcome.COMMITTED
         outcome = self.txns[txn].outcome
-        if outcome is Outcome.UNKNOWN and self._was_seen(self.txns[txn]):
-            return Outcome.COMMITTED
+        if outcome is OperationOutcome.UNKNOWN and self._was_seen(self.txns[txn]):
+            return OperationOutcome.COMMITTED
         return outcome
 
     def _was_seen(self, txn: Txn) -> bool:

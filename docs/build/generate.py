@@ -21,7 +21,7 @@ from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.coordinator.group import states as group
 from barnabas.coordinator.group.consumer import states as consumer_group
 from barnabas.coordinator.transaction import states as transaction
-from barnabas.coordinator.transaction.ending import NEWER_CLIENTS, OLDER_CLIENTS, Reply
+from barnabas.coordinator.transaction.ending import NEWER_CLIENTS, OLDER_CLIENTS, EndTxnReply
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.apis import FIRST_OWN_KEY
@@ -170,10 +170,10 @@ def _replies() -> Iterator[str]:
         "",
         "By the state of the transactional id and the epoch that the request names, from the",
         "tables in `barnabas/coordinator/transaction/ending.py`. A pair that is not listed gets",
-        f"{Reply.FENCED.value}.",
+        f"{EndTxnReply.FENCED.value}.",
         "",
         "While a transaction is kept (KIP-939), the current epoch is the client's: every keep",
-        f"raises it. The producer of the transaction's records gets {Reply.FENCED.value}.",
+        f"raises it. The producer of the transaction's records gets {EndTxnReply.FENCED.value}.",
         "",
     )
     for title, replies in (

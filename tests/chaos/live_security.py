@@ -34,7 +34,7 @@ from barnabas.client.security import connect_with
 from barnabas.client.settings import ClientSettings
 from barnabas.client.user_admin import UserAdmin
 from barnabas.protocol.config_resources import ConfigOperation
-from barnabas.protocol.config_resources import ResourceType as ConfigResource
+from barnabas.protocol.config_resources import ConfigResourceType as ConfigResource
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import fetch, metadata, produce
 from barnabas.protocol.records.record import Record, build_batch

@@ -13,7 +13,7 @@ from barnabas.client.group import GroupMember
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offsets
 from barnabas.client.producer import ALL, Producer, ProducerSettings
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.topic_partition import TopicPartition
@@ -208,7 +208,7 @@ async def test_admin_calls(cluster: Cluster) -> None:
         while len((await cluster.retrying(lambda: cluster.topic("admin"))).leaders) < 3:
             await cluster.refresh(["admin"])
     await admin.alter_configs(
-        ResourceType.TOPIC,
+        ConfigResourceType.TOPIC,
         "admin",
         [
             ("retention.ms", ConfigOperation.DELETE, None),
@@ -217,7 +217,7 @@ async def test_admin_calls(cluster: Cluster) -> None:
     )
 
     async def altered() -> bool:
-        rows = await admin.describe_configs(ResourceType.TOPIC, "admin")
+        rows = await admin.describe_configs(ConfigResourceType.TOPIC, "admin")
         found = {row.name: row.value for row in rows}
         return (found["retention.ms"], found["cleanup.policy"]) == ("604800000", "delete,compact")
 
@@ -230,7 +230,7 @@ async def test_admin_calls(cluster: Cluster) -> None:
     (directory,) = await admin.describe_log_dirs(description.brokers[0].broker_id)
     assert {t.name for t in directory.topics} >= {"admin"}
     await admin.alter_configs(
-        ResourceType.TOPIC, "admin", [("cleanup.policy", ConfigOperation.SET, "delete")]
+        ConfigResourceType.TOPIC, "admin", [("cleanup.policy", ConfigOperation.SET, "delete")]
     )
     assert await admin.delete_records({("admin", 0): 3}) == {("admin", 0): 3}
     assert await admin.delete_records({("admin", 0): -1}) == {("admin", 0): 5}

@@ -14,7 +14,7 @@ from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.group_lag import Bound, GroupLag, find_lags
 from barnabas.client.producer import Producer
 from barnabas.client.transactional_producer import TransactionalProducer
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
 from tests.support.command_line import Cli
@@ -110,7 +110,7 @@ async def test_count_beyond_the_bound_is_a_lower_one(
     )
     async with Cluster(broker.bootstrap_servers) as cluster:
         change = ("group.lag.counted.batches", ConfigOperation.SET, "5")
-        await Admin(cluster).alter_configs(ResourceType.BROKER, "", [change])
+        await Admin(cluster).alter_configs(ConfigResourceType.BROKER, "", [change])
         await Admin(cluster).create_topic(topic, partitions=1, replication_factor=1)
         async with Producer(cluster) as plain, TransactionalProducer(cluster, topic) as producer:
             await producer.init_transactions()
@@ -126,7 +126,7 @@ async def test_count_beyond_the_bound_is_a_lower_one(
             assert some == GroupLag(31, 31, some.to_read, 1, False, by)
             await producer.abort_transaction()
         back = ("group.lag.counted.batches", ConfigOperation.DELETE, None)
-        await Admin(cluster).alter_configs(ResourceType.BROKER, "", [back])
+        await Admin(cluster).alter_configs(ConfigResourceType.BROKER, "", [back])
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from barnabas.broker.routes import API_TABLE, ApiRow
 from barnabas.broker.security import cluster_acls
 from barnabas.config.broker import AUTHORIZERS
 from barnabas.protocol.codec import encode
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     alter_client_quotas,
@@ -288,12 +288,12 @@ def send_frame(port: int, frame: bytes) -> None:
 
 
 RESOURCES = (
-    (ResourceType.TOPIC, "t"),
-    (ResourceType.BROKER, "0"),
-    (ResourceType.BROKER, ""),
-    (ResourceType.BROKER_LOGGER, "0"),
-    (ResourceType.CLIENT_METRICS, "m"),
-    (ResourceType.GROUP, "g"),
+    (ConfigResourceType.TOPIC, "t"),
+    (ConfigResourceType.BROKER, "0"),
+    (ConfigResourceType.BROKER, ""),
+    (ConfigResourceType.BROKER_LOGGER, "0"),
+    (ConfigResourceType.CLIENT_METRICS, "m"),
+    (ConfigResourceType.GROUP, "g"),
 )
 JUDGED_KEYS = 60_000
 """So many keys are judged; the texts of 100,000 are too long together."""

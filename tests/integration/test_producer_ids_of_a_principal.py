@@ -14,7 +14,7 @@ from barnabas.broker.app import Broker
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.security import connect_with
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import find_coordinator, init_producer_id
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -127,7 +127,7 @@ async def test_limit_is_changed_while_the_broker_runs(broker: Broker) -> None:
         while await alice.init() == "NONE":
             pass
         more = ("max.producer.ids.per.principal", ConfigOperation.SET, str(2 * LIMIT))
-        await Admin(admin.cluster).alter_configs(ResourceType.BROKER, "", [more])
+        await Admin(admin.cluster).alter_configs(ConfigResourceType.BROKER, "", [more])
         assert [await alice.init() for _ in range(LIMIT + 1)] == ["NONE"] * LIMIT + [REFUSED]
 
 

@@ -22,7 +22,7 @@ from barnabas.client.security import connect_with
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from barnabas.protocol.codec import decode, encode
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.frame import SMALLEST_BUFFER
 from barnabas.protocol.header import decode_response_header, encode_request_header
@@ -1039,7 +1039,7 @@ async def alter(client: Raw, name: str = "0", **changes: str) -> tuple[int, str 
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=[
             incremental_alter_configs.AlterConfigsResource(
-                resource_type=ResourceType.BROKER,
+                resource_type=ConfigResourceType.BROKER,
                 resource_name=name,
                 configs=[
                     incremental_alter_configs.AlterableConfig(
@@ -1138,7 +1138,9 @@ async def test_key_that_tools_set_and_that_has_no_effect_is_stored_and_described
         request = describe_configs.DescribeConfigsRequest(
             resources=[
                 describe_configs.DescribeConfigsResource(
-                    resource_type=ResourceType.BROKER, resource_name="0", configuration_keys=[key]
+                    resource_type=ConfigResourceType.BROKER,
+                    resource_name="0",
+                    configuration_keys=[key],
                 )
             ],
             include_documentation=True,

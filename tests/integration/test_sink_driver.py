@@ -28,7 +28,7 @@ from barnabas.pipeline.sink.protocol import (
     commit,
 )
 from barnabas.pipeline.sink.recover import recover
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
 from barnabas.testing import Cluster as Brokers
@@ -251,7 +251,7 @@ async def test_epochs_end_in_the_middle_of_a_batch(
 
 
 async def config_of(cluster: Cluster, topic: str, key: str) -> str | None:
-    rows = await Admin(cluster).describe_configs(ResourceType.TOPIC, topic)
+    rows = await Admin(cluster).describe_configs(ConfigResourceType.TOPIC, topic)
     return {row.name: row.value for row in rows}[key]
 
 

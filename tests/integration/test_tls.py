@@ -30,7 +30,7 @@ from barnabas.client.producer import Producer
 from barnabas.client.security import connect_with
 from barnabas.config.key import ConfigError
 from barnabas.protocol.codec import encode
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.messages import api_versions, fetch, metadata
@@ -590,7 +590,7 @@ async def test_bad_file_behind_the_same_location_is_refused_each_time(
 
 async def alter(admin: Admin, values: dict[str, str], broker: str = "0") -> None:
     changes = [(key, ConfigOperation.SET, value) for key, value in values.items()]
-    await admin.alter_configs(ResourceType.BROKER, broker, changes)
+    await admin.alter_configs(ConfigResourceType.BROKER, broker, changes)
 
 
 async def test_expiring_certificate_is_warned_of_at_the_start_and_measured(

@@ -7,7 +7,7 @@ from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner import CompactionLimits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.files import OsFiles
 from barnabas.storage.files.log_dir import LogDir
@@ -62,7 +62,7 @@ def compacted(directory: Path) -> Log:
     log.advance_high_watermark(log.log_end_offset)
     log.recovery_point = log.flush()
     cleaner = LogCleaner(FILES, InlineCleaner(FILES).clean)
-    cleaning = cleaner.start([log], Limits(1 << 20, 1e18), NOW)
+    cleaning = cleaner.start([log], CompactionLimits(1 << 20, 1e18), NOW)
     assert cleaning is not None
     while (group := cleaning.next_group()) is not None:
         cleaner.swap(cleaning, group).complete()

@@ -23,7 +23,7 @@ from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import Producer
 from barnabas.client.security import connect_with
 from barnabas.client.user_admin import UserAdmin
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     create_topics,
@@ -538,7 +538,7 @@ async def altered(at: str, name: str) -> dict[str, tuple[int, str | None]]:
                 name=key, config_operation=ConfigOperation.SET, value=text
             )
             resource = incremental_alter_configs.AlterConfigsResource(
-                resource_type=ResourceType.BROKER, resource_name=name, configs=[config]
+                resource_type=ConfigResourceType.BROKER, resource_name=name, configs=[config]
             )
             request = incremental_alter_configs.IncrementalAlterConfigsRequest(
                 resources=[resource], validate_only=False

@@ -24,7 +24,7 @@ from barnabas.broker.server.dispatch import Dispatcher, Route
 from barnabas.broker.server.limits.budget import RequestMemory
 from barnabas.broker.server.limits.connection_limits import ConnectionLimits
 from barnabas.broker.server.limits.quotas import ClientQuotas, Periods
-from barnabas.broker.server.listener import Listener
+from barnabas.broker.server.listener import ServedListener
 from barnabas.broker.server.login_queue import LoginQueue
 from barnabas.broker.server.sasl import ListenerSasl, Mechanism
 from barnabas.broker.server.tls import ListenerTls, TlsTransport
@@ -114,7 +114,7 @@ class World:
         self.faults = Faults()
         self.loop.set_exception_handler(self.faults.escaped)
         self.inputs = count(1)
-        self.listeners: dict[str, Listener] = {}
+        self.listeners: dict[str, ServedListener] = {}
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work on one input; raise AssertionError for a fault that went to the log."""
@@ -185,7 +185,7 @@ class World:
             TLS: {"tls": ListenerTls(TLS, server_keys(), offload, failures)},
         }
         for port, (name, way) in enumerate(ways.items(), 1):
-            listener = self.listeners[name] = Listener(
+            listener = self.listeners[name] = ServedListener(
                 name, "sim", port, shared=shared, limits=limits, metrics=metrics.requests, **way
             )
             await listener.bind(MemoryNetwork(self.loop))

@@ -17,7 +17,7 @@ from barnabas.protocol.header import decode_request_header, decode_response_head
 from barnabas.protocol.records.batch import crc_matches, iter_headers
 from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.protocol.schema import Type, fields_of
+from barnabas.protocol.schema import WireType, fields_of
 from barnabas.security.certificates import InvalidCertificate, parse_certificate
 from barnabas.security.principal_mapping import parse_rules
 from barnabas.security.sasl.exchange import AuthenticationFailed
@@ -35,7 +35,7 @@ def filled(cls: Any, version: int) -> Any:
     return cls(**{f.name: _value(f.type, version) for f in fields_of(cls) if f.exists(version)})
 
 
-def _value(kind: Type, version: int) -> Any:
+def _value(kind: WireType, version: int) -> Any:
     if kind.item is not None:
         return [_value(kind.item, version)]
     if kind.struct is not None:

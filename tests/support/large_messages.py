@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from barnabas.protocol.config_resources import ResourceType
-from barnabas.protocol.schema import Field, Type, fields_of
+from barnabas.protocol.config_resources import ConfigResourceType
+from barnabas.protocol.schema import Field, WireType, fields_of
 
 Path = tuple[Field, ...]
 """The fields from a message to one of its arrays, through structs and other arrays."""
 
-_NAMED = {"timeout_ms": 30_000, "resource_type": int(ResourceType.TOPIC)}
+_NAMED = {"timeout_ms": 30_000, "resource_type": int(ConfigResourceType.TOPIC)}
 """Values by field name: with the smallest ones the broker would refuse the whole request."""
 _LEAST = {"string": "", "bytes": b"", "records": b"", "uuid": bytes(16), "array": []}
 
@@ -78,11 +78,11 @@ def _needs_value(field: Field, version: int) -> bool:
     return field.exists(version) or not plain
 
 
-def _least(kind: Type, version: int) -> Any:
+def _least(kind: WireType, version: int) -> Any:
     return large_message(kind.struct, version) if kind.struct else _LEAST.get(kind.kind, 0)
 
 
-def _numbered(kind: Type, version: int, number: int) -> Any:
+def _numbered(kind: WireType, version: int, number: int) -> Any:
     """Return an element whose names and numbers no other element has."""
     if kind.kind == "string":
         return f"n{number}"

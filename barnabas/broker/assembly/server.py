@@ -21,7 +21,7 @@ from barnabas.broker.server.connection import Connection, SharedResources, ignor
 from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.limits.budget import STRANGERS_BYTES, RequestMemory, UnreadAnswers
 from barnabas.broker.server.limits.connection_limits import ConnectionLimits
-from barnabas.broker.server.listener import Listener, make_listeners
+from barnabas.broker.server.listener import ServedListener, make_listeners
 from barnabas.broker.server.network import last_descriptor
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
 from barnabas.config.broker import BrokerConfig
@@ -38,10 +38,10 @@ _UNNOTICED_PAUSE = 1 / 3
 """The part of the session timeout that a pause may take: the session survives it."""
 
 
-class Server(NamedTuple):
+class BrokerServer(NamedTuple):
     """The listeners and what they share."""
 
-    listeners: dict[str, Listener]
+    listeners: dict[str, ServedListener]
     memories: tuple[RequestMemory, ...]
     limits: ConnectionLimits
     guard: PauseGuard
@@ -49,7 +49,7 @@ class Server(NamedTuple):
 
 def make_server(
     core: Core, replication: Replication, control: Control, coordination: Coordination
-) -> Server:
+) -> BrokerServer:
     """Make the listeners; they are not bound yet."""
     config, platform, metrics = core.config, core.platform, core.metrics
     parts = _parts(core, replication, control, coordination)
@@ -106,7 +106,7 @@ def make_server(
         sasl=_sasl(core, shared_by),
     )
     gauges.read_server(metrics, list(listeners.values()), memory)
-    return Server(listeners, (memory, strangers), limits, guard)
+    return BrokerServer(listeners, (memory, strangers), limits, guard)
 
 
 def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, ListenerSasl]":

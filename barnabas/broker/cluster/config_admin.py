@@ -23,7 +23,7 @@ from barnabas.config.dynamic import LocksOut, overlay
 from barnabas.config.group_keys import validate_group_overrides
 from barnabas.config.key import ConfigError, Type
 from barnabas.config.topic import TopicConfig, validate_topic_overrides
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_CHARS: Final = 512 << 10
@@ -81,7 +81,7 @@ class ConfigAdmin:
     ) -> None:
         """Replace all values of a resource (legacy AlterConfigs)."""
         texts = await self._texts(values)
-        if kind == ResourceType.BROKER_LOGGER:
+        if kind == ConfigResourceType.BROKER_LOGGER:
             raise _unknown_type(kind)
 
         async def replaced(_: Values) -> Values:
@@ -97,7 +97,7 @@ class ConfigAdmin:
             (name, "" if operation == ConfigOperation.DELETE else value)
             for name, operation, value in alterations
         )
-        if kind == ResourceType.BROKER_LOGGER:
+        if kind == ConfigResourceType.BROKER_LOGGER:
             await self._alter_loggers(name, alterations, validate_only=validate_only)
             return
 
@@ -156,11 +156,11 @@ class ConfigAdmin:
 
     async def _store(self, kind: int, name: str, change: Change, *, validate_only: bool) -> None:
         match kind:
-            case ResourceType.TOPIC:
+            case ConfigResourceType.TOPIC:
                 entity, check = ("topics", name), self._check_topic
-            case ResourceType.BROKER:
+            case ConfigResourceType.BROKER:
                 entity, check = ("brokers", name or DEFAULT_ENTITY), self._check_broker
-            case ResourceType.GROUP:
+            case ConfigResourceType.GROUP:
                 entity, check = ("groups", name), self._check_group
             case _:
                 raise _unknown_type(kind)
@@ -169,7 +169,7 @@ class ConfigAdmin:
             values = await change(current)
             await self._require_small(values)
             check(name, values)
-            if kind == ResourceType.BROKER and name:
+            if kind == ConfigResourceType.BROKER and name:
                 await self._check_certificates(values)
             return values
 
@@ -186,7 +186,7 @@ class ConfigAdmin:
             # Errors in the values take precedence over an error in the name.
             await checked({})
             raise _unknown_topic(name) from cause
-        if kind == ResourceType.BROKER and name:
+        if kind == ConfigResourceType.BROKER and name:
             self.reload_certificates()
 
     async def _texts(self, values: Iterable[tuple[str, str | None]]) -> Values:
@@ -350,7 +350,7 @@ def _check_fetchers(current: int, wanted: int) -> None:
 
 def _items(kind: int, name: str, operation: ConfigOperation, text: str | None) -> list[str]:
     """Return the items of a list; an unset key has its default."""
-    table = TopicConfig if kind == ResourceType.TOPIC else BrokerConfig
+    table = TopicConfig if kind == ConfigResourceType.TOPIC else BrokerConfig
     key = table.KEYS.get(name)
     if key is None or key.type is not Type.LIST:
         raise KafkaError(

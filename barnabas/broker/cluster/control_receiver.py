@@ -32,7 +32,7 @@ from barnabas.protocol.steps import Steps
 _log = get_logger(__name__)
 
 
-class Replicas(Protocol):
+class ControlledReplicas(Protocol):
     """The part of the replica manager that controller requests need."""
 
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse: ...
@@ -53,7 +53,7 @@ class ControlReceiver:
 
     def __init__(
         self,
-        replicas: Replicas,
+        replicas: ControlledReplicas,
         cache: MetadataCache,
         configs: TopicConfigs,
         stored_epochs: Callable[[], Awaitable[Epochs]],

@@ -10,7 +10,7 @@ from dataclasses import replace
 from barnabas.broker.cluster import acl_znodes, features, znodes
 from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.store.metadata_store import Create, Delete, MetadataStore, NoNode, Op
-from barnabas.broker.store.tree import Node, Tree
+from barnabas.broker.store.tree import Tree, TreeNode
 
 MARKER = "/metadata_copy"
 """Node in the target, with the cluster id, while the copy is incomplete."""
@@ -109,7 +109,7 @@ def _batches(source: Tree, cluster_overrides: ClusterOverrides) -> Iterator[list
         yield batch
 
 
-def _translated(path: str, node: Node, cluster_overrides: ClusterOverrides) -> bytes:
+def _translated(path: str, node: TreeNode, cluster_overrides: ClusterOverrides) -> bytes:
     """Return the data of a node in the target."""
     try:
         if path.startswith(_TOPIC_CONFIGS):

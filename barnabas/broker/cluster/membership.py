@@ -22,7 +22,6 @@ from barnabas.broker.cluster.registration import (
     require_same_cluster,
 )
 from barnabas.broker.cluster.znodes import BrokerInfo, Restart
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
     CHECKS_PER_SESSION,
@@ -36,6 +35,7 @@ from barnabas.broker.store.metadata_store import (
     is_silent,
     no_earlier_session,
 )
+from barnabas.coordinator.ports import Clock
 
 RETRY_SECONDS = 0.25
 """Seconds between two attempts to reach the store."""

@@ -26,7 +26,7 @@ from barnabas.broker.controller.controller_channel import (
 )
 from barnabas.broker.controller.controller_election import Term
 from barnabas.broker.controller.pending_messages import Message
-from barnabas.broker.controller.rules.cluster_state import ClusterState, Topic
+from barnabas.broker.controller.rules.cluster_state import ClusterState, ClusterTopic
 from barnabas.broker.controller.rules.leader_election import (
     CLEAN_ONLY,
     ElectionInputs,
@@ -95,7 +95,7 @@ class ActiveController:
         self._channels = ControllerChannelManager(connect, on_leader_and_isr, on_fatal)
         self._ended = False
 
-    async def load(self) -> list[Topic]:
+    async def load(self) -> list[ClusterTopic]:
         """Read the cluster from the store; return the topics whose deletion is unfinished.
 
         If every broker that is in sync anywhere has lost its registration, the store was down. The

@@ -10,7 +10,11 @@ from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.followed_nodes import read_all
 from barnabas.broker.cluster.znodes import NEVER_JUDGED, BrokerInfo, LeaderAndIsr, ZnodeError
 from barnabas.broker.controller.controller_election import Term
-from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition, Topic
+from barnabas.broker.controller.rules.cluster_state import (
+    ClusterPartition,
+    ClusterState,
+    ClusterTopic,
+)
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
@@ -67,7 +71,7 @@ class ClusterStore:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def load(self) -> tuple[ClusterState, list[Topic]]:
+    async def load(self) -> tuple[ClusterState, list[ClusterTopic]]:
         """Read the cluster, and the topics whose deletion is unfinished.
 
         Delete deletion marks without a topic: they would delete a later topic of that name. Raises
@@ -76,7 +80,7 @@ class ClusterStore:
         state = ClusterState()
         names = await self.store.children(znodes.TOPICS)
         for name, topic in zip(names, await self.each(self._topic, names), strict=True):
-            if isinstance(topic, Topic):
+            if isinstance(topic, ClusterTopic):
                 state.add(topic)
             else:
                 self._leave_alone(state, name, topic)
@@ -129,10 +133,10 @@ class ClusterStore:
             state.remove(state.topics[name])
         state.names_taken.add(name)
 
-    async def _topic(self, name: str) -> Topic | ZnodeError:
+    async def _topic(self, name: str) -> ClusterTopic | ZnodeError:
         data, _ = await self.store.get(znodes.topic_path(name))
         try:
-            return Topic.of(name, znodes.decode_topic(data))
+            return ClusterTopic.of(name, znodes.decode_topic(data))
         except ZnodeError as error:
             return error
 
@@ -216,7 +220,7 @@ def first_state(at: TopicPartition, decision: LeaderAndIsr) -> list[Op]:
     ]
 
 
-def next_state(at: TopicPartition, partition: Partition, decision: LeaderAndIsr) -> list[Op]:
+def next_state(at: TopicPartition, partition: ClusterPartition, decision: LeaderAndIsr) -> list[Op]:
     """Return the operations that write a decision about a partition."""
     if partition.state is None:
         return first_state(at, decision)
@@ -224,7 +228,7 @@ def next_state(at: TopicPartition, partition: Partition, decision: LeaderAndIsr)
     return [SetData(path, znodes.encode_state(decision), partition.state.partition_epoch)]
 
 
-def install(partition: Partition, decision: LeaderAndIsr, written: OpResult) -> None:
+def install(partition: ClusterPartition, decision: LeaderAndIsr, written: OpResult) -> None:
     """Apply a written decision to the partition in memory, with the version of its node."""
     stat = written.stat if isinstance(written, CreateResult) else written
     assert stat is not None

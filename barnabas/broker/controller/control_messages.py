@@ -11,7 +11,7 @@ from barnabas.broker.cluster.cache import (
     LEADER_DURING_DELETE,
 )
 from barnabas.broker.cluster.znodes import BrokerInfo
-from barnabas.broker.controller.rules.cluster_state import ClusterState, Topic
+from barnabas.broker.controller.rules.cluster_state import ClusterState, ClusterTopic
 from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -117,18 +117,18 @@ class ControlMessages:
         return topics
 
     def forget_topics(
-        self, state: ClusterState, broker: BrokerInfo, topics: Iterable[Topic]
+        self, state: ClusterState, broker: BrokerInfo, topics: Iterable[ClusterTopic]
     ) -> Steps[UpdateMetadataRequest]:
         """Return a request that removes topics being deleted from the broker's metadata."""
         states = yield from in_steps(self._deleted_topic, topics)
         return self._update_metadata(state, broker, states, full=False)
 
     def delete_replicas(
-        self, broker: BrokerInfo, topics: Iterable[Topic]
+        self, broker: BrokerInfo, topics: Iterable[ClusterTopic]
     ) -> Steps[StopReplicaRequest]:
         """Return a request that stops and deletes the broker's replicas of these topics."""
 
-        def delete(topic: Topic) -> StopReplicaTopicState:
+        def delete(topic: ClusterTopic) -> StopReplicaTopicState:
             return StopReplicaTopicState(
                 topic_name=topic.name,
                 partition_states=[
@@ -181,7 +181,7 @@ class ControlMessages:
             ],
         )
 
-    def _deleted_topic(self, topic: Topic) -> UpdateMetadataTopicState:
+    def _deleted_topic(self, topic: ClusterTopic) -> UpdateMetadataTopicState:
         return UpdateMetadataTopicState(
             topic_name=topic.name,
             topic_id=topic.topic_id,

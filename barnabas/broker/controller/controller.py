@@ -31,7 +31,7 @@ from barnabas.broker.controller.controller_election import (
     Term,
 )
 from barnabas.broker.controller.reassignments import Reassignments
-from barnabas.broker.controller.rules.cluster_state import Topic
+from barnabas.broker.controller.rules.cluster_state import ClusterTopic
 from barnabas.broker.controller.rules.leader_election import ElectionPolicy
 from barnabas.broker.controller.topic_admin import (
     Defaults,
@@ -39,7 +39,6 @@ from barnabas.broker.controller.topic_admin import (
     NewPartitions,
     TopicAdmin,
 )
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
@@ -50,6 +49,7 @@ from barnabas.broker.store.metadata_store import (
     WatchHandle,
     is_silent,
 )
+from barnabas.coordinator.ports import Clock
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrResponse
@@ -230,7 +230,7 @@ class Controller:
 
     async def delete_topics(
         self, wanted: Sequence[str | bytes], *, timeout: float
-    ) -> list[Topic | KafkaError]:
+    ) -> list[ClusterTopic | KafkaError]:
         """Delete topics by name or id and return one result each, in order; else as
         `create_topics`."""
         return await self.deliver(lambda active: self._admin(active).remove(wanted), timeout)

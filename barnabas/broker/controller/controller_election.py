@@ -4,7 +4,6 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from barnabas.broker.cluster import znodes
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.store.metadata_store import (
     BadVersion,
     Create,
@@ -18,6 +17,7 @@ from barnabas.broker.store.metadata_store import (
     Stat,
     StoreUnavailable,
 )
+from barnabas.coordinator.ports import Clock
 
 
 class Term(NamedTuple):

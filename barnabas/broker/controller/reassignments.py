@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from barnabas.broker.cluster import znodes
 from barnabas.broker.controller.active_controller import ActiveController
 from barnabas.broker.controller.cluster_store import install
-from barnabas.broker.controller.rules.cluster_state import Topic, assignment_of
+from barnabas.broker.controller.rules.cluster_state import ClusterTopic, assignment_of
 from barnabas.broker.controller.rules.leader_election import CLEAN_ONLY, ElectionPolicy
 from barnabas.broker.controller.rules.new_topics import check_assignment
 from barnabas.broker.controller.rules.reassignment import (
@@ -151,7 +151,7 @@ class Reassignments:
 
     def _by_topic(
         self, steps: Mapping[TopicPartition, Step]
-    ) -> list[tuple[Topic, dict[int, Step]]]:
+    ) -> list[tuple[ClusterTopic, dict[int, Step]]]:
         found: dict[str, dict[int, Step]] = defaultdict(dict)
         for at, step in steps.items():
             found[at.topic][at.partition] = step

@@ -10,7 +10,7 @@ from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.cluster.znodes import LeaderAndIsr, TopicAssignment
 from barnabas.broker.controller.active_controller import ActiveController
 from barnabas.broker.controller.cluster_store import first_state, install
-from barnabas.broker.controller.rules.cluster_state import Partition, Topic
+from barnabas.broker.controller.rules.cluster_state import ClusterPartition, ClusterTopic
 from barnabas.broker.controller.rules.leader_election import CLEAN_ONLY, decide
 from barnabas.broker.controller.rules.new_topics import (
     MAX_NEW_PARTITIONS,
@@ -80,7 +80,7 @@ class TopicAdmin:
         except KafkaError as error:
             return {new.name: error for new in wanted}, []
         answers: dict[str, CreatedTopic | KafkaError] = {}
-        topics: list[tuple[Topic, dict[str, str]]] = []
+        topics: list[tuple[ClusterTopic, dict[str, str]]] = []
         here = 0
         async for new in slicer.each(wanted):
             try:
@@ -121,7 +121,9 @@ class TopicAdmin:
                 topic = self._active.state.topics[new.topic]
                 assignment = znodes.encode_topic(extended(topic, added))
                 await self._active.commit([[SetData(znodes.topic_path(topic.name), assignment)]])
-                topic.partitions.update((index, Partition(ids)) for index, ids in added.items())
+                topic.partitions.update(
+                    (index, ClusterPartition(ids)) for index, ids in added.items()
+                )
                 changed += await self._active.decide(
                     TopicPartition(topic.name, index) for index in added
                 )
@@ -129,13 +131,13 @@ class TopicAdmin:
 
     async def remove(
         self, wanted: Sequence[str | bytes]
-    ) -> tuple[list[Topic | KafkaError], Delivery]:
+    ) -> tuple[list[ClusterTopic | KafkaError], Delivery]:
         """Delete topics by name or id; return one result each, in order."""
         found = [self._find(each) async for each in self._active.slicer.each(wanted)]
-        topics = {each.name: each for each in found if isinstance(each, Topic)}
+        topics = {each.name: each for each in found if isinstance(each, ClusterTopic)}
         return found, await self.delete(list(topics.values())) if topics else []
 
-    def _find(self, wanted: str | bytes) -> Topic | KafkaError:
+    def _find(self, wanted: str | bytes) -> ClusterTopic | KafkaError:
         state = self._active.state
         if isinstance(wanted, bytes):
             name = state.names.get(wanted)
@@ -143,7 +145,7 @@ class TopicAdmin:
         topic = state.topics.get(wanted)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else topic
 
-    async def delete(self, topics: Sequence[Topic]) -> Delivery:
+    async def delete(self, topics: Sequence[ClusterTopic]) -> Delivery:
         """Mark topics as deleted, then delete them. A marked topic is deleted even after a
         crash."""
         marks = [
@@ -153,7 +155,7 @@ class TopicAdmin:
         await self._active.commit(marks)
         return await self.finish_deletion(topics)
 
-    async def finish_deletion(self, topics: Sequence[Topic]) -> Delivery:
+    async def finish_deletion(self, topics: Sequence[ClusterTopic]) -> Delivery:
         """Stop the replicas of marked topics and delete their nodes.
 
         A broker that is down finds its replicas to be strays when it comes back.
@@ -174,7 +176,7 @@ class TopicAdmin:
             active.state.remove(topic)
         return delivered
 
-    async def _plan(self, new: NewTopic) -> tuple[Topic, dict[str, str]]:
+    async def _plan(self, new: NewTopic) -> tuple[ClusterTopic, dict[str, str]]:
         state = self._active.state
         check_new_name(new, state.names_taken)
         configs = self._check_configs(new.configs)
@@ -189,7 +191,7 @@ class TopicAdmin:
             )
         )
         topic_id = self._new_topic_id()
-        return Topic.of(new.name, TopicAssignment(topic_id, replicas)), configs
+        return ClusterTopic.of(new.name, TopicAssignment(topic_id, replicas)), configs
 
     async def _plan_partitions(self, new: NewPartitions, limit: int) -> dict[int, tuple[int, ...]]:
         topic = self._active.state.topics.get(new.topic)
@@ -226,9 +228,9 @@ class TopicAdmin:
             if raw[0] >> 2 != 62 and bytes(raw) not in self._active.state.names:
                 return bytes(raw)
 
-    async def _write(self, topics: Sequence[tuple[Topic, Mapping[str, str]]]) -> None:
+    async def _write(self, topics: Sequence[tuple[ClusterTopic, Mapping[str, str]]]) -> None:
         groups: list[list[Op]] = []
-        decisions: list[tuple[int, Partition, LeaderAndIsr]] = []
+        decisions: list[tuple[int, ClusterPartition, LeaderAndIsr]] = []
         slicer = self._active.slicer
         async for topic, configs in slicer.each(topics):
             groups.append(
@@ -249,14 +251,14 @@ class TopicAdmin:
         async for topic, _ in slicer.each(topics):
             self._active.state.add(topic)
 
-    def _first_decision(self, partition: Partition) -> LeaderAndIsr | None:
+    def _first_decision(self, partition: ClusterPartition) -> LeaderAndIsr | None:
         state = self._active.state
         election_inputs = state.election_inputs(partition, CLEAN_ONLY)
         decision = decide(partition.replicas, None, election_inputs, self._active.messages.epoch)
         return None if decision is None else state.mark_judged(decision)
 
 
-def _deletions(topic: Topic) -> list[list[Op]]:
+def _deletions(topic: ClusterTopic) -> list[list[Op]]:
     """Return the deletions of a topic's nodes, leaves first and the mark last."""
     groups: list[list[Op]] = []
     for index, partition in topic.partitions.items():

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
-from barnabas.broker.loop.clock import Clock, LoopTimers
+from barnabas.broker.loop.clock import LoopTimers
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.loop.slices import Slicer
@@ -22,6 +22,7 @@ from barnabas.coordinator.group.counts import GroupCounts
 from barnabas.coordinator.group.group import MemberMemory
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.coordinator.group.table import GroupTable
+from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.records.compression import Compression

@@ -12,7 +12,7 @@ from itertools import chain
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.controller.rules.cluster_state import Topic
+from barnabas.broker.controller.rules.cluster_state import ClusterTopic
 from barnabas.broker.security.rights import CLUSTER, DELETE, DESCRIBE, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.soon import in_task
@@ -47,7 +47,7 @@ RIGHTS = Rights(
 )
 
 
-Answered = tuple[DeleteTopicState, Topic | KafkaError]
+Answered = tuple[DeleteTopicState, ClusterTopic | KafkaError]
 
 
 def handle(
@@ -129,7 +129,7 @@ def _states(request: DeleteTopicsRequest) -> Steps[list[DeleteTopicState]]:
 
 def _result(answered: Answered) -> DeletableTopicResult:
     state, answer = answered
-    if isinstance(answer, Topic):
+    if isinstance(answer, ClusterTopic):
         return DeletableTopicResult(name=answer.name, topic_id=answer.topic_id)
     return DeletableTopicResult(
         name=state.name,

@@ -6,10 +6,9 @@ synonyms, v3 types and documentation, v4 is flexible.
 
 from collections.abc import Hashable
 from contextlib import suppress
-from typing import Protocol
 
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.cluster.config_admin import parse_broker_id
+from barnabas.broker.cluster.config_admin import Resource, parse_broker_id
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.topic_names import check_name
 from barnabas.broker.observability.logging import LoggerLevels
@@ -33,7 +32,7 @@ from barnabas.config.describe import (
 )
 from barnabas.config.group_keys import readable_group_overrides
 from barnabas.coordinator.soon import in_task
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_configs import (
     API,
@@ -48,24 +47,18 @@ from barnabas.protocol.steps import Steps
 
 __all__ = ["API", "RIGHTS", "handle"]
 
-_TYPES = frozenset(ResourceType)
-_OF_CLUSTER = _TYPES - {ResourceType.TOPIC, ResourceType.GROUP}
-
-
-class Resource(Protocol):
-    """A resource in a request."""
-
-    resource_type: int
+_TYPES = frozenset(ConfigResourceType)
+_OF_CLUSTER = _TYPES - {ConfigResourceType.TOPIC, ConfigResourceType.GROUP}
 
 
 def is_of_topic(resource: Resource) -> bool:
     """Return whether the resource is a topic."""
-    return resource.resource_type == ResourceType.TOPIC
+    return resource.resource_type == ConfigResourceType.TOPIC
 
 
 def is_of_group(resource: Resource) -> bool:
     """Return whether the resource is a group."""
-    return resource.resource_type == ResourceType.GROUP
+    return resource.resource_type == ConfigResourceType.GROUP
 
 
 def is_of_cluster(resource: Resource) -> bool:
@@ -120,10 +113,10 @@ def handle(
         name = resource.resource_name
         yield None
         try:
-            if resource.resource_type == ResourceType.BROKER_LOGGER:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
                 found = _describe_loggers(broker_id, loggers, name)
             else:
-                kind = ResourceType(resource.resource_type)
+                kind = ConfigResourceType(resource.resource_type)
                 entries = yield from _entries(configs, cache, broker_id, kind, name)
                 found = [_result(entry, request) for entry in entries]
         except KafkaError as error:
@@ -143,32 +136,32 @@ def handle(
 def _identity(resource: DescribeConfigsResource) -> Hashable:
     """Return what a repeated resource has in common: a broker has many names, as 1, 01 and +1."""
     name: str | int = resource.resource_name
-    if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+    if resource.resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         with suppress(ValueError):
             name = parse_broker_id(resource.resource_name)
     return resource.resource_type, name, frozenset(resource.configuration_keys or ())
 
 
 def _entries(
-    configs: Configs, cache: MetadataCache, broker_id: int, kind: ResourceType, name: str
+    configs: Configs, cache: MetadataCache, broker_id: int, kind: ConfigResourceType, name: str
 ) -> Steps[list[Entry]]:
     dynamic = configs.broker
     match kind:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             check_name(name)
             if cache.topic(name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return describe_topic((yield in_task(configs.overrides(name))), dynamic)
-        case ResourceType.BROKER if not name:
+        case ConfigResourceType.BROKER if not name:
             return describe_cluster_defaults(dynamic)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             _require_this_broker(broker_id, name, f"{broker_id} or empty string,")
             return describe_broker(dynamic)
-        case ResourceType.GROUP if not name:
+        case ConfigResourceType.GROUP if not name:
             raise _invalid("Group name must not be empty")
         case _ if not name:
             raise _invalid(f"The name of a {kind.name} resource must not be empty")
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             stored = (yield in_task(configs.readable("groups", [name])))[name]
             overrides, _ = readable_group_overrides(stored or {})
             return describe_group(overrides, dynamic)

@@ -9,7 +9,7 @@ from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE_CONFIGS, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.soon import in_task
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_config_resources import (
     API,
@@ -32,10 +32,10 @@ def handle(
 ) -> Steps[ListConfigResourcesResponse]:
     """List the known topics and brokers, and the groups that have a stored configuration."""
     if context.api_version == 0:
-        wanted = {int(ResourceType.CLIENT_METRICS)}
+        wanted = {int(ConfigResourceType.CLIENT_METRICS)}
     else:
-        wanted = set(request.resource_types) or set(ResourceType)
-    if not wanted <= set(ResourceType):
+        wanted = set(request.resource_types) or set(ConfigResourceType)
+    if not wanted <= set(ConfigResourceType):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     found = []
     for kind in sorted(wanted):
@@ -47,11 +47,11 @@ def handle(
 
 def _names(configs: Configs, cache: MetadataCache, kind: int) -> Steps[list[str]]:
     match kind:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             return list(cache.topics)
-        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in cache.brokers]
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             names: list[str] = yield in_task(configs.names("groups"))
             return names
         case _:

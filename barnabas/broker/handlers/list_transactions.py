@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.rights import DESCRIBE, TRANSACTIONAL_ID, Need, Rights, Shown
 from barnabas.broker.server.context import RequestContext
@@ -20,6 +19,7 @@ from barnabas.coordinator.expressions import (
     NotInstalledError,
     compiled,
 )
+from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.coordinator.transaction.states import BY_NAME

@@ -37,7 +37,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeat
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.coordinator.client_errors import coordinator_error
-from barnabas.coordinator.decision import TransactionalProducer
+from barnabas.coordinator.decision import TransactionWriter
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, settle
@@ -113,7 +113,7 @@ def _handle(
 def _commit_of(
     request: TxnOffsetCommitRequest, context: RequestContext, offsets: Sequence[NewOffset]
 ) -> tuple[CommitOffsets, Claim]:
-    producer = TransactionalProducer(request.producer_id, request.producer_epoch, UNVERIFIED)
+    producer = TransactionWriter(request.producer_id, request.producer_epoch, UNVERIFIED)
     commit = CommitOffsets(
         request.group_id,
         request.generation_id,
@@ -155,7 +155,7 @@ def _commit(
 
 
 def _guarded(commit: CommitOffsets, claim: Claim, guard: object | None) -> CommitOffsets:
-    producer = TransactionalProducer(claim.producer_id, claim.producer_epoch, guard)
+    producer = TransactionWriter(claim.producer_id, claim.producer_epoch, guard)
     return commit._replace(producer=producer)
 
 

@@ -3,23 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
-
-
-class Clock(Protocol):
-    """A source of time; a simulation has its own."""
-
-    def now_ms(self) -> int:
-        """Return milliseconds since the epoch, as records and metadata have them."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back, for durations and timeouts."""
-        ...
 
 
 class SystemClock:
-    """The clock of this machine."""
+    """The clock of this machine; a simulation has its own."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -9,15 +9,15 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
+from barnabas.coordinator.ports import Clock
 
 _TICKS = 4
 """The checks of the clock within the allowed pause."""
 _log = get_logger(__name__)
 
 
-class Held(Protocol):
+class HeldConnection(Protocol):
     """A connection with requests to serve."""
 
     def released(self) -> None:
@@ -31,7 +31,7 @@ class NoPauseGuard:
     until = math.inf
     """Requests that arrive later, by the monotonic clock, must not be served: call `hold`."""
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: HeldConnection) -> None:
         """Call `held.released` when requests may be served again."""
 
 
@@ -55,7 +55,7 @@ class PauseGuard(NoPauseGuard):
         self._allowed = allowed
         self._recheck = recheck
         self._soon = soon
-        self._held: dict[Held, None] = {}
+        self._held: dict[HeldConnection, None] = {}
         self._checking = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -68,7 +68,7 @@ class PauseGuard(NoPauseGuard):
         if self._timer is not None:
             self._timer.cancel()
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: HeldConnection) -> None:
         self._held[held] = None
         self._check()
 

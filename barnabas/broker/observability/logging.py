@@ -39,7 +39,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_BUT_NEWLINE: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class Event:
+class LogEvent:
     """The message of a record. Loggers that do not know events print it as one line."""
 
     __slots__ = ("name", "values")
@@ -88,7 +88,7 @@ class EventLogger:
         if self._logger.isEnabledFor(level):
             error: Any = values.pop("exc_info", None)
             # Makes the record name the caller of this method's caller.
-            self._logger.log(level, Event(event, values), exc_info=error, stacklevel=3)
+            self._logger.log(level, LogEvent(event, values), exc_info=error, stacklevel=3)
 
 
 def get_logger(name: str) -> EventLogger:
@@ -139,13 +139,13 @@ class _LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         event = record.msg
         line: dict[str, Any] = {
-            "event": event.name if isinstance(event, Event) else record.getMessage(),
+            "event": event.name if isinstance(event, LogEvent) else record.getMessage(),
             "level": record.levelname.lower(),
             "logger": record.name,
             "timestamp": _utc(record.created),
             **self._always,
         }
-        line |= event.values if isinstance(event, Event) else _extra(record)
+        line |= event.values if isinstance(event, LogEvent) else _extra(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.replication.partition import Partition
+from barnabas.coordinator.ports import Clock
 from barnabas.metrics.registry import HistogramCell
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.java_hash import java_hash

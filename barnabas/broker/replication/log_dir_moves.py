@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ByteRate
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.ports import Clock
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.files.errors import LogDirFailed

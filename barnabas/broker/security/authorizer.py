@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.coordinator.ports import TimerHandle, Timers
-from barnabas.security.acl.matcher import Decision, Matcher, Policy, Reason, RuleSet
+from barnabas.security.acl.matcher import AclDecision, Matcher, Policy, Reason, RuleSet
 from barnabas.security.acl.rules import WILDCARD, AclOperation, ResourceType
 from barnabas.security.principal import Principal
 
@@ -109,11 +109,11 @@ class Authorizer:
             self._deny(principal, host, api, every, Reason.NO_RULE_MATCHES)
         return allowed
 
-    def why(self, principal: Principal, host: str, action: Action) -> Decision:
+    def why(self, principal: Principal, host: str, action: Action) -> AclDecision:
         """Return the decision about an action with its reason."""
         decision = self._matcher.decide(principal, host, *action)
         if not self._loaded and not decision.allowed:
-            return Decision(False, Reason.NOT_LOADED)
+            return AclDecision(False, Reason.NOT_LOADED)
         return decision
 
     def _deny(

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.scram_users import ScramUsers
@@ -19,6 +18,7 @@ from barnabas.client.sasl import JAAS
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from barnabas.config.sasl_keys import SaslKeys
+from barnabas.coordinator.ports import Clock
 from barnabas.security.sasl import oauthbearer, plain
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
 from barnabas.security.sasl.exchange import ServerExchange
@@ -30,7 +30,7 @@ from barnabas.security.sasl.jaas import (
     parse_jaas,
 )
 from barnabas.security.sasl.oauthbearer import KeySet, TokenRules
-from barnabas.security.sasl.scram import ScramServer, Tokens
+from barnabas.security.sasl.scram import KnownTokens, ScramServer
 
 if TYPE_CHECKING:
     from barnabas.security.sasl.web_tokens import WebKeys
@@ -51,7 +51,7 @@ class Mechanisms:
         clock: Clock,
         users: ScramUsers,
         stand_ins: StandIns,
-        tokens: Tokens | None,
+        tokens: KnownTokens | None,
     ) -> None:
         self._offload = offload
         self._clock = clock

@@ -17,7 +17,7 @@ from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.loop.slices import TURN_S
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange
+from barnabas.broker.server.dispatch import Arrival, Dispatcher, EncodedResponse, Exchange
 from barnabas.broker.server.limits.budget import RequestMemory, UnreadAnswers
 from barnabas.broker.server.outbox import CLOSED, Outbox
 from barnabas.broker.server.repeats import Repeats
@@ -58,7 +58,7 @@ _NEWEST_WITH_TRANSACTIONAL_ID = {
     )
 }
 """The last version of each API whose requests begin with one transactional id."""
-Begin = Callable[[memoryview, "Connection", Arrival], Answer | Exchange]
+Begin = Callable[[memoryview, "Connection", Arrival], EncodedResponse | Exchange]
 _log = get_logger(__name__)
 
 
@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         self.get_buffer = self._reader.writable
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
-        self._exchanges: deque[tuple[Exchange | Answer, bytes | None, int]] = deque()
+        self._exchanges: deque[tuple[Exchange | EncodedResponse, bytes | None, int]] = deque()
         """The requests that wait, in order, each with the transactional id that it is about, and
         its size."""
         self._unanswered = 0
@@ -390,7 +390,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._stalled = frame
                     break
                 self._stalled = None
-                begun: Answer | Exchange = None
+                begun: EncodedResponse | Exchange = None
                 if self.repeats and not tried and now < self.repeats_until:
                     memory = self.repeats.get(bytes(frame[:4]))
                     begun = None if memory is None else memory.serve(frame, arrival)
@@ -427,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
         transactional_id = transactional_id_of(frame)
         return transactional_id is not None and transactional_id not in self._transactional_ids
 
-    def _queue(self, begun: Answer | Exchange, frame: memoryview) -> None:
+    def _queue(self, begun: EncodedResponse | Exchange, frame: memoryview) -> None:
         """Keep a request that waits, or an answer that must wait for earlier ones."""
         transactional_id = transactional_id_of(frame)
         self._exchanges.append((begun, transactional_id, len(frame)))
@@ -491,7 +491,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transactional_ids.discard(transactional_id)
             self._take(first)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: EncodedResponse) -> None:
         if isinstance(answer, list):
             self._out.put(answer)
             return

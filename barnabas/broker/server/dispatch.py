@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import GeneratorType
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.broker.server.limits.quotas import Charge, ClientQuotas, timed
 from barnabas.broker.server.repeats import Again, Repeats
+from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.soon import settle
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.compile import STRIDE, Form
@@ -54,7 +54,7 @@ ErrorAnswer = Callable[[Any, ErrorCode, int], Steps[Any]]
 
 Arrival = tuple[int, float]
 """The arrival time of received bytes: wall time in ms, monotonic time in seconds."""
-Answer = list[Part] | ProtocolError | None
+EncodedResponse = list[Part] | ProtocolError | None
 """The parts of an answer, empty if the protocol has no answer; None closes the connection, and so
 does ProtocolError, for bytes that are no request."""
 
@@ -134,7 +134,7 @@ def freed(messages: list[Any]) -> Steps[None]:
         yield None
 
 
-class Peer(Protocol):
+class ClientConnection(Protocol):
     """The connection of a request, as the dispatcher uses it."""
 
     connection_id: int
@@ -239,7 +239,7 @@ class _Call(NamedTuple):
     served: _Served
     context: RequestContext
     started: float
-    peer: Peer
+    peer: ClientConnection
     exchange: Exchange
 
 
@@ -251,7 +251,7 @@ class Exchange:
     def __init__(self, waiting: asyncio.Future[Any] | None = None) -> None:
         self._waiting = waiting
         self.done = False
-        self.answer: Answer = None
+        self.answer: EncodedResponse = None
         """The answer, once `done`."""
         self.overlaps = isinstance(waiting, Acknowledgement)
         """Whether the next request of the same kind may begin before the answer."""
@@ -267,7 +267,7 @@ class Exchange:
         self.reads_frame = False
         self.overlaps = isinstance(waiting, Acknowledgement)
 
-    def finish(self, answer: Answer) -> None:
+    def finish(self, answer: EncodedResponse) -> None:
         self.answer = answer
         self.done = True
         self.reads_frame = False
@@ -332,7 +332,9 @@ class Dispatcher:
         """Read the clocks, once for all frames that arrive together."""
         return self.now_ms(), self.monotonic()
 
-    def begin(self, frame: memoryview, peer: Peer, arrival: Arrival) -> Answer | Exchange:
+    def begin(
+        self, frame: memoryview, peer: ClientConnection, arrival: Arrival
+    ) -> EncodedResponse | Exchange:
         """Pass a frame to its handler; return the answer, or the exchange if it has to wait.
 
         Raises ProtocolError for bytes that are no request, and for an API or version that is not
@@ -389,7 +391,7 @@ class Dispatcher:
         request: Any,
         context: RequestContext,
         response: Any,
-        peer: Peer,
+        peer: ClientConnection,
     ) -> None:
         known = peer.repeats.get(served.key)
         if known is None:
@@ -408,7 +410,7 @@ class Dispatcher:
         context: RequestContext,
         started: float,
         waiting: asyncio.Future[Any],
-        peer: Peer,
+        peer: ClientConnection,
     ) -> Exchange:
         exchange = Exchange(waiting)
         charge = context.charge
@@ -416,7 +418,7 @@ class Dispatcher:
             charge.pause()
 
         def arrived(done: asyncio.Future[Any]) -> None:
-            answer: Answer = None
+            answer: EncodedResponse = None
             if charge is not None:
                 charge.resume()
             if not done.cancelled():
@@ -438,7 +440,7 @@ class Dispatcher:
         waiting.add_done_callback(arrived)
         return exchange
 
-    def _run(self, call: _Call, steps: Steps[Answer]) -> Answer | Exchange:
+    def _run(self, call: _Call, steps: Steps[EncodedResponse]) -> EncodedResponse | Exchange:
         """Run the rest of a request in slices; return the exchange if that is not done at once."""
         exchange, peer = call.exchange, call.peer
 
@@ -450,7 +452,7 @@ class Dispatcher:
         if call.context.charge is not None:
             steps = timed(call.context.charge, steps)
 
-        def finished(done: asyncio.Future[Answer]) -> None:
+        def finished(done: asyncio.Future[EncodedResponse]) -> None:
             exchange.finish(None if done.cancelled() else done.result())
             peer.answered(exchange)
 
@@ -461,7 +463,7 @@ class Dispatcher:
         work.add_done_callback(finished)
         return exchange
 
-    def _decode(self, call: _Call, frame: memoryview, offset: int) -> Steps[Answer]:
+    def _decode(self, call: _Call, frame: memoryview, offset: int) -> Steps[EncodedResponse]:
         served = call.served
         try:
             request = yield from served.decode_in_slices(frame, offset)
@@ -477,7 +479,7 @@ class Dispatcher:
         yield from freed(requests)
         return answer
 
-    def _conclude(self, call: _Call, request: Any, outcome: Any) -> Steps[Answer]:
+    def _conclude(self, call: _Call, request: Any, outcome: Any) -> Steps[EncodedResponse]:
         """Answer a request whose handler has returned or raised `outcome`."""
         served, context, started, *_ = call
         try:
@@ -510,8 +512,8 @@ class Dispatcher:
         return served
 
     def _unknown_api_versions(
-        self, context: RequestContext, started: float, peer: Peer
-    ) -> Answer | Exchange:
+        self, context: RequestContext, started: float, peer: ClientConnection
+    ) -> EncodedResponse | Exchange:
         """Answer in version 0, so that the client can choose a served version (KIP-511)."""
         context.api_version = 0
         served = self._serve(context)
@@ -522,7 +524,7 @@ class Dispatcher:
 
     def _answer(
         self, served: _Served, context: RequestContext, started: float, response: Any
-    ) -> Answer:
+    ) -> EncodedResponse:
         parts: list[Part] = []
         if context.charge is not None:
             _settle(context.charge, response)
@@ -534,7 +536,7 @@ class Dispatcher:
         served.time_ms.observe((self.monotonic() - started) * 1000)
         return parts
 
-    def _long_answer(self, call: _Call, response: Any) -> Steps[Answer]:
+    def _long_answer(self, call: _Call, response: Any) -> Steps[EncodedResponse]:
         served, context, started, *_ = call
         if context.charge is not None:
             _settle(context.charge, response)
@@ -548,7 +550,7 @@ class Dispatcher:
         served.time_ms.observe((self.monotonic() - started) * 1000)
         return parts
 
-    def _refusal(self, call: _Call, request: Any, error: Exception) -> Steps[Answer]:
+    def _refusal(self, call: _Call, request: Any, error: Exception) -> Steps[EncodedResponse]:
         served, context, started, *_ = call
         served.requests.value += 1
         served.time_ms.observe((self.monotonic() - started) * 1000)

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import h11
 
-from barnabas.broker.server.http_server import TEXT, Answer, HttpServer, Watched, header
+from barnabas.broker.server.http_server import TEXT, HttpResponse, HttpServer, Watched, header
 from barnabas.config.key import ConfigError
 from barnabas.metrics.exposition import CONTENT_TYPE, render
 from barnabas.metrics.registry import Registry
@@ -88,26 +88,28 @@ class HttpEndpoint(HttpServer):
         if access.token is not None:
             self._token = Watched((access.token,), _token)
 
-    async def answer(self, request: h11.Request, body: bytes) -> Answer:  # noqa: ARG002
+    async def answer(self, request: h11.Request, body: bytes) -> HttpResponse:  # noqa: ARG002
         if request.method not in (b"GET", b"HEAD"):
-            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"only GET and HEAD\n")
+            return HttpResponse(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"only GET and HEAD\n")
         match request.target.partition(b"?")[0]:
             case b"/metrics" | b"/stacks" if not self._may_scrape(request):
-                return Answer(_UNAUTHORIZED, TEXT, b"a bearer token is needed\n")
+                return HttpResponse(_UNAUTHORIZED, TEXT, b"a bearer token is needed\n")
             case b"/metrics":
                 gzip = _accepts_gzip(request)
-                return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._scrape(gzip=gzip), gzip)
+                return HttpResponse(
+                    HTTPStatus.OK, CONTENT_TYPE, await self._scrape(gzip=gzip), gzip
+                )
             case b"/healthz" | b"/livez":
-                return Answer(HTTPStatus.OK, TEXT, b"ok\n")
+                return HttpResponse(HTTPStatus.OK, TEXT, b"ok\n")
             case b"/readyz":
                 return _verdict(b"ready\n", self._not_ready())
             case b"/syncz":
                 # The names of topics are for those who may scrape.
                 return await self._synced(names=self._may_scrape(request))
             case b"/stacks":
-                return Answer(HTTPStatus.OK, TEXT, await self._slicer.run(_stacks()))
+                return HttpResponse(HTTPStatus.OK, TEXT, await self._slicer.run(_stacks()))
             case _:
-                return Answer(HTTPStatus.NOT_FOUND, TEXT, _PATHS)
+                return HttpResponse(HTTPStatus.NOT_FOUND, TEXT, _PATHS)
 
     def _may_scrape(self, request: h11.Request) -> bool:
         if self._token is None:
@@ -116,7 +118,7 @@ class HttpEndpoint(HttpServer):
         scheme, _, sent = header(request, b"authorization").partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(), token)
 
-    async def _synced(self, *, names: bool) -> Answer:
+    async def _synced(self, *, names: bool) -> HttpResponse:
         reasons = list(self._not_ready())
         if not reasons:
             behind = await self._slicer.run(self._out_of_sync())
@@ -137,11 +139,11 @@ class HttpEndpoint(HttpServer):
         return b"".join(blocks)
 
 
-def _verdict(good: bytes, reasons: Sequence[str]) -> Answer:
+def _verdict(good: bytes, reasons: Sequence[str]) -> HttpResponse:
     if reasons:
         body = "".join(f"{reason}\n" for reason in reasons).encode()
-        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, body)
-    return Answer(HTTPStatus.OK, TEXT, good)
+        return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, body)
+    return HttpResponse(HTTPStatus.OK, TEXT, good)
 
 
 def _accepts_gzip(request: h11.Request) -> bool:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 _log = get_logger(__name__)
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """Status, type and body of a response."""
 
     status: HTTPStatus
@@ -133,7 +133,7 @@ class HttpServer(ABC):
         self._slicer = Slicer(time.monotonic)
 
     @abstractmethod
-    async def answer(self, request: h11.Request, body: bytes) -> Answer:
+    async def answer(self, request: h11.Request, body: bytes) -> HttpResponse:
         """Return the answer to a request."""
 
     def start(self, sockets: list[socket.socket]) -> int:
@@ -259,8 +259,10 @@ def _tell(reason: str) -> None:
     _log.debug("HTTP handshake failed", reason=reason)
 
 
-_BAD_REQUEST: Final = Answer(HTTPStatus.BAD_REQUEST, TEXT, b"not an HTTP request\n")
-_TOO_LARGE: Final = Answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TEXT, b"the body is too long\n")
+_BAD_REQUEST: Final = HttpResponse(HTTPStatus.BAD_REQUEST, TEXT, b"not an HTTP request\n")
+_TOO_LARGE: Final = HttpResponse(
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TEXT, b"the body is too long\n"
+)
 
 
 async def _read_request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
@@ -276,7 +278,7 @@ def header(request: h11.Request, name: bytes) -> bytes:
     return next((value for key, value in request.headers if key == name), b"")
 
 
-def _encode(http: h11.Connection, answer: Answer, *, with_body: bool) -> bytes:
+def _encode(http: h11.Connection, answer: HttpResponse, *, with_body: bool) -> bytes:
     head = h11.Response(
         status_code=answer.status.value,
         reason=answer.status.phrase.encode(),

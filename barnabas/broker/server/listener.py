@@ -13,8 +13,8 @@ from barnabas.broker.server.failure_log import FailureLog
 from barnabas.broker.server.limits.connection_limits import (
     SILENT_S,
     STAND_S,
+    ClosableConnection,
     ConnectionLimits,
-    Place,
 )
 from barnabas.broker.server.network import Network, Server
 from barnabas.broker.server.tls import ListenerTls
@@ -46,7 +46,7 @@ class _HalfSent(NamedTuple):
     rounds: int
 
 
-class Listener:
+class ServedListener:
     """One named listener: its socket and the connections that came through it."""
 
     def __init__(
@@ -155,7 +155,7 @@ class Listener:
         """Whether a connection waits for a file descriptor."""
         return self._server is not None and self._server.starved
 
-    def standing(self, now: float) -> Iterator[Place]:
+    def standing(self, now: float) -> Iterator[ClosableConnection]:
         all_served = True
         served = []
         for connection, admitted_at in self._connections.items():
@@ -174,8 +174,8 @@ class Listener:
         if all_served:
             yield from served
 
-    def _place(self, connection: Connection) -> Place:
-        return Place(
+    def _place(self, connection: Connection) -> ClosableConnection:
+        return ClosableConnection(
             bool(connection.served_bytes) and self.sasl is None,
             connection.receiving is not None,
             connection.active_at,
@@ -295,13 +295,13 @@ def make_listeners(
     metrics: RequestMetrics,
     offload: Offload,
     sasl: "Mapping[str, ListenerSasl]",
-) -> dict[str, Listener]:
+) -> dict[str, ServedListener]:
     """Return the listeners of a broker by name, not bound yet; `shared` and `sasl` are by name too.
 
     Raises ConfigError if the certificates of a listener with TLS cannot be used.
     """
     return {
-        each.name: Listener(
+        each.name: ServedListener(
             each.name,
             each.address.host,
             each.address.port,

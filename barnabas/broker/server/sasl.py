@@ -13,15 +13,15 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Route
+from barnabas.broker.server.dispatch import Arrival, Dispatcher, EncodedResponse, Exchange, Route
 from barnabas.broker.server.failure_log import FailureLog
 from barnabas.broker.server.login_queue import LoginQueue
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.sasl_keys import SaslKeys
+from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.soon import in_task
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.errors import ErrorCode
@@ -211,7 +211,9 @@ class Authentication:
         if self._work is not None:
             self._work.cancel()
 
-    def begin(self, frame: memoryview, peer: Connection, arrival: Arrival) -> Answer | Exchange:
+    def begin(
+        self, frame: memoryview, peer: Connection, arrival: Arrival
+    ) -> EncodedResponse | Exchange:
         """Begin a request as `Dispatcher.begin` does, if it may be sent at this point."""
         key = bytes(frame[:2])
         if self._authenticated and not self._begin_again(key, arrival[1]):
@@ -269,7 +271,7 @@ class Authentication:
             return await self._end(response, str(error))
         return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
-    async def _answer_without_header(self, message: bytes) -> Answer:
+    async def _answer_without_header(self, message: bytes) -> EncodedResponse:
         try:
             answer, _ = await self._step(message)
         except AuthenticationFailed as error:
@@ -360,13 +362,13 @@ class Authentication:
         self._connection.finish()
         return response
 
-    def _run(self, work: Coroutine[Any, Any, Answer]) -> Exchange:
+    def _run(self, work: Coroutine[Any, Any, EncodedResponse]) -> Exchange:
         """Answer bytes that the dispatcher does not decode."""
         self._at_work = True
         task = in_task(work)
         exchange = Exchange(task)
 
-        def finished(done: "asyncio.Future[Answer]") -> None:
+        def finished(done: "asyncio.Future[EncodedResponse]") -> None:
             exchange.finish(None if done.cancelled() else done.result())
             self._connection.answered(exchange)
 

@@ -211,7 +211,7 @@ class ListenerTls:
         return Principal(USER, name)
 
 
-class Secured(Protocol):
+class TlsUser(Protocol):
     """The connection on a TlsTransport: a buffered protocol."""
 
     def connection_made(self, transport: Any, /) -> None: ...
@@ -238,7 +238,7 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        connection: Secured,
+        connection: TlsUser,
         context: ssl.SSLContext,
         slicer: Slicer,
         *,

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from barnabas.broker.store.metadata_store import Create, Delete, Op, SetData
-from barnabas.broker.store.tree import Node, StagedTransaction, Tree
+from barnabas.broker.store.tree import StagedTransaction, Tree, TreeNode
 from barnabas.protocol.records.checksum import crc32c
 
 FORMAT = 1
@@ -113,7 +113,7 @@ def decode_snapshot(payload: memoryview, tree: Tree) -> None:
         at += _NODE.size
         data = bytes(payload[at : at + length])
         at += length
-        nodes[path] = Node(data, version, czxid, mzxid, owner, children, sequence)
+        nodes[path] = TreeNode(data, version, czxid, mzxid, owner, children, sequence)
     tree.load(zxid, nodes)
 
 

@@ -27,7 +27,7 @@ from barnabas.broker.store.metadata_store import (
 )
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """An immutable version of a node."""
 
     data: bytes = b""
@@ -51,7 +51,7 @@ class StagedTransaction:
     owner: int
     ops: list[Op] = field(default_factory=list)
     results: list[OpResult] = field(default_factory=list)
-    nodes: dict[str, Node | None] = field(default_factory=dict)
+    nodes: dict[str, TreeNode | None] = field(default_factory=dict)
     changed: dict[str, None] = field(default_factory=dict)
     """Paths whose node was created, set or deleted, in order."""
     children_changed: dict[str, None] = field(default_factory=dict)
@@ -62,17 +62,17 @@ class Tree:
 
     def __init__(self) -> None:
         self.zxid = 0
-        self._nodes: dict[str, Node] = {"/": Node()}
+        self._nodes: dict[str, TreeNode] = {"/": TreeNode()}
         self._children: dict[str, set[str]] = {}
 
-    def node(self, path: str) -> Node:
+    def node(self, path: str) -> TreeNode:
         """Return a node. Raises NoNode."""
         try:
             return self._nodes[path]
         except KeyError:
             raise NoNode(path) from None
 
-    def find(self, path: str) -> Node | None:
+    def find(self, path: str) -> TreeNode | None:
         return self._nodes.get(path)
 
     def children(self, path: str) -> list[str]:
@@ -87,11 +87,11 @@ class Tree:
             if node.ephemeral_owner and owner in (None, node.ephemeral_owner)
         ]
 
-    def items(self) -> Iterator[tuple[str, Node]]:
+    def items(self) -> Iterator[tuple[str, TreeNode]]:
         """Return every node, parents before children."""
         return iter(sorted(self._nodes.items()))
 
-    def load(self, zxid: int, nodes: dict[str, Node]) -> None:
+    def load(self, zxid: int, nodes: dict[str, TreeNode]) -> None:
         """Replace the tree by the content of a snapshot."""
         self.zxid = zxid
         self._nodes = nodes
@@ -148,7 +148,7 @@ class Tree:
         if self._staged_node(staged, path) is not None:
             raise NodeExists(path)
         owner = staged.owner if op.ephemeral else 0
-        node = Node(op.data, 0, staged.zxid, staged.zxid, owner)
+        node = TreeNode(op.data, 0, staged.zxid, staged.zxid, owner)
         staged.nodes[path] = node
         staged.nodes[parent_path] = parent._replace(
             child_count=parent.child_count + 1, next_sequence=parent.next_sequence + 1
@@ -172,12 +172,12 @@ class Tree:
         staged.ops.append(Delete(op.path))
         staged.results.append(None)
 
-    def _staged_node(self, staged: StagedTransaction, path: str) -> Node | None:
+    def _staged_node(self, staged: StagedTransaction, path: str) -> TreeNode | None:
         if path in staged.nodes:
             return staged.nodes[path]
         return self._nodes.get(path)
 
-    def _expect(self, staged: StagedTransaction, path: str, version: int) -> Node:
+    def _expect(self, staged: StagedTransaction, path: str, version: int) -> TreeNode:
         node = self._staged_node(staged, path)
         if node is None:
             raise NoNode(path)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.coordinator.group.coordinator import GroupRuntime
+from barnabas.coordinator.ports import Clock
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps

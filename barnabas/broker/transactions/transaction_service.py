@@ -5,7 +5,7 @@ from functools import partial
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE
-from barnabas.broker.loop.clock import Clock, LoopTimers
+from barnabas.broker.loop.clock import LoopTimers
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.loop.slices import Slicer
@@ -23,6 +23,7 @@ from barnabas.broker.transactions.request_batcher import Requester
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.group.coordinator import GroupRuntime
+from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.coordinator import (
     TransactionCoordinator,

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.transactions.remote_coordinators import RemoteCoordinators
 from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.soon import Soon, chain, spawn, wait
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV2, Producer

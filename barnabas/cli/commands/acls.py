@@ -15,7 +15,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.protocol import config_resources
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.security.acl.matcher import (
-    Decision,
+    AclDecision,
     Matcher,
     Policy,
     Reason,
@@ -335,7 +335,7 @@ def why(target: Target, principal: str, operation: str, resource: str, host: str
     if not name:
         raise click.UsageError(f"{resource!r} is not TYPE:NAME, such as Topic:orders")
 
-    async def work(cluster: Cluster) -> tuple[Decision, int, str | None]:
+    async def work(cluster: Cluster) -> tuple[AclDecision, int, str | None]:
         policy, unknown = await _policy(cluster)
         rules = await Admin(cluster).describe_acls(AclFilter(kind, name, PatternType.MATCH))
         matcher = Matcher(RuleSet.of(rules), policy)
@@ -361,7 +361,7 @@ def why(target: Target, principal: str, operation: str, resource: str, host: str
 async def _policy(cluster: Cluster) -> tuple[Policy, str | None]:
     """Return the settings of a broker's authorizer, and a text if they are hidden from us."""
     await cluster.refresh(())
-    kind, node = config_resources.ResourceType.BROKER, str(min(cluster.nodes))
+    kind, node = config_resources.ConfigResourceType.BROKER, str(min(cluster.nodes))
     try:
         entries = await Admin(cluster).describe_configs(kind, node)
     except KafkaError as error:

@@ -9,17 +9,17 @@ from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options, store_options
 from barnabas.cli.help import Choice, Group
 from barnabas.config.key import Type
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 if TYPE_CHECKING:
     from barnabas.cli.stored_configs import StoredConfigs
 
 _KINDS = {
-    "topic": ResourceType.TOPIC,
-    "broker": ResourceType.BROKER,
-    "broker-logger": ResourceType.BROKER_LOGGER,
-    "group": ResourceType.GROUP,
+    "topic": ConfigResourceType.TOPIC,
+    "broker": ConfigResourceType.BROKER,
+    "broker-logger": ConfigResourceType.BROKER_LOGGER,
+    "group": ConfigResourceType.GROUP,
 }
 _DEFAULT: Final = 5
 _SOURCES = {

@@ -26,7 +26,7 @@ from barnabas.client.producer import (
     encode_batches,
     partition_for,
 )
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Headers
@@ -179,7 +179,7 @@ async def _sender(
     """
     partitions = await _partitions(cluster, lines.topic)
     try:
-        configs = await Admin(cluster).describe_configs(ResourceType.TOPIC, lines.topic)
+        configs = await Admin(cluster).describe_configs(ConfigResourceType.TOPIC, lines.topic)
     except KafkaError:
         # It takes a right that producers need not have.
         configs = []

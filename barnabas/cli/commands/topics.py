@@ -15,7 +15,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.partition_admin import PartitionAdmin, Reassignment
-from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.types import uuid_text
@@ -308,7 +308,7 @@ def alter(
         if partitions is not None:
             await admin.create_partitions(name, partitions)
         if changes or resets:
-            await admin.alter_configs(ResourceType.TOPIC, name, [*changes, *resets])
+            await admin.alter_configs(ConfigResourceType.TOPIC, name, [*changes, *resets])
 
     target.administer(work)
     target.done(f"Altered {name}.", topic=name, altered=True)

@@ -20,7 +20,7 @@ from barnabas.client.security import connect_with
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.listeners import Address, parse_host_port
 from barnabas.config.properties import parse_properties
-from barnabas.faults.active_faults import Call
+from barnabas.faults.active_faults import NodeCall
 from barnabas.faults.http.endpoint import FaultsEndpoint
 from barnabas.faults.http.models import BrokerState
 from barnabas.faults.http.operations import Operations
@@ -53,7 +53,7 @@ class FaultyChild(Child):
         self.remote = RemoteBroker()
         self.changed: Callable[[], None] = lambda: None
         """Called when the broker starts, serves or ends."""
-        self.calls: Callable[[], list[Call]] = list
+        self.calls: Callable[[], list[NodeCall]] = list
         """The calls that give a new process the faults in force."""
 
     def start_command(self) -> StartCommand:

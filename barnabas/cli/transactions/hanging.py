@@ -13,10 +13,10 @@ from barnabas.cli.transactions.log import History, histories
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
-from barnabas.coordinator.transaction.outcome import Outcome, Verdict, verdict
+from barnabas.coordinator.transaction.outcome import ReasonedOutcome, TransactionOutcome, verdict
 from barnabas.protocol.topic_partition import TopicPartition
 
-_DECIDED: Final = (Outcome.COMMITTED, Outcome.ABORTED)
+_DECIDED: Final = (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED)
 OLDER_PROTOCOL: Final = "no marker is certain where an epoch has many transactions; see `abort`"
 
 
@@ -26,7 +26,7 @@ class UndecidedTransaction(ValueError):
 
 async def verdicts_of(
     cluster: Cluster, transactions: Iterable[OpenTransaction]
-) -> list[tuple[OpenTransaction, Verdict]]:
+) -> list[tuple[OpenTransaction, ReasonedOutcome]]:
     """Return each transaction with the verdict of the transaction log."""
     wanted = list(transactions)
     if not wanted:
@@ -37,13 +37,13 @@ async def verdicts_of(
     return [(each, verdict_of(each, found.get(each.producer_id, History([])))) for each in wanted]
 
 
-def verdict_of(transaction: OpenTransaction, history: History) -> Verdict:
+def verdict_of(transaction: OpenTransaction, history: History) -> ReasonedOutcome:
     """Return the verdict on a transaction, from the log records of its transactional id."""
     if history.unreadable is not None:
         why = (
             f"the transaction log has a record of its id that cannot be read: {history.unreadable}"
         )
-        return Verdict(Outcome.UNKNOWN, why)
+        return ReasonedOutcome(TransactionOutcome.UNKNOWN, why)
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     return verdict(history.records, producer, transaction.topic_partition)
 
@@ -61,11 +61,11 @@ async def abort_one(
     if not force:
         await refuse_to_abort(cluster, transaction, now_ms)
         ((_, judgement),) = await verdicts_of(cluster, [transaction])
-        if judgement.outcome is Outcome.COMMITTED:
+        if judgement.outcome is TransactionOutcome.COMMITTED:
             raise UndecidedTransaction(
                 f"it committed: {judgement.why}; `repair` writes its marker again"
             )
-        if judgement.outcome is not Outcome.ABORTED:
+        if judgement.outcome is not TransactionOutcome.ABORTED:
             raise UndecidedTransaction(
                 f"not aborted: {judgement.why}; --force aborts it nevertheless"
             )
@@ -100,7 +100,7 @@ async def repair_all(
     admin = TransactionAdmin(cluster)
     rows = []
     for transaction, judgement in await verdicts_of(cluster, await admin.open_in(partitions)):
-        if judgement.outcome is Outcome.OPEN:
+        if judgement.outcome is TransactionOutcome.OPEN:
             continue
         repairable = judgement.outcome in _DECIDED and judgement.own_epoch
         written = (
@@ -109,7 +109,9 @@ async def repair_all(
         rows.append(
             {
                 **transaction._asdict(),
-                "decision": judgement.outcome.value if repairable else Outcome.UNKNOWN.value,
+                "decision": judgement.outcome.value
+                if repairable
+                else TransactionOutcome.UNKNOWN.value,
                 "written": written,
                 "why": judgement.why
                 if repairable or judgement.outcome not in _DECIDED
@@ -120,7 +122,7 @@ async def repair_all(
 
 
 async def _write_marker_again(
-    admin: TransactionAdmin, transaction: OpenTransaction, judgement: Verdict
+    admin: TransactionAdmin, transaction: OpenTransaction, judgement: ReasonedOutcome
 ) -> bool:
     """Write the marker that the coordinator wrote; return False if it is no longer missing.
 
@@ -130,7 +132,7 @@ async def _write_marker_again(
         return False
     await admin.write_marker(
         transaction,
-        committed=judgement.outcome is Outcome.COMMITTED,
+        committed=judgement.outcome is TransactionOutcome.COMMITTED,
         producer_epoch=transaction.producer_epoch + 1,
         transaction_version=TV2,
     )

@@ -16,7 +16,7 @@ from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.offsets import LATEST, find_offsets
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin, is_two_phase
 from barnabas.coordinator.transaction.metadata import TV2, TransactionMetadata
-from barnabas.coordinator.transaction.outcome import Outcome, Verdict
+from barnabas.coordinator.transaction.outcome import ReasonedOutcome, TransactionOutcome
 from barnabas.coordinator.transaction.states import COMPLETED, PREPARED, TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import describe_transactions
@@ -28,7 +28,9 @@ _MAX_NAMES: Final = 10
 """The largest number of partitions that one event names."""
 _NEVER: Final = 1 << 63
 _FIRST_RECORD_BYTES: Final = 1 << 16
-_OPEN: Final = Verdict(Outcome.OPEN, "the transaction is open: its producer has not ended it yet")
+_OPEN: Final = ReasonedOutcome(
+    TransactionOutcome.OPEN, "the transaction is open: its producer has not ended it yet"
+)
 
 
 class Event(NamedTuple):
@@ -194,7 +196,9 @@ class _Diagnosis:
             coordinator=view.coordinator if view is not None else None,
             state=described.transaction_state if described is not None else None,
             age_ms=None if began_ms is None else max(self._now_ms - began_ms, 0),
-            time_left_ms=left_ms if left_ms >= 0 and verdict.outcome is Outcome.OPEN else None,
+            time_left_ms=left_ms
+            if left_ms >= 0 and verdict.outcome is TransactionOutcome.OPEN
+            else None,
             client=described.client_host if described is not None else None,
             keeper=keeper(described) if described is not None and is_two_phase(described) else None,
             timeline=self._timeline(described, history.records, verdict, first_ms),
@@ -223,22 +227,22 @@ class _Diagnosis:
         return records[0].timestamp if records else None
 
     def _explanation(
-        self, verdict: Verdict, view: _CoordinatorView | None
+        self, verdict: ReasonedOutcome, view: _CoordinatorView | None
     ) -> tuple[str, str | None]:
         name = f"{self._blocking.topic}:{self._blocking.partition}"
-        if verdict.outcome is Outcome.OPEN:
+        if verdict.outcome is TransactionOutcome.OPEN:
             if view is not None and verdict is _OPEN and is_two_phase(view.described):
                 because = f"the transaction is {explanation(view.described, self._now_ms)}"
                 return because, two_phase_advice(view.transactional_id)
             if view is not None and verdict is _OPEN:
                 return verdict.why, f"barnabas transactions fence {view.transactional_id}"
             return verdict.why, None
-        if verdict.outcome is not Outcome.UNKNOWN and verdict.own_epoch:
+        if verdict.outcome is not TransactionOutcome.UNKNOWN and verdict.own_epoch:
             because = f"the transaction hangs, its marker is lost: {verdict.why}"
             return because, f"barnabas transactions repair {name}"
         offset = f"--start-offset {self._blocking.start_offset}"
         abort = f"barnabas transactions abort {name} {offset}"
-        if verdict.outcome is Outcome.ABORTED:
+        if verdict.outcome is TransactionOutcome.ABORTED:
             return f"the transaction hangs: {verdict.why}", abort
         return f"the transaction hangs: {verdict.why}", f"{abort} --force"
 
@@ -246,7 +250,7 @@ class _Diagnosis:
         self,
         described: describe_transactions.TransactionState | None,
         history: list[TransactionMetadata],
-        verdict: Verdict,
+        verdict: ReasonedOutcome,
         first_ms: int | None,
     ) -> list[Event]:
         reported = described.events if described is not None else None

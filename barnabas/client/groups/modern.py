@@ -47,7 +47,7 @@ Partitions = Mapping[TopicPartition, bytes]
 """Partitions with the ids of their topics."""
 
 
-class ConsumerMember:
+class ModernMember:
     """The implementation of `GroupMember` in the consumer protocol."""
 
     def __init__(

@@ -48,7 +48,7 @@ FEATURES_AGE = 1.0
 _IGNORED = {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}
 
 
-class Initialised(NamedTuple):
+class InitialisedProducer(NamedTuple):
     """The response to InitProducerId.
 
     `client` is the producer to go on with; `ongoing` bears the records of the transaction that was
@@ -108,7 +108,7 @@ class TransactionCalls:
         *,
         two_phase: bool = False,
         keep_prepared: bool = False,
-    ) -> Initialised:
+    ) -> InitialisedProducer:
         """Return a new producer id or epoch, which fences the earlier ones.
 
         With `current`, the result is the next epoch of this producer id. `two_phase`: transactions
@@ -124,7 +124,7 @@ class TransactionCalls:
         )
         is_two_phase = two_phase or keep_prepared
 
-        async def attempt(connection: Connection) -> Initialised:
+        async def attempt(connection: Connection) -> InitialisedProducer:
             if is_two_phase:
                 _require_two_phase_commit(connection)
             response = await self._ask(connection, init_producer_id.API, request)
@@ -134,7 +134,7 @@ class TransactionCalls:
                 response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch
             )
             client = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-            return Initialised(client, ongoing if ongoing.producer_id >= 0 else None)
+            return InitialisedProducer(client, ongoing if ongoing.producer_id >= 0 else None)
 
         return await self._retrying(init_producer_id.API, self._id, TRANSACTION, attempt)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas.coordinator.decision import AT_ONCE, Decision, Instant, TransactionalProducer
+from barnabas.coordinator.decision import AT_ONCE, Decision, Instant, TransactionWriter
 from barnabas.coordinator.group.consumer.offsets import check_commit
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group
@@ -37,7 +37,7 @@ class CommitOffsets(NamedTuple):
     offsets: Sequence[NewOffset]
     retention_ms: int = -1
     """The client's own retention (OffsetCommit v2 to v4); -1 for the broker's."""
-    producer: TransactionalProducer | None = None
+    producer: TransactionWriter | None = None
     """The producer in whose transaction the offsets are committed (TxnOffsetCommit)."""
     knows_epochs: bool = True
     """Whether the version of the request has member epochs (KIP-848)."""

@@ -15,6 +15,8 @@
 from enum import Enum
 from typing import Final
 
+from barnabas.coordinator.decision import IllegalTransition
+
 
 class GroupState(Enum):
     """A state by the name that Kafka's tools show."""
@@ -24,10 +26,6 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-
-
-class IllegalTransition(Exception):
-    """A bug: the table has no such transition."""
 
 
 _UPGRADED: Final = "the group is deleted, or becomes a consumer group"

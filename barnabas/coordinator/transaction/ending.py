@@ -66,7 +66,7 @@ class Epoch(Enum):
     """Enum's own is written in Python, and each EndTxn is looked up by its epoch."""
 
 
-class Reply(Enum):
+class EndTxnReply(Enum):
     """The reply to an EndTxn."""
 
     DECIDE = "decide, and answer with the producer to go on with"
@@ -79,14 +79,14 @@ class Reply(Enum):
 class Replies(NamedTuple):
     """The replies to a commit and to an abort."""
 
-    commit: Reply
-    abort: Reply
+    commit: EndTxnReply
+    abort: EndTxnReply
 
 
 ReplyTable = Mapping[tuple[TransactionState, Epoch], Replies]
-_S, _R = TransactionState, Reply
-_FENCED: Final = Replies(Reply.FENCED, Reply.FENCED)
-_BUSY: Final = Replies(Reply.BUSY, Reply.BUSY)
+_S, _R = TransactionState, EndTxnReply
+_FENCED: Final = Replies(EndTxnReply.FENCED, EndTxnReply.FENCED)
+_BUSY: Final = Replies(EndTxnReply.BUSY, EndTxnReply.BUSY)
 
 OLDER_CLIENTS: Final[ReplyTable] = {
     (_S.EMPTY, Epoch.CURRENT): Replies(_R.INVALID, _R.INVALID),
@@ -122,7 +122,7 @@ settled state."""
 
 def reply_to(
     txn: TransactionMetadata, producer: Producer, committed: bool, client_version: int
-) -> Reply:
+) -> EndTxnReply:
     """Return the reply to an EndTxn. Raises INVALID_PRODUCER_ID_MAPPING."""
     replies = NEWER_CLIENTS if client_version >= TV2 else OLDER_CLIENTS
     epoch = epoch_of(txn, producer, client_version)
@@ -160,11 +160,11 @@ def end(table: TransactionTable, request: EndTxn, now: Instant) -> TxnDecision[P
     if txn is None:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     reply = reply_to(txn, producer, committed, client_version)
-    if reply is not Reply.FENCED:
+    if reply is not EndTxnReply.FENCED:
         entry.require_free()
-    if reply is Reply.REPEAT:
+    if reply is EndTxnReply.REPEAT:
         return Decision(txn.producer)
-    if reply is not Reply.DECIDE:
+    if reply is not EndTxnReply.DECIDE:
         raise _refusal(reply, txn, committed)
     to_mark = _to_mark(table, entry, txn, written)
     target = _prepared(table, txn, committed, client_version, now, to_mark)
@@ -188,8 +188,8 @@ def _names_used_up_epoch(txn: TransactionMetadata, producer: Producer) -> bool:
     )
 
 
-def _refusal(reply: Reply, txn: TransactionMetadata, committed: bool) -> KafkaError:
-    if reply is Reply.INVALID:
+def _refusal(reply: EndTxnReply, txn: TransactionMetadata, committed: bool) -> KafkaError:
+    if reply is EndTxnReply.INVALID:
         wanted = "commit" if committed else "abort"
         message = f"cannot {wanted} a transaction in state {txn.state.value}"
         return KafkaError(ErrorCode.INVALID_TXN_STATE, message)

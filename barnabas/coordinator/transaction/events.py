@@ -20,7 +20,7 @@ IDS: Final = 5_000
 """Transactional ids whose events are kept, the latest ones: some 60 MB at the most."""
 
 
-class Event(NamedTuple):
+class TransactionEvent(NamedTuple):
     """An event at a wall-clock time in ms."""
 
     at_ms: int
@@ -33,7 +33,7 @@ class TransactionEvents(NamedTuple):
     time_left_ms: int | None
     """The time until the open transaction is aborted; None if none is open, or it has no
     timeout."""
-    events: list[Event]
+    events: list[TransactionEvent]
     """Oldest first."""
     client_host: str | None
     """The address of the latest InitProducerId."""
@@ -106,7 +106,7 @@ def events_of(of: HasEvents | None, time_left_ms: int | None) -> TransactionEven
     """Return the known events of an id, which may be none."""
     if of is None or of.events is None:
         return TransactionEvents(time_left_ms, [], None)
-    noted = [Event(at_ms, _shown(text, named)) for at_ms, text, named in of.events.noted]
+    noted = [TransactionEvent(at_ms, _shown(text, named)) for at_ms, text, named in of.events.noted]
     return TransactionEvents(time_left_ms, noted, of.events.client_host)
 
 

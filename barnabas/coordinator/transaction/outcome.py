@@ -26,7 +26,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 _COMMITS: Final = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     """An outcome; only the first two may be written into a partition."""
 
     COMMITTED = "committed"
@@ -36,10 +36,10 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-class Verdict(NamedTuple):
+class ReasonedOutcome(NamedTuple):
     """An outcome with its reason."""
 
-    outcome: Outcome
+    outcome: TransactionOutcome
     why: str
     own_epoch: bool = False
     """Whether the epoch had this transaction only: its marker has the next epoch then."""
@@ -62,24 +62,26 @@ class _End(NamedTuple):
 
 def verdict(
     history: Sequence[TransactionMetadata], producer: Producer, partition: TopicPartition
-) -> Verdict:
+) -> ReasonedOutcome:
     """Return the outcome of this producer's transaction that is open in `partition`.
 
     `history` has the log's records of the transactional id, oldest first; compaction may have
     removed the beginning.
     """
     if not history:
-        return Verdict(
-            Outcome.UNKNOWN,
+        return ReasonedOutcome(
+            TransactionOutcome.UNKNOWN,
             f"the transaction log has nothing of producer id {producer.producer_id}",
         )
     last = history[-1]
     ongoing = last.state is TransactionState.ONGOING and last.producer == producer
     if ongoing and partition in last.partitions:
-        return Verdict(Outcome.OPEN, _open(last))
+        return ReasonedOutcome(TransactionOutcome.OPEN, _open(last))
     ends = [each for each in _ends(history) if producer in each.producers]
     if ends and ends[-1].record is last and last.state in PREPARED:
-        return Verdict(Outcome.OPEN, f"its coordinator is in {last.state.value}, markers follow")
+        return ReasonedOutcome(
+            TransactionOutcome.OPEN, f"its coordinator is in {last.state.value}, markers follow"
+        )
     if ends and all(each.own_epoch for each in ends):
         return _of_one(ends[-1], partition)
     return _of_many(history, ends, producer, partition)
@@ -95,14 +97,16 @@ def _open(txn: TransactionMetadata) -> str:
     )
 
 
-def _of_one(end: _End, partition: TopicPartition) -> Verdict:
+def _of_one(end: _End, partition: TopicPartition) -> ReasonedOutcome:
     decision = "commit" if end.committed else "abort"
     why = f"the transaction log says {decision} for this epoch"
     if not end.committed:
-        return Verdict(Outcome.ABORTED, why, own_epoch=True)
+        return ReasonedOutcome(TransactionOutcome.ABORTED, why, own_epoch=True)
     if end.partitions is not None and partition not in end.partitions:
-        return Verdict(Outcome.UNKNOWN, f"{why}, but the partition is not among those to be marked")
-    return Verdict(Outcome.COMMITTED, why, own_epoch=True)
+        return ReasonedOutcome(
+            TransactionOutcome.UNKNOWN, f"{why}, but the partition is not among those to be marked"
+        )
+    return ReasonedOutcome(TransactionOutcome.COMMITTED, why, own_epoch=True)
 
 
 def _of_many(
@@ -110,27 +114,30 @@ def _of_many(
     ends: Iterable[_End],
     producer: Producer,
     partition: TopicPartition,
-) -> Verdict:
+) -> ReasonedOutcome:
     """Judge an epoch of the older protocol. It begins with the record of InitProducerId: while the
     log has that record, it has every later one."""
     whole = any(
         each.state is TransactionState.EMPTY and each.producer == producer for each in history
     )
     if not whole:
-        return Verdict(
-            Outcome.UNKNOWN, "the transaction log no longer has all transactions of this epoch"
+        return ReasonedOutcome(
+            TransactionOutcome.UNKNOWN,
+            "the transaction log no longer has all transactions of this epoch",
         )
     committed = any(
         each.committed and (each.partitions is None or partition in each.partitions)
         for each in ends
     )
     if committed:
-        return Verdict(
-            Outcome.UNKNOWN,
+        return ReasonedOutcome(
+            TransactionOutcome.UNKNOWN,
             "the older protocol has many transactions in an epoch, and one of this epoch committed "
             "here: whether these records are of it cannot be told",
         )
-    return Verdict(Outcome.ABORTED, "no transaction of this epoch committed in this partition")
+    return ReasonedOutcome(
+        TransactionOutcome.ABORTED, "no transaction of this epoch committed in this partition"
+    )
 
 
 def _ends(history: Iterable[TransactionMetadata]) -> Iterator[_End]:

@@ -68,7 +68,7 @@ def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     return key, template_of(txn, flexible=flexible).value(txn[2], txn[4], txn[7], txn[8])
 
 
-class Template(NamedTuple):
+class ValueTemplate(NamedTuple):
     """The bytes of a value that repeat in the next transactions of an id, around its epochs and
     its times."""
 
@@ -87,7 +87,7 @@ class Template(NamedTuple):
         return pack(head, epoch, middle, updated_ms, start_ms, tail)
 
 
-def template_of(txn: TransactionMetadata, *, flexible: bool) -> Template:
+def template_of(txn: TransactionMetadata, *, flexible: bool) -> ValueTemplate:
     """Return the template of the value of a transaction with at most `FEW` partitions."""
     (_, producer_id, _, timeout_ms, _, state, partitions, _, last_epoch,
      version, previous_id, next_id, next_epoch, ended, owner) = txn  # fmt: skip
@@ -106,7 +106,7 @@ def _template(
     partitions: frozenset[TopicPartition],
     lacks_last_epoch: bool,
     *rest: Any,
-) -> Template:
+) -> ValueTemplate:
     """Return the template of the values that have these fields."""
     first, second = (
         encode_value(
@@ -130,7 +130,7 @@ def _template(
         last_epoch = places[_PLACES]
         tail, end = first[after:last_epoch], first[last_epoch + _EPOCH.size :]
         pack = Struct(f">{len(head)}sh{len(middle)}sqq{len(tail)}sh{len(end)}s").pack
-    return Template(pack, head, middle, tail, len(places) > _PLACES, end)
+    return ValueTemplate(pack, head, middle, tail, len(places) > _PLACES, end)
 
 
 def encode_value(txn: TransactionMetadata, *, flexible: bool) -> bytes:

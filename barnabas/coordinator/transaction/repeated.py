@@ -26,7 +26,7 @@ from barnabas.coordinator.transaction.ending import (
     MARKED,
     MARKER_IN,
     EndTxn,
-    Reply,
+    EndTxnReply,
     reply_to,
 )
 from barnabas.coordinator.transaction.metadata import (
@@ -294,7 +294,7 @@ class RepeatedEnd(_Repeated):
         request, partitions = self._request, txn.partitions
         entry.require_owner(request.principal)
         reply = reply_to(txn, txn.producer, committed, request.client_version)
-        if reply is not Reply.DECIDE or not 0 < len(partitions) <= FEW:
+        if reply is not EndTxnReply.DECIDE or not 0 < len(partitions) <= FEW:
             raise LEFT
         prepared = txn.prepared(committed, request.client_version, 0)
         return _Target(table, prepared), _Target(table, prepared.completed(0))

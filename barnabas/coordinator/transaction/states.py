@@ -20,6 +20,8 @@ EMPTY and the COMPLETE states lead to DEAD when the transactional id expires.
 from enum import Enum
 from typing import Final
 
+from barnabas.coordinator.decision import IllegalTransition
+
 
 class TransactionState(Enum):
     """A state by the name that Kafka's tools show; `number` is what the log holds."""
@@ -53,10 +55,6 @@ COMPLETED: Final = frozenset((TransactionState.COMPLETE_COMMIT, TransactionState
 """Every marker of the latest transaction is written."""
 SETTLED: Final = COMPLETED | {TransactionState.EMPTY}
 """No transaction is open: a producer may begin one, and the id may expire."""
-
-
-class IllegalTransition(Exception):
-    """A bug, or a log that no coordinator can have written."""
 
 
 _BEGINS: Final = "the first partition is added"

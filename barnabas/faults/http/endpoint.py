@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 import h11
 from pydantic import BaseModel, ValidationError
 
-from barnabas.broker.server.http_server import Answer, HttpServer, header
+from barnabas.broker.server.http_server import HttpResponse, HttpServer, header
 from barnabas.config.faults import first_fault
 from barnabas.faults.http import models
 from barnabas.faults.http.openapi import describe
@@ -66,7 +66,7 @@ class FaultsEndpoint(HttpServer):
         self._token = token.encode()
         self._hosts = {"localhost", socket.gethostname().lower(), host.lower()} - {""}
 
-    async def answer(self, request: h11.Request, body: bytes) -> Answer:
+    async def answer(self, request: h11.Request, body: bytes) -> HttpResponse:
         """Return the answer to a request: JSON, whatever happens."""
         try:
             self._refuse_pages(request)
@@ -162,6 +162,6 @@ async def _run(work: Awaitable[BaseModel]) -> BaseModel:
         raise _Refused(status, str(error)) from error
 
 
-def _answer(status: HTTPStatus, value: Any, *headers: tuple[str, str]) -> Answer:
+def _answer(status: HTTPStatus, value: Any, *headers: tuple[str, str]) -> HttpResponse:
     body = json.dumps(value).encode() + b"\n"
-    return Answer(status, _JSON, body, headers=(*_HEADERS, *headers))
+    return HttpResponse(status, _JSON, body, headers=(*_HEADERS, *headers))

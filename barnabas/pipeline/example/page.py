@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from barnabas.pipeline.monitor.progress import Progress
-from barnabas.pipeline.monitor.web import Answer, Route, routes
+from barnabas.pipeline.monitor.web import HttpResponse, Route, routes
 
 _JSON: Final = "application/json"
 
@@ -59,8 +59,8 @@ def gets(state: Callable[[], State], progress: Callable[[], Progress]) -> dict[s
     """Return what the page answers to GET: the page of a job, and `/state`."""
     return {
         **routes(progress),
-        "/": lambda: Answer(HTTPStatus.OK, "text/html; charset=utf-8", PAGE.encode()),
-        "/state": lambda: Answer(HTTPStatus.OK, _JSON, state().as_json(progress())),
+        "/": lambda: HttpResponse(HTTPStatus.OK, "text/html; charset=utf-8", PAGE.encode()),
+        "/state": lambda: HttpResponse(HTTPStatus.OK, _JSON, state().as_json(progress())),
     }
 
 
@@ -71,7 +71,7 @@ def posts(kill: Callable[[str], int], names: Sequence[str]) -> dict[str, Route]:
     """
 
     def route(name: str) -> Route:
-        def answer() -> Answer:
+        def answer() -> HttpResponse:
             try:
                 pid = kill(name)
             except Refused as error:
@@ -83,8 +83,8 @@ def posts(kill: Callable[[str], int], names: Sequence[str]) -> dict[str, Route]:
     return {f"/kill/{name}": route(name) for name in names}
 
 
-def _answer(status: HTTPStatus, data: Mapping[str, object]) -> Answer:
-    return Answer(status, _JSON, json.dumps(data).encode() + b"\n")
+def _answer(status: HTTPStatus, data: Mapping[str, object]) -> HttpResponse:
+    return HttpResponse(status, _JSON, json.dumps(data).encode() + b"\n")
 
 
 PAGE: Final = """<!doctype html>

@@ -14,7 +14,7 @@ LINEAGE_HEADER: Final = "barnabas.lineage"
 Partition = tuple[str, int]
 
 
-class Place(NamedTuple):
+class InputPlace(NamedTuple):
     """The place of an input record."""
 
     topic: str
@@ -30,7 +30,7 @@ class Place(NamedTuple):
         return f"{self.topic}/{self.partition}@{self.offset}"
 
 
-class Range(NamedTuple):
+class RecordRange(NamedTuple):
     """Offsets of a partition that follow each other among its records; `last` is included."""
 
     topic: str
@@ -44,17 +44,17 @@ class Range(NamedTuple):
         return f"{self.topic}/{self.partition}@{self.first}{many}"
 
 
-def parse_places(value: bytes) -> list[Place]:
+def parse_places(value: bytes) -> list[InputPlace]:
     """Return the places in the value of a header; raises ValueError."""
     return [_place(part) for part in value.decode("ascii").split(",")] if value else []
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> InputPlace:
     partition_of, at, offset = text.rpartition("@")
     topic, slash, partition = partition_of.rpartition("/")
     if not (at and slash and topic and partition.isdigit() and offset.isdigit()):
         raise ValueError(f"{text!r} is not TOPIC/PARTITION@OFFSET")
-    return Place(topic, int(partition), int(offset))
+    return InputPlace(topic, int(partition), int(offset))
 
 
 class Lineage:
@@ -63,17 +63,17 @@ class Lineage:
     def __init__(self) -> None:
         self._inputs: dict[Partition, set[int]] = {}
         self._counts: dict[Partition, Counter[int]] = {}
-        self._same: dict[Place, Hashable] = {}
+        self._same: dict[InputPlace, Hashable] = {}
         self.outputs = 0
         """The number of output records with lineage."""
 
-    def read(self, place: Place, key: Hashable | None = None) -> None:
+    def read(self, place: InputPlace, key: Hashable | None = None) -> None:
         """Note an input record; of all records with the same key, one is enough."""
         self._inputs.setdefault(place.of, set()).add(place.offset)
         if key is not None:
             self._same[place] = key
 
-    def wrote(self, places: Iterable[Place]) -> None:
+    def wrote(self, places: Iterable[InputPlace]) -> None:
         """Note an output record with the places in its header."""
         self.outputs += 1
         for place in places:
@@ -89,7 +89,7 @@ class Lineage:
         counts = self._counts.get(partition)
         return range(min(counts), max(counts) + 1) if counts else range(0)
 
-    def foreign(self, starts: Mapping[Partition, int]) -> list[Range]:
+    def foreign(self, starts: Mapping[Partition, int]) -> list[RecordRange]:
         """Return the places in the output that are not in the input.
 
         Records before `starts` may have been deleted since.
@@ -105,7 +105,7 @@ class Lineage:
             }
         )
 
-    def repeated(self) -> list[Range]:
+    def repeated(self) -> list[RecordRange]:
         """Return the input records that came more than once."""
         return self._ranges(
             {
@@ -114,7 +114,7 @@ class Lineage:
             }
         )
 
-    def missing(self, due: Mapping[Partition, range]) -> list[Range]:
+    def missing(self, due: Mapping[Partition, range]) -> list[RecordRange]:
         """Return the input records in the ranges that came never, and no equal one came."""
         present = {key for place, key in self._same.items() if self._came(place)}
         return self._ranges(
@@ -122,7 +122,7 @@ class Lineage:
                 partition: {
                     offset
                     for offset in self._never(partition, offsets)
-                    if self._same.get(Place(*partition, offset)) not in present
+                    if self._same.get(InputPlace(*partition, offset)) not in present
                 }
                 for partition, offsets in due.items()
             }
@@ -133,14 +133,14 @@ class Lineage:
         never = sum(len(self._never(partition, offsets)) for partition, offsets in due.items())
         return never - sum(each.records for each in self.missing(due))
 
-    def _came(self, place: Place) -> bool:
+    def _came(self, place: InputPlace) -> bool:
         return place.offset in self._counts.get(place.of, ())
 
     def _never(self, partition: Partition, due: range) -> set[int]:
         inputs = {each for each in self._inputs.get(partition, ()) if each in due}
         return inputs - set(self._counts.get(partition, ()))
 
-    def _ranges(self, chosen: Mapping[Partition, set[int]]) -> list[Range]:
+    def _ranges(self, chosen: Mapping[Partition, set[int]]) -> list[RecordRange]:
         """Return chosen offsets as ranges: those with no other input between them together."""
         found = []
         for partition, offsets in sorted(chosen.items()):
@@ -149,8 +149,8 @@ class Lineage:
                 if offset in offsets:
                     group.append(offset)
                 elif group:
-                    found.append(Range(*partition, group[0], group[-1], len(group)))
+                    found.append(RecordRange(*partition, group[0], group[-1], len(group)))
                     group = []
             if group:
-                found.append(Range(*partition, group[0], group[-1], len(group)))
+                found.append(RecordRange(*partition, group[0], group[-1], len(group)))
         return found

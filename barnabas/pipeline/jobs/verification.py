@@ -12,7 +12,13 @@ from typing import Final, NamedTuple
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.pipeline.jobs.checkpoint import Checkpoint
-from barnabas.pipeline.jobs.lineage import LINEAGE_HEADER, Lineage, Partition, Place, Range
+from barnabas.pipeline.jobs.lineage import (
+    LINEAGE_HEADER,
+    InputPlace,
+    Lineage,
+    Partition,
+    RecordRange,
+)
 from barnabas.pipeline.jobs.lineage import parse_places as read_places
 from barnabas.pipeline.jobs.sink_log import (
     Bounds,
@@ -62,11 +68,11 @@ class Verdict(NamedTuple):
     """Committed records of the output."""
     with_lineage: int
     inputs: int
-    repeated: list[Range]
-    missing: list[Range]
+    repeated: list[RecordRange]
+    missing: list[RecordRange]
     dropped: int
     """Input records that are not in the output because an equal one is."""
-    foreign: list[Range]
+    foreign: list[RecordRange]
     decisions: int
     has_all_decisions: bool
     """False if compaction has removed decisions: then rows without one are no fault."""
@@ -127,11 +133,11 @@ class Verdict(NamedTuple):
         }
 
 
-def _records(ranges: Sequence[Range]) -> str:
+def _records(ranges: Sequence[RecordRange]) -> str:
     return f"{sum(each.records for each in ranges):,} input records"
 
 
-def _some(ranges: Sequence[Range]) -> str:
+def _some(ranges: Sequence[RecordRange]) -> str:
     more = len(ranges) - _SHOWN
     return ", ".join(map(str, ranges[:_SHOWN])) + (f" and {more} more ranges" if more > 0 else "")
 
@@ -272,7 +278,7 @@ async def _read_input(
     async for fetched in read_range(cluster, partition, *bounds):
         for pos, header in fetched.visible:
             for record in iter_records(fetched.data, pos, header):
-                place = Place(*partition, record.offset)
+                place = InputPlace(*partition, record.offset)
                 lineage.read(place, _key(record.value, columns) if columns else None)
 
 

@@ -22,7 +22,7 @@ _MOST_CONNECTIONS: Final = 32
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """Status, type and body of a response."""
 
     status: HTTPStatus
@@ -30,17 +30,17 @@ class Answer(NamedTuple):
     body: bytes
 
 
-Route = Callable[[], Answer]
+Route = Callable[[], HttpResponse]
 
 
 def routes(read: Callable[[], Progress]) -> dict[str, Route]:
     """Return what a page of `read`'s progress answers, by path."""
     return {
-        "/": lambda: Answer(HTTPStatus.OK, "text/html; charset=utf-8", PAGE.encode()),
-        "/progress": lambda: Answer(
+        "/": lambda: HttpResponse(HTTPStatus.OK, "text/html; charset=utf-8", PAGE.encode()),
+        "/progress": lambda: HttpResponse(
             HTTPStatus.OK, "application/json", json.dumps(read().as_json()).encode() + b"\n"
         ),
-        "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, metrics_text(read())),
+        "/metrics": lambda: HttpResponse(HTTPStatus.OK, CONTENT_TYPE, metrics_text(read())),
     }
 
 
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("X-Barnabas") is None:
             # Pages of other sites cannot set a header of their own.
             text = b"POST needs the header X-Barnabas\n"
-            self._send(Answer(HTTPStatus.FORBIDDEN, _TEXT, text))
+            self._send(HttpResponse(HTTPStatus.FORBIDDEN, _TEXT, text))
             return
         self._answer()
 
@@ -129,11 +129,11 @@ class _Handler(BaseHTTPRequestHandler):
         route = known.get(self.path.partition("?")[0])
         if route is None:
             text = " ".join(known).encode() + b"\n"
-            self._send(Answer(HTTPStatus.NOT_FOUND, _TEXT, text))
+            self._send(HttpResponse(HTTPStatus.NOT_FOUND, _TEXT, text))
             return
         self._send(route())
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpResponse) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

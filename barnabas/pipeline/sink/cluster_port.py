@@ -26,7 +26,7 @@ from barnabas.pipeline.sink.port import (
     StoredDecision,
 )
 from barnabas.pipeline.sink.protocol import decisions_topic, driver_id
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import describe_transactions, produce
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
@@ -350,7 +350,7 @@ class ClusterPort:
         if self._like is not None:
             info = await self._cluster.topic(self._like)
             replicas = min(len(row.replica_nodes) for row in info.description.partitions)
-            for row in await admin.describe_configs(ResourceType.TOPIC, self._like):
+            for row in await admin.describe_configs(ConfigResourceType.TOPIC, self._like):
                 if row.name == "min.insync.replicas" and row.value is not None:
                     configs[row.name] = row.value
         try:

@@ -8,7 +8,7 @@ from barnabas.client.two_phase import init_producer_id
 from barnabas.pipeline.sink.cluster_port import DRIVER_TIMEOUT_MS
 from barnabas.pipeline.sink.options import Delivery, SinkOptions
 from barnabas.pipeline.sink.protocol import SinkError, decisions_topic
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import init_producer_id as init_message
 
@@ -80,7 +80,7 @@ async def _longest_timeout_ms(cluster: Cluster) -> int:
     node = min(cluster.nodes)
     try:
         rows = await cluster.retrying(
-            lambda: Admin(cluster).describe_configs(ResourceType.BROKER, str(node))
+            lambda: Admin(cluster).describe_configs(ConfigResourceType.BROKER, str(node))
         )
     except KafkaError:
         return _DEFAULT_MAX_TIMEOUT_MS
@@ -100,7 +100,7 @@ async def _check_decisions(cluster: Cluster, topic: str) -> None:
             " another sinkId"
         )
     rows = await cluster.retrying(
-        lambda: Admin(cluster).describe_configs(ResourceType.TOPIC, topic)
+        lambda: Admin(cluster).describe_configs(ConfigResourceType.TOPIC, topic)
     )
     policy = {row.name: row.value for row in rows}.get("cleanup.policy")
     if policy not in (None, "compact"):

@@ -483,7 +483,7 @@ class Abort(Attempt):
 # -- after the decision --------------------------------------------------------------------------
 
 
-class Outcome(NamedTuple):
+class SinkOutcome(NamedTuple):
     """The decided transactions that could not be committed."""
 
     lost: list[DecidedWinner]
@@ -515,10 +515,10 @@ async def carry_out(port: SinkPort, sink_id: str, decision: Decision) -> None:
     )
 
 
-async def finish(port: SinkPort, winners: Sequence[DecidedWinner]) -> Outcome:
+async def finish(port: SinkPort, winners: Sequence[DecidedWinner]) -> SinkOutcome:
     """Commit decided transactions until none is open; raises KafkaError."""
     clients = {each.transactional_id: each.client for each in winners}
-    outcome = Outcome([], [])
+    outcome = SinkOutcome([], [])
     pending = list(winners)
     deadline = port.now_ms() + PATIENCE_MS
     backoff = Backoff(_FIRST_WAIT)
@@ -553,7 +553,7 @@ async def _ask_log(
     port: SinkPort,
     doubtful: Sequence[DecidedWinner],
     clients: dict[str, Identity],
-    outcome: Outcome,
+    outcome: SinkOutcome,
 ) -> list[DecidedWinner]:
     """Return the transactions that are still open, and note who may end them now.
 

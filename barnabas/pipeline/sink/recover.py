@@ -12,8 +12,8 @@ from barnabas.pipeline.sink.port import Fate, FirstRecord, OpenTransaction, Sink
 from barnabas.pipeline.sink.protocol import (
     Attempt,
     Batch,
-    Outcome,
     SinkError,
+    SinkOutcome,
     SinkSettings,
     decoded,
     finish,
@@ -151,9 +151,9 @@ async def _look_back(
     await attempt.port.end_decision(committed=committed)
 
 
-async def _look_at(port: SinkPort, attempt: Attempt) -> Outcome:
+async def _look_at(port: SinkPort, attempt: Attempt) -> SinkOutcome:
     """Return the transactions of the last decision that are not visible and not open."""
-    outcome = Outcome([], [])
+    outcome = SinkOutcome([], [])
     if attempt.last is None:
         return outcome
     winners = attempt.last.winners
@@ -166,7 +166,7 @@ async def _look_at(port: SinkPort, attempt: Attempt) -> Outcome:
     return outcome
 
 
-def _result(attempt: Attempt, outcome: Outcome, *, dry_run: bool) -> Recovery:
+def _result(attempt: Attempt, outcome: SinkOutcome, *, dry_run: bool) -> Recovery:
     named = attempt.last.named if attempt.last is not None else frozenset()
     return Recovery(
         attempt.settings.sink_id,
@@ -179,7 +179,7 @@ def _result(attempt: Attempt, outcome: Outcome, *, dry_run: bool) -> Recovery:
     )
 
 
-def _after_loss(last: Decision, outcome: Outcome, *, rewrite: bool) -> Decision:
+def _after_loss(last: Decision, outcome: SinkOutcome, *, rewrite: bool) -> Decision:
     """Return the decision that replaces one whose transactions are lost."""
     if rewrite:
         return Decision(last.query_id, last.number - 1, None, ())

@@ -52,7 +52,7 @@ class Reason(StrEnum):
     """No rule names the resource, and allow.everyone.if.no.acl.found is true."""
 
 
-class Decision(NamedTuple):
+class AclDecision(NamedTuple):
     """A decision, its reason, and the rule if there is one."""
 
     allowed: bool
@@ -266,7 +266,7 @@ class RuleSet:
 _NO_RULES: Final = _TypeRules()
 
 
-class Client:
+class AclClient:
     """A principal on a host, and the decisions about it by one version of the rules."""
 
     __slots__ = ("_matcher", "decided", "principal", "subjects")
@@ -325,15 +325,15 @@ class Matcher:
     def __init__(self, rules: RuleSet, policy: Policy) -> None:
         self.rules = rules
         self._policy = policy
-        self._clients: dict[tuple[Principal, str], Client] = {}
+        self._clients: dict[tuple[Principal, str], AclClient] = {}
         self._remembered = 0
 
-    def client(self, principal: Principal, host: str) -> Client:
+    def client(self, principal: Principal, host: str) -> AclClient:
         """Return a client. `host` is an address, however it is written."""
         client = self._clients.get((principal, host))
         if client is None:
             self._count()
-            client = self._clients[principal, host] = Client(self, principal, host)
+            client = self._clients[principal, host] = AclClient(self, principal, host)
         return client
 
     def allows(
@@ -360,14 +360,14 @@ class Matcher:
         operation: AclOperation,
         resource_type: ResourceType,
         name: str,
-    ) -> Decision:
+    ) -> AclDecision:
         """Return the decision of `allows` with its reason: the first rule that denies, or the first
         that allows."""
         if principal in self._policy.super_users:
-            return Decision(True, Reason.SUPER_USER)
+            return AclDecision(True, Reason.SUPER_USER)
         found = self.rules.naming(resource_type, name)
         if not found and self._policy.allow_everyone:
-            return Decision(True, Reason.NO_RULE_ALLOWED)
+            return AclDecision(True, Reason.NO_RULE_ALLOWED)
         subjects = _subjects(principal, host_key(host))
         for permission, by, reason in (
             (AclPermissionType.DENY, _DENIED_BY, Reason.DENY_RULE),
@@ -377,11 +377,11 @@ class Matcher:
                 rule = rules.find(subjects, permission, by[operation])
                 if rule is not None:
                     reason = Reason.UNREADABLE if rules.unreadable else reason
-                    return Decision(permission is AclPermissionType.ALLOW, reason, rule)
-        return Decision(False, Reason.NO_RULE_MATCHES)
+                    return AclDecision(permission is AclPermissionType.ALLOW, reason, rule)
+        return AclDecision(False, Reason.NO_RULE_MATCHES)
 
     def answer(
-        self, client: Client, operation: AclOperation, resource_type: ResourceType, name: str
+        self, client: AclClient, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         """Return whether an operation is allowed, from the rules."""
         if client.principal in self._policy.super_users:
@@ -400,7 +400,9 @@ class Matcher:
                     allowed |= bits[1]
         return not denied & _DENIED_BY[operation] and bool(allowed & _ALLOWED_BY[operation])
 
-    def answer_for_some(self, client: Client, operation: AclOperation, kind: ResourceType) -> bool:
+    def answer_for_some(
+        self, client: AclClient, operation: AclOperation, kind: ResourceType
+    ) -> bool:
         """Return whether rules allow an operation on a resource, and none denies all of those."""
         bits = _DENIED_BY[operation]
         denied: dict[PatternType, set[str]] = {

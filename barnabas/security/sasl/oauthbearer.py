@@ -60,7 +60,7 @@ class InvalidToken(Exception):
     """A token that is refused; the text is for the log."""
 
 
-class Key(Protocol):
+class IssuerKey(Protocol):
     """A public key of an issuer."""
 
     def claims(self, token: str, algorithm: str) -> Mapping[str, Any]:
@@ -74,7 +74,7 @@ class Key(Protocol):
 class Keys(Protocol):
     """The keys of one key set."""
 
-    def find(self, key_id: str | None, algorithm: str) -> Key | None:
+    def find(self, key_id: str | None, algorithm: str) -> IssuerKey | None:
         """Return the key of an id that fits an algorithm; without an id the first that fits."""
 
 
@@ -98,7 +98,7 @@ class KeySet:
 
     def find(
         self, key_id: str | None, algorithm: str, now_ms: int
-    ) -> Generator[Await, Any, Key | None]:
+    ) -> Generator[Await, Any, IssuerKey | None]:
         """Return a key, if need be after a fetch."""
         key = self._known(key_id, algorithm)
         if key is None and (self._pending is not None or now_ms >= self._next_ms):
@@ -122,7 +122,7 @@ class KeySet:
             if self._pending is pending:
                 self._pending, self._keys, self._backoff.failures = None, keys, 0
 
-    def _known(self, key_id: str | None, algorithm: str) -> Key | None:
+    def _known(self, key_id: str | None, algorithm: str) -> IssuerKey | None:
         return None if self._keys is None else self._keys.find(key_id, algorithm)
 
 

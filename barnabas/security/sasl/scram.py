@@ -49,7 +49,7 @@ _NAME = re.compile(r"(?:[^\0=,]|=2C|=3D)+", re.DOTALL)
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
-class Tokens(Protocol):
+class KnownTokens(Protocol):
     """The delegation tokens that a broker knows."""
 
     def find(self, token_id: str) -> DelegationToken | None:
@@ -75,7 +75,7 @@ class ScramServer:
     mechanism: ScramMechanism
     users: Callable[[str], ScramCredential | None]
     stand_ins: StandIns
-    tokens: Tokens | None = None
+    tokens: KnownTokens | None = None
     """None if delegation tokens are not enabled."""
 
     def authenticate(self, message: bytes, nonce: str, now_ms: int) -> ServerExchange:

@@ -37,7 +37,7 @@ Worker = Callable[[CompactionJob], Results]
 """Runs a job: `CleanerProcess.clean`, or `InlineCleaner.clean`."""
 
 
-class Limits(NamedTuple):
+class CompactionLimits(NamedTuple):
     """The resources that one compaction may use."""
 
     dedupe_buffer_bytes: int
@@ -106,7 +106,9 @@ class LogCleaner:
         self._unclaimed: dict[str, Offsets] = {}
         self._damaged: WeakSet[Log] = WeakSet()
 
-    def start(self, logs: Iterable[Log], limits: Limits, now_ms: int) -> CompactionRun | None:
+    def start(
+        self, logs: Iterable[Log], limits: CompactionLimits, now_ms: int
+    ) -> CompactionRun | None:
         """Begin with the dirtiest log that needs compaction; None if none does."""
         best: tuple[DirtyPart, Log] | None = None
         for log in logs:
@@ -230,7 +232,7 @@ def _has_waited(segment: Segment, oldest: int) -> bool:
     return 0 < segment.first_timestamp < oldest
 
 
-def make_job(log: Log, dirt: DirtyPart, limits: Limits, now_ms: int) -> CompactionJob:
+def make_job(log: Log, dirt: DirtyPart, limits: CompactionLimits, now_ms: int) -> CompactionJob:
     """Return the job for the worker to compact `log`."""
     config = log.config
     return CompactionJob(

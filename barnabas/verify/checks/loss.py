@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from barnabas.verify.checks.anomaly import Anomaly
 from barnabas.verify.history import OK, Partition
-from barnabas.verify.run import Observation, Outcome, Run, Txn, Write
+from barnabas.verify.run import Observation, OperationOutcome, Run, Txn, Write
 
 
 def nothing_lost(run: Run) -> Iterator[Anomaly]:
@@ -17,7 +17,7 @@ def nothing_lost(run: Run) -> Iterator[Anomaly]:
         if write.status != OK:
             continue
         compacted = run.is_compacted(write.at[0])
-        committed = run.outcome(write.txn) is Outcome.COMMITTED
+        committed = run.outcome(write.txn) is OperationOutcome.COMMITTED
         if committed and not newest.accounts_for(write) and not _is_torn(run, newest, write.txn):
             yield _missing(run, write, "read_committed")
         elif not compacted and write.value not in there.get(write.at, ()):
@@ -31,7 +31,7 @@ def nothing_torn(run: Run) -> Iterator[Anomaly]:
     newest = _Newest(run)
     ends = _last_offsets(run)
     for txn in run.txns.values():
-        if run.outcome(txn.name) is not Outcome.COMMITTED:
+        if run.outcome(txn.name) is not OperationOutcome.COMMITTED:
             continue
         missing = [each for each in txn.writes if not newest.accounts_for(each)]
         if missing and (len(missing) < len(txn.writes) or txn.name in run.shown):
@@ -86,7 +86,7 @@ class _Newest:
             offset = run.offsets.get(write.value)
             if offset is None or not run.is_compacted(write.at[0]):
                 continue
-            if run.outcome(write.txn) is not Outcome.ABORTED:
+            if run.outcome(write.txn) is not OperationOutcome.ABORTED:
                 key = write.at, write.key
                 self._last[key] = max(self._last.get(key, -1), offset)
 

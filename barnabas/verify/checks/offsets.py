@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from barnabas.verify.checks.anomaly import Anomaly
 from barnabas.verify.history import Partition
-from barnabas.verify.run import Observation, Outcome, Run
+from barnabas.verify.run import Observation, OperationOutcome, Run
 
 
 class _Committed(NamedTuple):
@@ -68,7 +68,11 @@ def _was_set_back(commits: list[_Committed], offset: int, since: int) -> bool:
 def _commits(run: Run) -> dict[tuple[str, Partition], list[_Committed]]:
     commits: dict[tuple[str, Partition], list[_Committed]] = defaultdict(list)
     for txn in run.txns.values():
-        if txn.outcome is not Outcome.COMMITTED or txn.commit_asked is None or txn.ended is None:
+        if (
+            txn.outcome is not OperationOutcome.COMMITTED
+            or txn.commit_asked is None
+            or txn.ended is None
+        ):
             continue
         for commit in txn.commits:
             for at, offset in commit.offsets.items():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from barnabas.verify.checks.anomaly import Anomaly
 from barnabas.verify.history import Partition
-from barnabas.verify.run import Outcome, Run
+from barnabas.verify.run import OperationOutcome, Run
 
 
 def each_input_once(run: Run) -> Iterator[Anomaly]:
@@ -56,7 +56,7 @@ def no_cycles(run: Run) -> Iterator[Anomaly]:
         source = run.writes.get(write.source) if write.source is not None else None
         if source is not None and source.txn is not None and write.txn is not None:
             edges[source.txn].add(write.txn)
-    committed = {name for name in run.txns if run.outcome(name) is Outcome.COMMITTED}
+    committed = {name for name in run.txns if run.outcome(name) is OperationOutcome.COMMITTED}
     for circle in _cycles(edges):
         if committed.issuperset(circle):
             yield Anomaly("C11", "G1c", "each read from the next: " + ", ".join(sorted(circle)))

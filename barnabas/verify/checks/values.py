@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from barnabas.verify.checks.anomaly import Anomaly
 from barnabas.verify.history import FAIL, Partition
-from barnabas.verify.run import Outcome, Read, Run, Txn, Write
+from barnabas.verify.run import OperationOutcome, Read, Run, Txn, Write
 
 
 def consistent_offsets(run: Run) -> Iterator[Anomaly]:
@@ -43,7 +43,7 @@ def no_aborted_reads(run: Run) -> Iterator[Anomaly]:
             yield Anomaly("C5", "G1a", text, read.at, offset)
         elif read.committed and write.txn is not None:
             txn = run.txns[write.txn]
-            if txn.outcome is Outcome.ABORTED and not _is_early(read.line, txn):
+            if txn.outcome is OperationOutcome.ABORTED and not _is_early(read.line, txn):
                 text = f"{read.reader} read {write.value} of {txn.name}, which was aborted"
                 yield Anomaly("C5", "G1a", text, read.at, offset)
     for seen in run.observations:
@@ -51,7 +51,7 @@ def no_aborted_reads(run: Run) -> Iterator[Anomaly]:
         if txn_name is None or txn_name not in run.txns:
             continue
         txn = run.txns[txn_name]
-        if txn.outcome is Outcome.ABORTED and not _is_early(seen.line, txn):
+        if txn.outcome is OperationOutcome.ABORTED and not _is_early(seen.line, txn):
             text = f"group {seen.group} has offset {seen.offset} of {txn_name}, which was aborted"
             yield Anomaly("C5", "G1a", text, seen.at)
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from barnabas.client.admin import Admin, finalized_features
 from barnabas.client.cluster import TRANSACTION, Cluster, check
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
-from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     describe_producers,
@@ -131,7 +131,7 @@ async def ids_kept(cluster: Cluster) -> float | None:
     """Return after how many s unused transactional ids expire; None if the broker hides it."""
     node = min(cluster.nodes)
     try:
-        entries = await Admin(cluster).describe_configs(ResourceType.BROKER, str(node))
+        entries = await Admin(cluster).describe_configs(ConfigResourceType.BROKER, str(node))
     except KafkaError:
         return None
     kept = {entry.name: entry.value for entry in entries}.get("transactional.id.expiration.ms")

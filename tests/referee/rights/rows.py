@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from barnabas.protocol.config_resources import ConfigOperation
-from barnabas.protocol.config_resources import ResourceType as ConfigType
+from barnabas.protocol.config_resources import ConfigResourceType as ConfigType
 from barnabas.protocol.messages import alter_configs as alter
 from barnabas.protocol.messages import incremental_alter_configs as incremental
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -87,7 +87,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 )
 from barnabas.protocol.schema import fields_of
 from barnabas.security.acl.rules import AclOperation as Op
-from barnabas.security.acl.rules import ResourceType as Type
+from barnabas.security.acl.rules import ConfigResourceType as Type
 from tests.referee import consumers, given
 from tests.referee.given import Topic
 from tests.referee.rights.cases import Given, Right, Row, owner

@@ -17,7 +17,7 @@ from barnabas.coordinator import postponed
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.header import decode_response_header
-from barnabas.protocol.schema import Api, Type, fields_of
+from barnabas.protocol.schema import Api, WireType, fields_of
 from barnabas.storage.files.mem_files import MemFiles
 from tests.simulation.one_broker import broker_on
 from tests.support.virtual_loop import VirtualLoop
@@ -44,7 +44,7 @@ def message(cls: Any, **fields: Any) -> Any:
     return cls(**{name: _value(types[name], value) for name, value in fields.items()})
 
 
-def _value(kind: Type | None, value: Any) -> Any:
+def _value(kind: WireType | None, value: Any) -> Any:
     assert kind is not None
     if isinstance(value, dict):
         return message(kind.struct, **value)

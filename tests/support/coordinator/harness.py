@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.loop.slices import Slicer
-from barnabas.coordinator.decision import TransactionalProducer
+from barnabas.coordinator.decision import TransactionWriter
 from barnabas.coordinator.group.client import Client
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupShard
@@ -219,7 +219,7 @@ class Groups:
                 member_id,
                 instance,
                 [NewOffset(topic, 0, offset, metadata=metadata)],
-                producer=TransactionalProducer(producer_id, EPOCH, guard),
+                producer=TransactionWriter(producer_id, EPOCH, guard),
             )
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from barnabas.broker.loop.slices import Slicer
-from barnabas.coordinator.decision import Decision, Instant, TransactionalProducer
+from barnabas.coordinator.decision import Decision, Instant, TransactionWriter
 from barnabas.coordinator.hosted_shard import Mode
 from barnabas.coordinator.ports import Slices
 from barnabas.coordinator.runtime import CoordinatorRuntime
@@ -96,7 +96,7 @@ class Host:
         self,
         *numbers: int,
         mode: Mode = Mode.EXCLUSIVE,
-        producer: TransactionalProducer | None = None,
+        producer: TransactionWriter | None = None,
     ) -> object:
         """Write numbers; the answer has the numbers that were committed when the decision was
         made."""

@@ -11,7 +11,7 @@ from barnabas.cli.transactions.log import TOPIC, History, _Unreadable, histories
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import OpenTransaction
 from barnabas.coordinator.transaction.metadata import Producer, TransactionMetadata
-from barnabas.coordinator.transaction.outcome import Outcome
+from barnabas.coordinator.transaction.outcome import TransactionOutcome
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.java_hash import partition_for
 
@@ -90,7 +90,7 @@ async def test_unreadable_record_makes_verdicts_of_its_id_unknown(
         found, _ = await read(monkeypatch, records, [7], {7: "x"})
         assert found[7].records == [X, ended]
         verdict = verdict_of(hangs, found[7])
-        assert (verdict.outcome is Outcome.ABORTED) == is_known, verdict
+        assert (verdict.outcome is TransactionOutcome.ABORTED) == is_known, verdict
         assert is_known or "cannot be read" in verdict.why
     found, _ = await read(monkeypatch, [later], [7], {7: "x"})
-    assert verdict_of(hangs, found[7]).outcome is Outcome.UNKNOWN
+    assert verdict_of(hangs, found[7]).outcome is TransactionOutcome.UNKNOWN

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordinator.decision import AT_ONCE, Decision, TransactionalProducer
+from barnabas.coordinator.decision import AT_ONCE, Decision, TransactionWriter
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.hosted_shard import Mode
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -74,7 +74,7 @@ async def test_long_write_holds_up_its_own_key_only(host: Host, slices: HeldSlic
 
 async def test_replays_follow_the_order_of_the_log(host: Host, slices: HeldSlices) -> None:
     """A marker and a write of another key are committed in the middle of a long replay."""
-    host.write(-1, producer=TransactionalProducer(PRODUCER, EPOCH))
+    host.write(-1, producer=TransactionWriter(PRODUCER, EPOCH))
     host.write(*range(MANY))
     host.log.held = True
     slices.finish()
@@ -117,7 +117,7 @@ async def test_fault_in_a_long_replay_ends_the_service(host: Host, slices: HeldS
 async def test_offsets_are_committed_ended_and_deleted_in_steps(slices: HeldSlices) -> None:
     groups = await Groups(slices=slices).load()
     offsets = [NewOffset("t", index, index) for index in range(MANY)]
-    producer = TransactionalProducer(PRODUCER, EPOCH)
+    producer = TransactionWriter(PRODUCER, EPOCH)
     commit = CommitOffsets(GROUP, -1, "", None, offsets, producer=producer)
     committed = groups.coordinator.commit_offsets(commit)
     # Made and replayed many at a time, encoded one by one.

@@ -4,12 +4,8 @@ import asyncio
 
 import pytest
 
-from barnabas.coordinator.group.states import (
-    TRANSITIONS,
-    GroupState,
-    IllegalTransition,
-    check_transition,
-)
+from barnabas.coordinator.decision import IllegalTransition
+from barnabas.coordinator.group.states import TRANSITIONS, GroupState, check_transition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.support.coordinator.harness import Groups, code_of, subscription
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.loop.slices import Slicer
-from barnabas.coordinator.decision import AT_ONCE, Decision, TransactionalProducer
+from barnabas.coordinator.decision import AT_ONCE, Decision, TransactionWriter
 from barnabas.coordinator.postponed import DELAY_MS, RETRY_MS
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator, TransactionShard
@@ -570,7 +570,7 @@ async def test_many_postponed_records_are_written_at_once() -> None:
     [
         lambda host: host.write(2),
         lambda host: host.write(2, 3),
-        lambda host: host.write(2, producer=TransactionalProducer(PRODUCER, EPOCH)),
+        lambda host: host.write(2, producer=TransactionWriter(PRODUCER, EPOCH)),
         lambda host: host.end(),
         lambda host: host.write(*range(100)),
     ],

@@ -241,7 +241,7 @@ SENDS = "if table.send_markers(_new(Markers, markers))"
         [ADDS, ADDS],
         (ASK_ADD, " or txn.partitions.issuperset(request.partitions)"),
     ),
-    ([ADDS, ("keep", False), FORMER_ENDS], (ASK_END, "reply is not Reply.DECIDE or ")),
+    ([ADDS, ("keep", False), FORMER_ENDS], (ASK_END, "reply is not EndTxnReply.DECIDE or ")),
     (LATER, (ADD, "now_ms if begins else start_ms", "now_ms")),
     ([*CONNECTIONS, ADDS_AB], (ADD, "entry.latest_use != ", "entry.latest_use == ")),
     ([*CONNECTIONS, ENDS], (END, "entry.latest_use != ", "entry.latest_use == ")),

@@ -14,7 +14,7 @@ from barnabas.coordinator.decision import (
     DeferredAnswer,
     Instant,
     StartTimer,
-    TransactionalProducer,
+    TransactionWriter,
 )
 from barnabas.coordinator.hosted_shard import Mode
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -132,7 +132,7 @@ async def test_gathered_records_are_in_the_log_before_a_marker(gathering: Host) 
 
 async def test_gathered_records_are_in_the_log_before_those_of_a_producer(gathering: Host) -> None:
     write_all(gathering, 1)
-    gathering.write(2, producer=TransactionalProducer(PRODUCER, EPOCH))
+    gathering.write(2, producer=TransactionWriter(PRODUCER, EPOCH))
     producers = [header.producer_id for header in map(read_header, gathering.log.batches)]
     assert producers == [-1, PRODUCER]
 

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from barnabas.coordinator.decision import Call, Decision, TransactionalProducer
+from barnabas.coordinator.decision import Call, Decision, TransactionWriter
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_SEQUENCE, read_header
 from barnabas.protocol.records.control import TxnMarker, read_marker
@@ -23,7 +23,7 @@ async def host() -> Host:
 
 async def test_records_of_a_transaction_are_one_batch_of_its_producer(host: Host) -> None:
     guard = object()
-    host.write(1, 2, producer=TransactionalProducer(PRODUCER, EPOCH, guard))
+    host.write(1, 2, producer=TransactionWriter(PRODUCER, EPOCH, guard))
     header = read_header(host.log.batches[0])
     assert header.is_transactional
     assert not header.is_control
@@ -35,8 +35,8 @@ async def test_records_of_a_transaction_are_one_batch_of_its_producer(host: Host
 
 @pytest.mark.parametrize(("committed", "numbers"), [(True, [1, 2]), (False, [])])
 async def test_a_marker_ends_a_transaction(host: Host, committed: bool, numbers: list[int]) -> None:
-    host.write(1, producer=TransactionalProducer(PRODUCER, EPOCH))
-    host.write(2, producer=TransactionalProducer(PRODUCER, EPOCH))
+    host.write(1, producer=TransactionWriter(PRODUCER, EPOCH))
+    host.write(2, producer=TransactionWriter(PRODUCER, EPOCH))
     assert host.end(committed=committed) is None
     assert host.numbers == numbers
     assert host.pending == {}
@@ -51,7 +51,7 @@ async def test_kafka_17507_a_marker_is_answered_when_the_shard_shows_it(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.log.held = True
-    written = host.write(1, producer=TransactionalProducer(PRODUCER, EPOCH))
+    written = host.write(1, producer=TransactionWriter(PRODUCER, EPOCH))
     answer = host.end()
     assert isinstance(answer, asyncio.Future)
     answered_before: list[bool] = []
@@ -74,7 +74,7 @@ async def test_kafka_17507_a_marker_is_answered_when_the_shard_shows_it(
 
 
 async def test_a_slow_marker_times_out_the_answer_and_may_be_written_again(host: Host) -> None:
-    host.write(1, producer=TransactionalProducer(PRODUCER, EPOCH))
+    host.write(1, producer=TransactionWriter(PRODUCER, EPOCH))
     host.log.held = True
     answer = host.end()
     host.time.pass_ms(5_000)
@@ -97,7 +97,7 @@ async def test_a_slow_marker_times_out_the_answer_and_may_be_written_again(host:
 async def test_a_marker_that_the_log_refuses_changes_nothing(
     host: Host, fault: ErrorCode, told: ErrorCode
 ) -> None:
-    host.write(1, producer=TransactionalProducer(PRODUCER, EPOCH))
+    host.write(1, producer=TransactionWriter(PRODUCER, EPOCH))
     host.log.refusal = KafkaError(fault)
     with pytest.raises(KafkaError) as refused:
         host.end()
@@ -116,7 +116,7 @@ async def test_resignation_answers_waiting_marker_with_not_coordinator(host: Hos
 
 
 async def test_a_marker_that_cannot_be_replayed_stops_the_partition(host: Host) -> None:
-    host.write(667, producer=TransactionalProducer(PRODUCER, EPOCH))
+    host.write(667, producer=TransactionWriter(PRODUCER, EPOCH))
     host.log.held = True
     answer = host.end()
     host.log.release()
@@ -126,7 +126,7 @@ async def test_a_marker_that_cannot_be_replayed_stops_the_partition(host: Host) 
 
 async def test_load_restores_open_committed_and_aborted_transactions(host: Host) -> None:
     for number, producer in enumerate((PRODUCER, 10, 11, PRODUCER)):
-        host.write(number, producer=TransactionalProducer(producer, EPOCH))
+        host.write(number, producer=TransactionWriter(producer, EPOCH))
     host.write(9)
     host.end(10, committed=False)
     host.end(11)

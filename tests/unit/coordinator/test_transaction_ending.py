@@ -6,9 +6,9 @@ from barnabas.coordinator.transaction.ending import (
     COMPLETION_RETRY_MS,
     NEWER_CLIENTS,
     OLDER_CLIENTS,
+    EndTxnReply,
     Epoch,
     Replies,
-    Reply,
 )
 from barnabas.coordinator.transaction.metadata import (
     LAST_CLIENT_EPOCH,
@@ -155,7 +155,7 @@ async def test_older_protocol_checks_producer_before_pending_step() -> None:
 
 STATES = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMMITTED, ABORTED]
 EPOCHS = {Epoch.CURRENT: EPOCH, Epoch.PREVIOUS: EPOCH - 1, Epoch.OTHER: EPOCH + 1}
-ENDED = {Reply.DECIDE: NEXT, Reply.REPEAT: SAME}
+ENDED = {EndTxnReply.DECIDE: NEXT, EndTxnReply.REPEAT: SAME}
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
@@ -168,10 +168,12 @@ async def test_replies_to_end_txn_are_those_of_the_table(
 ) -> None:
     """The two tests above compare the same cases with the answers of Kafka 4.4."""
     table = NEWER_CLIENTS if version == TV2 else OLDER_CLIENTS
-    fenced = Replies(Reply.FENCED, Reply.FENCED)
+    fenced = Replies(EndTxnReply.FENCED, EndTxnReply.FENCED)
     replies = table.get((state, epoch), fenced)
     for commits, reply in ((True, replies.commit), (False, replies.abort)):
-        ended = SAME if version < TV2 and reply is Reply.DECIDE else ENDED.get(reply, reply.value)
+        ended = (
+            SAME if version < TV2 and reply is EndTxnReply.DECIDE else ENDED.get(reply, reply.value)
+        )
         assert said(await standing(state), EPOCHS[epoch], commits, version) == ended
 
 

@@ -5,8 +5,8 @@ import pytest
 from barnabas.coordinator.transaction.events import (
     EVENT_LENGTH,
     EVENTS_PER_ID,
-    Event,
     EventHistory,
+    TransactionEvent,
     events_of,
 )
 from barnabas.coordinator.transaction.transactional_id import TransactionalId
@@ -25,7 +25,7 @@ def test_events_are_listed_oldest_first() -> None:
     history.note(X, 1, "a")
     history.came_from(X, "10.0.0.1")
     history.note(X, 2, "b")
-    assert events_of(X, 7) == (7, [Event(1, "a"), Event(2, "b")], "10.0.0.1")
+    assert events_of(X, 7) == (7, [TransactionEvent(1, "a"), TransactionEvent(2, "b")], "10.0.0.1")
     assert events_of(Y, None) == (None, [], None)
 
 

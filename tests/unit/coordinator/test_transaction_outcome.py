@@ -10,7 +10,7 @@ from barnabas.coordinator.transaction.metadata import (
     Producer,
     TransactionMetadata,
 )
-from barnabas.coordinator.transaction.outcome import Outcome, Verdict, verdict
+from barnabas.coordinator.transaction.outcome import ReasonedOutcome, TransactionOutcome, verdict
 
 A, B = ("a", 0), ("b", 0)
 PRODUCER = Producer(7, 3)
@@ -60,7 +60,7 @@ class Log:
         self.records = self.records[-keeps:]
         return self
 
-    def says(self, producer: Producer = PRODUCER) -> Verdict:
+    def says(self, producer: Producer = PRODUCER) -> ReasonedOutcome:
         return verdict(self.records, producer, A)
 
 
@@ -153,7 +153,7 @@ def test_outcome_is_unknown_for_client_upgraded_within_epoch() -> None:
 
 
 def test_outcome_is_unknown_for_empty_log() -> None:
-    assert verdict([], PRODUCER, A).outcome is Outcome.UNKNOWN
+    assert verdict([], PRODUCER, A).outcome is TransactionOutcome.UNKNOWN
 
 
 # -- kept transactions (KIP-939)

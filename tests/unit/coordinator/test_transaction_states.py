@@ -3,12 +3,12 @@ raises."""
 
 import pytest
 
+from barnabas.coordinator.decision import IllegalTransition
 from barnabas.coordinator.transaction.metadata import TV0, TV2
 from barnabas.coordinator.transaction.states import (
     BY_NAME,
     BY_NUMBER,
     TRANSITIONS,
-    IllegalTransition,
     TransactionState,
     check_transition,
 )

@@ -1,9 +1,9 @@
 """The faults that a starting broker has from the beginning."""
 
-from barnabas.faults.active_faults import ActiveFaults, Call
+from barnabas.faults.active_faults import ActiveFaults, NodeCall
 
-CUT = Call("cut", {"ports": [1], "sending": True, "receiving": True})
-PULL = Call("add_lever", {"number": 7, "api": 26, "hold": True})
+CUT = NodeCall("cut", {"ports": [1], "sending": True, "receiving": True})
+PULL = NodeCall("add_lever", {"number": 7, "api": 26, "hold": True})
 
 
 def test_a_cut_holds_for_its_broker_until_all_is_healed() -> None:
@@ -31,4 +31,4 @@ def test_jumps_of_the_clock_add_up() -> None:
     faults = ActiveFaults()
     for _ in range(2):
         faults.advance_clock(30.5)
-    assert faults.calls_before_start(3) == [Call("jump", {"seconds": 61.0})]
+    assert faults.calls_before_start(3) == [NodeCall("jump", {"seconds": 61.0})]

@@ -13,7 +13,7 @@ from barnabas.protocol import messages as modules
 from barnabas.protocol.compile import Form
 from barnabas.protocol.compile_decode import decoder
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.schema import Api, Field, Schema, Type, fields_of
+from barnabas.protocol.schema import Api, Field, Schema, WireType, fields_of
 
 INTERNAL = ("consumer_group", "consumer_protocol", "end_txn_marker", "group_metadata",
             "offset_commit", "producer_snapshot", "transaction_log")  # fmt: skip
@@ -90,11 +90,11 @@ def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
     return _of(field.type, nullable or field.default() is None, version)
 
 
-def _of(kind: Type, nullable: bool, version: int) -> st.SearchStrategy[Any]:
+def _of(kind: WireType, nullable: bool, version: int) -> st.SearchStrategy[Any]:
     return st.none() | _present(kind, version) if nullable else _present(kind, version)
 
 
-def _flat(kind: Type, version: int) -> bool:
+def _flat(kind: WireType, version: int) -> bool:
     """Return whether this is a struct without strings, arrays and other structs."""
     if kind.struct is None:
         return False
@@ -102,7 +102,7 @@ def _flat(kind: Type, version: int) -> bool:
     return all(inner.kind in _INTEGERS for inner in inline)
 
 
-def _present(kind: Type, version: int) -> st.SearchStrategy[Any]:
+def _present(kind: WireType, version: int) -> st.SearchStrategy[Any]:
     if kind.kind in _INTEGERS:
         low, high = _INTEGERS[kind.kind]
         return st.integers(0, 100) | st.integers(low, high)

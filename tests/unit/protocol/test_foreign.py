@@ -27,7 +27,7 @@ from barnabas.protocol.messages.describe_transactions import (
     TransactionState,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest, WrittenTopic
-from barnabas.protocol.schema import FIRST_OWN_TAG, Field, Message, Type, fields_of
+from barnabas.protocol.schema import FIRST_OWN_TAG, Field, Message, WireType, fields_of
 from tests.support.failures import Failures
 from tests.unit.protocol.declared import FEW, declared_apis, messages
 
@@ -105,7 +105,9 @@ def assert_same_shape(ours: type[Message], version: int, theirs: Any) -> None:
             assert field.spec.default == other.default, where
 
 
-def assert_same_type(ours: Type, version: int, kind: str | None, theirs: Any, where: str) -> None:
+def assert_same_type(
+    ours: WireType, version: int, kind: str | None, theirs: Any, where: str
+) -> None:
     theirs = unwrapped(theirs)
     if ours.kind == "array":
         assert ours.item is not None

@@ -29,7 +29,7 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse
-from barnabas.protocol.schema import Schema, Type, fields_of
+from barnabas.protocol.schema import Schema, WireType, fields_of
 from tests.unit.protocol.declared import FEW, messages, schemas, sliced_decode, versions
 
 
@@ -68,7 +68,7 @@ def test_damaged_bytes_raise_only_protocol_error_like_the_interpreter(
 
 @pytest.mark.parametrize("schema", list(schemas()), ids=lambda schema: schema.cls.__name__)
 def test_every_array_element_takes_bytes_so_that_input_bounds_memory(schema: Schema) -> None:
-    def least(kind: Type, version: int) -> int:
+    def least(kind: WireType, version: int) -> int:
         if kind.struct is None or kind.nullable:
             return 1
         inline = [f for f in fields_of(kind.struct) if f.exists(version) and f.spec.tag is None]

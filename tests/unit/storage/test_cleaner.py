@@ -12,9 +12,9 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.storage.cleaning.cleaner import (
     CHECKPOINT_NAME,
+    CompactionLimits,
     CompactionRun,
     DirtyPart,
-    Limits,
     LogCleaner,
     measure,
 )
@@ -31,7 +31,7 @@ from tests.unit.storage.log_bench import retain
 
 FILES = OsFiles()
 NOW = 1_700_000_000_000
-LIMITS = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
+LIMITS = CompactionLimits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
 DEFAULTS = BrokerConfig.from_properties({})
 
 

@@ -8,7 +8,7 @@ import pytest
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner import CompactionLimits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
 from barnabas.storage.files.errors import LogDirFailed
@@ -21,7 +21,7 @@ from barnabas.storage.opening.recovery import load_log
 
 NOW = 1_700_000_000_000
 CONFIG = TopicConfig(cleanup_policy=("compact",), segment_bytes=500, delete_retention_ms=10)
-LIMITS = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
+LIMITS = CompactionLimits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
 
 
 def load(files: MemFiles, recovery_point: int) -> Log:

@@ -13,7 +13,7 @@ import pytest
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.control import TxnMarker
-from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner import CompactionLimits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.errors import OutOfDescriptors
 from barnabas.storage.files.files import OsFile, OsFiles, count_descriptors
@@ -469,7 +469,7 @@ def test_swap_of_a_compacted_segment_without_a_descriptor_is_repeated(nth: int) 
         log.roll(now_ms=NOW)
     log.recovery_point = log.flush()
     cleaner = LogCleaner(files, InlineCleaner(files).clean)
-    cleaning = cleaner.start([log], Limits(1 << 20, 1e18), NOW)
+    cleaning = cleaner.start([log], CompactionLimits(1 << 20, 1e18), NOW)
     assert cleaning is not None
     group = cleaning.next_group()
     assert group is not None

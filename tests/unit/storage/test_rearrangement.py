@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import TxnMarker
-from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner import CompactionLimits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.mem_files import Fault, MemFiles
@@ -21,7 +21,7 @@ from barnabas.storage.origin import Origin
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, disk, load, offsets, put
 
 CONFIG = SMALL.replace(cleanup_policy=("compact",))
-LIMITS = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
+LIMITS = CompactionLimits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
 MOMENTS = range(5)
 """Numbers of half steps of a swap that are done: run, advance, run, advance."""
 

@@ -8,7 +8,7 @@ from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.group_lag import RecordLag
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner import CompactionLimits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
@@ -57,7 +57,7 @@ def close_segment(log: Log) -> None:
 
 
 def compact(files: MemFiles, log: Log) -> None:
-    limits = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
+    limits = CompactionLimits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
     cleaner = LogCleaner(files, InlineCleaner(files).clean)
     cleaning = cleaner.start([log], limits, NOW)
     assert cleaning is not None

@@ -17,7 +17,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)
-class Partition:
+class ClusterPartition:
     """A partition. `state` is None until the first leader is elected.
 
     `created_at` is the zxid of that election. `offline` has the replicas that their broker reported
@@ -46,15 +46,15 @@ class Partition:
 
 
 @dataclass(slots=True)
-class Topic:
+class ClusterTopic:
     name: str
     topic_id: bytes
-    partitions: dict[int, Partition]
+    partitions: dict[int, ClusterPartition]
 
     @classmethod
-    def of(cls, name: str, assignment: TopicAssignment) -> "Topic":
+    def of(cls, name: str, assignment: TopicAssignment) -> "ClusterTopic":
         partitions = {
-            index: Partition(
+            index: ClusterPartition(
                 ids,
                 adding=assignment.adding.get(index, ()),
                 removing=assignment.removing.get(index, ()),
@@ -74,7 +74,7 @@ class Topic:
         return len(self.partitions[0].assignment.target)
 
 
-def assignment_of(topic: Topic, partitions: Mapping[int, Assignment]) -> TopicAssignment:
+def assignment_of(topic: ClusterTopic, partitions: Mapping[int, Assignment]) -> TopicAssignment:
     """Return the assignment of these partitions, as written to the topic's node."""
     return TopicAssignment(
         topic.topic_id,
@@ -123,13 +123,13 @@ class ClusterState:
     brokers: dict[int, BrokerInfo] = field(default_factory=dict)
     leaving: set[int] = field(default_factory=set)
     missing: frozenset[int] = frozenset()
-    topics: dict[str, Topic] = field(default_factory=dict)
+    topics: dict[str, ClusterTopic] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     names_taken: NamesTaken = field(default_factory=NamesTaken)
     reassigning: set[TopicPartition] = field(default_factory=set)
 
-    def add(self, topic: Topic) -> None:
+    def add(self, topic: ClusterTopic) -> None:
         self.topics[topic.name] = topic
         self.names_taken.add(topic.name)
         self.names[topic.topic_id] = topic.name
@@ -137,7 +137,7 @@ class ClusterState:
             at for at in self.partitions([topic]) if self.partition(at).assignment.ongoing
         )
 
-    def remove(self, topic: Topic) -> None:
+    def remove(self, topic: ClusterTopic) -> None:
         del self.topics[topic.name]
         self.names_taken.discard(topic.name)
         del self.names[topic.topic_id]
@@ -158,10 +158,10 @@ class ClusterState:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return TopicPartition(name, partition)
 
-    def partition(self, at: TopicPartition) -> Partition:
+    def partition(self, at: TopicPartition) -> ClusterPartition:
         return self.topics[at.topic].partitions[at.partition]
 
-    def partitions(self, topics: Iterable[Topic] | None = None) -> Iterator[TopicPartition]:
+    def partitions(self, topics: Iterable[ClusterTopic] | None = None) -> Iterator[TopicPartition]:
         """Return the partitions of these topics, or of all."""
         for topic in self.topics.values() if topics is None else topics:
             for index in topic.partitions:
@@ -173,7 +173,7 @@ class ClusterState:
             if not brokers.isdisjoint(self.partition(at).replicas):
                 yield at
 
-    def online(self, partition: Partition) -> set[int]:
+    def online(self, partition: ClusterPartition) -> set[int]:
         """Return the brokers whose replica of the partition can serve."""
         return {
             replica
@@ -182,7 +182,9 @@ class ClusterState:
             and replica not in partition.offline
         }
 
-    def election_inputs(self, partition: Partition, policy: ElectionPolicy) -> ElectionInputs:
+    def election_inputs(
+        self, partition: ClusterPartition, policy: ElectionPolicy
+    ) -> ElectionInputs:
         """Return the inputs of a leader election of this partition."""
         return ElectionInputs(
             self.online(partition),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from barnabas.broker.cluster.znodes import LeaderAndIsr
-from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition
+from barnabas.broker.controller.rules.cluster_state import ClusterPartition, ClusterState
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition import PartitionData
 
@@ -31,7 +31,7 @@ class IsrProposal(NamedTuple):
 
 
 def apply_proposal(
-    state: ClusterState, partition: Partition, proposal: IsrProposal
+    state: ClusterState, partition: ClusterPartition, proposal: IsrProposal
 ) -> LeaderAndIsr | None:
     """Return the partition's next state, or None if the ISR is already as proposed.
 
@@ -60,7 +60,7 @@ def apply_proposal(
     return replace(now, isr=isr)
 
 
-def _eligible(state: ClusterState, partition: Partition, broker_id: int, epoch: int) -> bool:
+def _eligible(state: ClusterState, partition: ClusterPartition, broker_id: int, epoch: int) -> bool:
     """Return whether the replica is online, stays, and is the incarnation that the leader names."""
     broker = state.brokers.get(broker_id)
     return (

@@ -7,7 +7,7 @@ from random import Random
 from barnabas.broker.cluster.new_topics import USE_DEFAULT, NewTopic
 from barnabas.broker.cluster.topic_names import check_name, refuse_internal
 from barnabas.broker.cluster.znodes import TopicAssignment
-from barnabas.broker.controller.rules.cluster_state import ClusterState, NamesTaken, Topic
+from barnabas.broker.controller.rules.cluster_state import ClusterState, ClusterTopic, NamesTaken
 from barnabas.broker.controller.rules.placement import place
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.steps import Steps
@@ -82,7 +82,7 @@ def assign_topic(
 
 
 def assign_partitions(
-    topic: Topic,
+    topic: ClusterTopic,
     count: int,
     assignments: Sequence[Sequence[int]] | None,
     state: ClusterState,
@@ -118,7 +118,7 @@ def assign_partitions(
     return assigned
 
 
-def extended(topic: Topic, added: Mapping[int, tuple[int, ...]]) -> TopicAssignment:
+def extended(topic: ClusterTopic, added: Mapping[int, tuple[int, ...]]) -> TopicAssignment:
     """Return the topic's assignment with new partitions."""
     now = topic.assignment
     return now._replace(replicas={**now.replicas, **added})

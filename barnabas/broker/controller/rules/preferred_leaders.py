@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from barnabas.broker.cluster.cache import NO_LEADER
 from barnabas.broker.cluster.znodes import LeaderAndIsr
-from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition
+from barnabas.broker.controller.rules.cluster_state import ClusterPartition, ClusterState
 from barnabas.broker.controller.rules.leader_election import CLEAN_ONLY, ElectionInputs, decide
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -67,7 +67,7 @@ def out_of_balance(state: ClusterState, percentage: int) -> list[TopicPartition]
     return found
 
 
-def _can_return(state: ClusterState, partition: Partition) -> bool:
+def _can_return(state: ClusterState, partition: ClusterPartition) -> bool:
     if partition.state is None:
         return False
     inputs = state.election_inputs(partition, CLEAN_ONLY)

@@ -14,7 +14,6 @@ from math import ceil
 from typing import Any, Final, Protocol
 
 from barnabas.broker.cluster.peers import PeerUnreachable
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.follower.fetch_session_handler import FetchSessionHandler, Key
@@ -23,7 +22,7 @@ from barnabas.broker.replication.follower.follower_state import (
     Append,
     BoundsQuery,
     FollowerState,
-    Restart,
+    RestartLog,
     Retry,
     Step,
     Truncation,
@@ -33,6 +32,7 @@ from barnabas.broker.replication.follower.follower_state import (
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ByteRate, ReplicationQuota
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.ports import Clock
 from barnabas.metrics.catalogue import FetcherMetrics
 from barnabas.protocol.backoff import wait_after
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -397,7 +397,7 @@ class Fetcher:
                 if offset < log.high_watermark:
                     _log.warning("truncated below the high watermark", log=repr(log), to=offset)
                 self._change(follower, truncate(log, offset, now_ms=now_ms))
-            case Restart(offset, records):
+            case RestartLog(offset, records):
                 self._change(follower, start_again(log, offset, now_ms=now_ms), records)
             case BoundsQuery():
                 follower.hold()

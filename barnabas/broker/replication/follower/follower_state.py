@@ -40,7 +40,7 @@ class Truncation(NamedTuple):
     offset: int
 
 
-class Restart(NamedTuple):
+class RestartLog(NamedTuple):
     """The step that discards the whole log and restarts it at `offset`, with these batches."""
 
     offset: int
@@ -57,7 +57,7 @@ class Retry(NamedTuple):
     error: ErrorCode
 
 
-Step = Append | Truncation | Restart | BoundsQuery | Retry
+Step = Append | Truncation | RestartLog | BoundsQuery | Retry
 
 
 def judge(log: FollowerLog, answer: PartitionData) -> Step:
@@ -73,7 +73,7 @@ def judge(log: FollowerLog, answer: PartitionData) -> Step:
         base_offset = read_header(records, 0, False).base_offset
         if base_offset < log.log_end_offset:
             # The leader's log starts within a batch, and only whole batches are sent.
-            return Restart(base_offset, records)
+            return RestartLog(base_offset, records)
     return Append(records)
 
 
@@ -94,7 +94,7 @@ def judge_bounds(log: FollowerLog, start: int, end: int) -> Step:
         # Only after an unclean election has a leader fewer records than a follower.
         return Truncation(end)
     if start > log.log_end_offset:
-        return Restart(start)
+        return RestartLog(start)
     return Retry(ErrorCode.OFFSET_OUT_OF_RANGE)
 
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.isr_state import Follower
 from barnabas.broker.replication.partition import Partition
+from barnabas.coordinator.ports import Clock
 from barnabas.metrics.catalogue import ReplicaMetrics
 from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -53,7 +53,7 @@ _OUTDATED = (
 _log = get_logger(__name__)
 
 
-class Controller(Protocol):
+class IsrController(Protocol):
     """The active controller, on this broker or on another."""
 
     async def alter_partition(self, request: AlterPartitionRequest, /) -> AlterPartitionResponse:
@@ -131,7 +131,7 @@ class IsrManager:
         self._shrinks = metrics.isr_shrinks.cell()
         self._failed = metrics.failed_isr_updates.cell()
         self._failure_log = _FailureLog(clock.monotonic)
-        self._controller: Controller | None = None
+        self._controller: IsrController | None = None
         self._broker_epoch: Callable[[], int] = lambda: -1
         self._partitions: Iterable[Partition] = ()
         self._proposals: Proposals = {}
@@ -142,7 +142,7 @@ class IsrManager:
 
     def begin(
         self,
-        controller: Controller,
+        controller: IsrController,
         broker_epoch: Callable[[], int],
         partitions: Iterable[Partition],
     ) -> None:
@@ -258,7 +258,7 @@ class IsrManager:
                 self._send_proposals(self._controller)
             )
 
-    async def _send_proposals(self, controller: Controller) -> None:
+    async def _send_proposals(self, controller: IsrController) -> None:
         backoff = Backoff(SHORTEST_BACKOFF_S, LONGEST_BACKOFF_S)
         while self._proposals:
             sent, self._proposals = self._proposals, {}
@@ -275,7 +275,7 @@ class IsrManager:
             self._proposals = {**again, **self._proposals}
             await asyncio.sleep(backoff.failed())
 
-    async def _send(self, controller: Controller, sent: Proposals) -> Proposals:
+    async def _send(self, controller: IsrController, sent: Proposals) -> Proposals:
         """Send proposals and apply the answers; return the proposals whose outcome is unknown."""
         if not sent:
             return {}

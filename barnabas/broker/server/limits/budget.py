@@ -47,7 +47,7 @@ class Holder(Protocol):
     def abort(self) -> None: ...
 
 
-class Reader(Protocol):
+class SlowReader(Protocol):
     """A connection with an answer that its peer has not read."""
 
     active_at: float
@@ -70,7 +70,7 @@ class UnreadAnswers:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._bytes: dict[Reader, int] = {}
+        self._bytes: dict[SlowReader, int] = {}
         """The bytes of each answer when its peer stopped reading."""
         self._total = 0
 
@@ -79,7 +79,7 @@ class UnreadAnswers:
         """The bytes of all of them, at most."""
         return self._total
 
-    def add(self, reader: Reader) -> None:
+    def add(self, reader: SlowReader) -> None:
         """Count the answer of a connection whose socket is full."""
         self.remove(reader)
         self._bytes[reader] = size = reader.unread
@@ -87,7 +87,7 @@ class UnreadAnswers:
         if self._total > self._limit:
             self._cut()
 
-    def remove(self, reader: Reader) -> None:
+    def remove(self, reader: SlowReader) -> None:
         """Forget a connection whose peer has read all, or that is closed."""
         self._total -= self._bytes.pop(reader, 0)
 

@@ -46,7 +46,7 @@ _BROKER: Final = ""
 _log = get_logger(__name__)
 
 
-class Place(NamedTuple):
+class ClosableConnection(NamedTuple):
     """A connection that may be closed for one that waits. They are closed in this order."""
 
     served: bool
@@ -68,7 +68,7 @@ class LimitedListener(Protocol):
         """The connections that wait, as far as they are known; 0 if none waits."""
         ...
 
-    def standing(self, now: float) -> Iterator[Place]:
+    def standing(self, now: float) -> Iterator[ClosableConnection]:
         """Yield the places of anonymous connections that stand, at the time `now` in seconds.
 
         Those that have been served are left out while others make way, or soon will.

@@ -27,7 +27,7 @@ from barnabas.broker.store.metadata_store import (
 from barnabas.broker.store.zookeeper import wire
 from barnabas.broker.store.zookeeper.session import SessionKey, ZooKeeperSession
 from barnabas.broker.store.zookeeper.settings import Settings
-from barnabas.broker.store.zookeeper.watches import Watches, WatchHandle
+from barnabas.broker.store.zookeeper.watches import Watches, ZooKeeperWatch
 
 _log = get_logger(__name__)
 
@@ -244,10 +244,10 @@ class ZooKeeperStore(SingleOperations):
             return []
         return await self._write(self._require_session(), ops, chroot=self._settings.chroot)
 
-    def watch_data(self, path: str, watch: Watch) -> WatchHandle:
+    def watch_data(self, path: str, watch: Watch) -> ZooKeeperWatch:
         return self._watches.watch_data(path, watch)
 
-    def watch_children(self, path: str, watch: Watch) -> WatchHandle:
+    def watch_children(self, path: str, watch: Watch) -> ZooKeeperWatch:
         return self._watches.watch_children(path, watch)
 
     async def _write(

@@ -18,7 +18,7 @@ Send = Callable[[Any, str], "asyncio.Future[Any] | None"]
 """Sends a request for a path of the port; returns None while no session is open."""
 
 
-class WatchHandle:
+class ZooKeeperWatch:
     """One watch of a caller; see the port."""
 
     def __init__(self, node: "_NodeWatches", watch: Watch) -> None:
@@ -42,7 +42,7 @@ class _NodeWatches:
     def __init__(self, watches: "Watches", path: str) -> None:
         self.watches = watches
         self.path = path
-        self.handles: dict[WatchHandle, None] = {}
+        self.handles: dict[ZooKeeperWatch, None] = {}
         self.armed = 0
         """Number of the current watch in ZooKeeper; 0 if none is set. Events of earlier ones are
         ignored."""
@@ -150,10 +150,10 @@ class Watches:
     def full(self, path: str) -> str:
         return wire.full_path(self._chroot, path)
 
-    def watch_data(self, path: str, watch: Watch) -> WatchHandle:
+    def watch_data(self, path: str, watch: Watch) -> ZooKeeperWatch:
         return self._watch(self._data, _DataWatches, path, watch)
 
-    def watch_children(self, path: str, watch: Watch) -> WatchHandle:
+    def watch_children(self, path: str, watch: Watch) -> ZooKeeperWatch:
         return self._watch(self._children, _ChildWatches, path, watch)
 
     def rearm_all(self) -> None:
@@ -176,11 +176,11 @@ class Watches:
         kind: type[_NodeWatches],
         path: str,
         watch: Watch,
-    ) -> WatchHandle:
+    ) -> ZooKeeperWatch:
         node = table.get(path)
         if node is None:
             node = table[path] = kind(self, path)
-        handle = WatchHandle(node, watch)
+        handle = ZooKeeperWatch(node, watch)
         node.handles[handle] = None
         if not node.armed:
             node.arm()

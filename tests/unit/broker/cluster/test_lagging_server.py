@@ -9,7 +9,7 @@ from barnabas.broker.cluster.registration import partition_exists
 from barnabas.broker.cluster.znodes import TopicAssignment
 from barnabas.broker.store.embedded import EmbeddedStore
 from barnabas.broker.store.metadata_store import Create, Delete, NoNode, Op, SetData, Stat
-from barnabas.broker.store.tree import Node
+from barnabas.broker.store.tree import TreeNode
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from tests.support.stored_passwords import passwords
@@ -23,7 +23,7 @@ class LaggingSession:
 
     def __init__(self, store: EmbeddedStore) -> None:
         self._session = store.session()
-        self._seen: dict[str, Node] | None = dict(store.tree.items())
+        self._seen: dict[str, TreeNode] | None = dict(store.tree.items())
 
     async def get(self, path: str) -> tuple[bytes, Stat]:
         if self._seen is None:

@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 from barnabas.broker.cluster.new_topics import NewTopic
 from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo, LeaderAndIsr, Restart
-from barnabas.broker.controller.rules.cluster_state import ClusterState, Partition, Topic
+from barnabas.broker.controller.rules.cluster_state import (
+    ClusterPartition,
+    ClusterState,
+    ClusterTopic,
+)
 from barnabas.broker.controller.rules.leader_election import ElectionInputs, ElectionPolicy, decide
 from barnabas.broker.controller.rules.new_topics import assign_partitions, assign_topic
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -116,7 +120,7 @@ def test_manual_assignments_must_agree_in_size() -> None:
 
 
 def test_new_partitions_have_as_many_replicas_as_the_first() -> None:
-    topic = Topic("t", bytes(16), {0: Partition((1, 2))})
+    topic = ClusterTopic("t", bytes(16), {0: ClusterPartition((1, 2))})
     added = all_taken(assign_partitions(topic, 3, None, cluster(1, 2, 3), Random(1)))
     assert [len(replicas) for replicas in added.values()] == [2, 2]
     with pytest.raises(KafkaError, match="not consistent"):

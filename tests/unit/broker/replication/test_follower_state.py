@@ -7,7 +7,7 @@ import pytest
 from barnabas.broker.replication.follower.follower_state import (
     Append,
     BoundsQuery,
-    Restart,
+    RestartLog,
     Retry,
     Step,
     Truncation,
@@ -46,7 +46,7 @@ def fetch(follower: Log, leader: Log, max_bytes: int = 1 << 20) -> Step:
             follower.advance_high_watermark(min(told.high_watermark, follower.log_end_offset))
         case Truncation(offset):
             truncate(follower, offset, now_ms=NOW).complete()
-        case Restart(offset, records):
+        case RestartLog(offset, records):
             start_again(follower, offset, now_ms=NOW).complete()
             follower.append_as_follower(records, now_ms=NOW)
     return step
@@ -169,7 +169,7 @@ def test_follower_behind_the_log_start_restarts_there() -> None:
     write(leader, *(b"x" * 50 for _ in range(30)), epoch=0)
     leader.advance_high_watermark(30)
     leader.delete_records_before(20)
-    assert fetch(follower, leader) == Restart(20)
+    assert fetch(follower, leader) == RestartLog(20)
     catch_up(follower, leader)
     assert content(follower) == content(leader)
     assert (follower.log_start_offset, follower.log_end_offset) == (20, 30)
@@ -180,9 +180,9 @@ def test_empty_follower_replicates_a_log_that_starts_within_a_batch() -> None:
     put(leader, b"a", b"b", b"c")
     put(leader, b"d", epoch=0)
     leader.delete_records_before(2)
-    assert fetch(follower, leader) == Restart(2)
+    assert fetch(follower, leader) == RestartLog(2)
     step = fetch(follower, leader)
-    assert isinstance(step, Restart)
+    assert isinstance(step, RestartLog)
     assert step.offset == 0
     assert follower.log_end_offset == 4
     catch_up(follower, leader)

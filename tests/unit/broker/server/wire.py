@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from barnabas.broker.loop.clock import Clock
 from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.loop.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.loop.slices import Slicer
@@ -15,6 +14,7 @@ from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.context import Acknowledgement, RequestContext
 from barnabas.broker.server.dispatch import Dispatcher, Route
 from barnabas.broker.server.limits.budget import RequestMemory
+from barnabas.coordinator.ports import Clock
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.codec import encode

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.pipeline.jobs.lineage import Lineage, Place, parse_places
+from barnabas.pipeline.jobs.lineage import InputPlace, Lineage, parse_places
 
 PLACES = st.builds(
-    Place,
+    InputPlace,
     st.from_regex(r"[a-z./@-]{1,9}", fullmatch=True),
     st.integers(0, 9),
     st.integers(0, 2**63 - 1),
@@ -33,9 +33,9 @@ ALL = {("in", 0): range(100)}
 def test_missing_and_repeated_records_are_told_as_ranges():
     lineage = Lineage()
     for offset in (0, 7, 9, 9):
-        lineage.wrote([Place("in", 0, offset)])
+        lineage.wrote([InputPlace("in", 0, offset)])
     for offset in (0, 1, 2, 4, 5, 7, 9):  # 3, 6 and 8 are markers
-        lineage.read(Place("in", 0, offset))
+        lineage.read(InputPlace("in", 0, offset))
     assert list(map(str, lineage.missing(ALL))) == ["in/0@1..5"]
     assert [each.records for each in lineage.missing(ALL)] == [4]
     assert list(map(str, lineage.missing({("in", 0): range(5, 9)}))) == ["in/0@5"]
@@ -47,8 +47,8 @@ def test_missing_and_repeated_records_are_told_as_ranges():
 
 def test_a_place_that_is_not_in_the_input_is_foreign():
     lineage = Lineage()
-    lineage.read(Place("in", 0, 0))
-    lineage.wrote([Place("in", 0, 1), Place("other", 0, 0), Place("in", 0, 0)])
+    lineage.read(InputPlace("in", 0, 0))
+    lineage.wrote([InputPlace("in", 0, 1), InputPlace("other", 0, 0), InputPlace("in", 0, 0)])
     assert list(map(str, lineage.foreign({}))) == ["in/0@1", "other/0@0"]
     assert list(map(str, lineage.foreign({("in", 0): 2}))) == ["other/0@0"]
     assert lineage.missing(ALL) == []
@@ -57,7 +57,7 @@ def test_a_place_that_is_not_in_the_input_is_foreign():
 def test_of_equal_records_one_is_enough():
     lineage = Lineage()
     for offset, key in enumerate(["a", "b", "a", "b", "c"]):
-        lineage.read(Place("in", 0, offset), key)
-    lineage.wrote([Place("in", 0, 2)])
+        lineage.read(InputPlace("in", 0, offset), key)
+    lineage.wrote([InputPlace("in", 0, 2)])
     assert list(map(str, lineage.missing(ALL))) == ["in/0@1", "in/0@3..4"]
     assert lineage.dropped(ALL) == 1

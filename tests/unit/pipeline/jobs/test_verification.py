@@ -5,7 +5,7 @@ import json
 import pytest
 
 from barnabas.pipeline.jobs.checkpoint import Checkpoint, read_checkpoint
-from barnabas.pipeline.jobs.lineage import Range
+from barnabas.pipeline.jobs.lineage import RecordRange
 from barnabas.pipeline.jobs.sink_log import CommittedDecision
 from barnabas.pipeline.jobs.verification import Mismatch, Verdict, compare_decisions
 from barnabas.pipeline.sink.decisions import DecidedWinner, Decision
@@ -70,19 +70,19 @@ def test_rows_without_a_decision_are_a_fault_if_all_decisions_are_there():
         ({}, 0, None),
         ({"rows": 0, "with_lineage": 0, "decisions": 0}, 4, None),
         (
-            {"repeated": [Range("in", 0, 1, 5, 3)]},
+            {"repeated": [RecordRange("in", 0, 1, 5, 3)]},
             3,
             "3 input records came more than once: in/0@1..5",
         ),
         (
-            {"missing": [Range("in", 0, 1, 1, 1)]},
+            {"missing": [RecordRange("in", 0, 1, 1, 1)]},
             3,
             "1 input records came never, 0 may be missing: in/0@1",
         ),
-        ({"missing": [Range("in", 0, 1, 1, 1)], "allowed_missing": 1}, 0, None),
-        ({"missing": [Range("in", 0, 1, 1, 1)], "allowed_missing": None}, 0, None),
+        ({"missing": [RecordRange("in", 0, 1, 1, 1)], "allowed_missing": 1}, 0, None),
+        ({"missing": [RecordRange("in", 0, 1, 1, 1)], "allowed_missing": None}, 0, None),
         (
-            {"foreign": [Range("in", 0, n, n, 1) for n in range(7)]},
+            {"foreign": [RecordRange("in", 0, n, n, 1) for n in range(7)]},
             3,
             "7 input records are not in the input: in/0@0, in/0@1, in/0@2, in/0@3, in/0@4"
             " and 2 more ranges",

@@ -20,7 +20,7 @@ from barnabas.pipeline.monitor.progress import (
     SinkState,
 )
 from barnabas.pipeline.monitor.view import line, render
-from barnabas.pipeline.monitor.web import Answer, WebPage, metrics_text, routes
+from barnabas.pipeline.monitor.web import HttpResponse, WebPage, metrics_text, routes
 
 NOON = 1767268800.0
 BATCH = BatchFigures(5, NOON, 3000, 2900, 7, 12, 900, 10, 700, 100, 50, 3, 42, "then")
@@ -101,7 +101,7 @@ def test_metrics_are_read_by_prometheus(progress):
 @pytest.fixture
 def page() -> Iterator[WebPage]:
     progress = running()
-    pressed = {"/stop": lambda: Answer(HTTPStatus.OK, "text/plain", b"stopped\n")}
+    pressed = {"/stop": lambda: HttpResponse(HTTPStatus.OK, "text/plain", b"stopped\n")}
     page = WebPage("127.0.0.1", 0, routes(lambda: progress), pressed)
     page.start()
     yield page

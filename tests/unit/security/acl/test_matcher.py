@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas.security.acl import matcher
 from barnabas.security.acl.matcher import (
-    Decision,
+    AclDecision,
     Matcher,
     Policy,
     Reason,
@@ -152,7 +152,7 @@ def allows(fast: Matcher, name: str, operation: AclOperation = READ, host: str =
 def test_super_user_passes_a_rule_that_denies_everyone() -> None:
     fast = by([rule("*", ALL, DENY, who=ANYONE)], Policy(frozenset({ALICE})))
     assert allows(fast, "t")
-    assert fast.decide(ALICE, HOST, READ, TOPIC, "t") == Decision(True, Reason.SUPER_USER)
+    assert fast.decide(ALICE, HOST, READ, TOPIC, "t") == AclDecision(True, Reason.SUPER_USER)
     assert fast.allows_any(ALICE, HOST, WRITE, TOPIC)
     assert not fast.allows(BOB, HOST, READ, TOPIC, "t")
 

@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from barnabas.cli.answers import ANSWERS
-from tests.support.command_line import run
+from tests.support.command_line import run_here
 
 
 def holds(servers: str, *words: str, code: int = 0, stdin: bytes = b"", **more: str) -> Any:
@@ -18,7 +18,7 @@ def holds(servers: str, *words: str, code: int = 0, stdin: bytes = b"", **more: 
     A command that prints several objects, one a line, has a list of them as its answer. `more` are
     variables of the environment.
     """
-    done = run(*words, "--json", servers=servers, stdin=stdin, **more)
+    done = run_here(*words, "--json", servers=servers, stdin=stdin, **more)
     assert done.returncode == code, done
     beginnings = accumulate(words, "{} {}".format)
     name = max((each for each in beginnings if each in ANSWERS), key=len)
@@ -36,7 +36,7 @@ def held(name: str, output: str) -> Any:
 
 @cache
 def _validator(name: str) -> Draft202012Validator:
-    done = run("schema", *name.split())
+    done = run_here("schema", *name.split())
     assert (done.returncode, done.stderr) == (0, b""), done
     schema = json.loads(done.stdout)
     Draft202012Validator.check_schema(schema)

@@ -1,5 +1,6 @@
 """Commands run in this process or in a child, and `barnabas serve` as a child process."""
 
+import io
 import json
 import logging
 import os
@@ -8,9 +9,12 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -38,6 +42,33 @@ def run(
         env=environment(BARNABAS_BOOTSTRAP_SERVER=servers or "127.0.0.1:1", **more),
         check=False,
     )
+
+
+def run_here(
+    *arguments: str, servers: str = "", stdin: bytes = b"", **more: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Do the same in this process, which saves the start of a Python.
+
+    It has to be the main thread, outside of an event loop.
+    """
+    out, errors = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    handlers = list(logging.getLogger().handlers)
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(sys, "argv", ["barnabas", *arguments]))
+        # The command asks for the descriptor of its input.
+        file = stack.enter_context(tempfile.TemporaryFile())
+        file.write(stdin)
+        file.seek(0)
+        stack.enter_context(patch.object(sys, "stdin", io.TextIOWrapper(file)))
+        where = environment(BARNABAS_BOOTSTRAP_SERVER=servers or "127.0.0.1:1", **more)
+        stack.enter_context(patch.dict(os.environ, where, clear=True))
+        stack.enter_context(redirect_stdout(out))
+        stack.enter_context(redirect_stderr(errors))
+        done = stack.enter_context(pytest.raises(SystemExit))
+        main()
+    assert logging.getLogger().handlers == handlers, "run this command in a child process"
+    texts = (each.buffer.getvalue() for each in (out, errors))  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(arguments, int(done.value.code or 0), *texts)
 
 
 def on_a_terminal(

@@ -51,7 +51,7 @@ REST: Final = (
     "tests/unit/broker/handlers/test_large_requests.py::test_partitions_are_created_and_elected",
     "tests/unit/storage/test_compaction.py::test_batch_of_very_many_records_is_compacted",
     # Pages, examples and answers of the command line, word by word.
-    "tests/integration/test_cli_answers_",
+    "tests/integration/test_cli_answers_data.py",
     "tests/integration/test_docs_pages.py",
     "tests/integration/test_examples.py",
     "tests/integration/test_testing_page.py",

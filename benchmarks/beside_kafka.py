@@ -309,14 +309,16 @@ def measure_pipeline(run: Run) -> None:
 def measure_groups(run: Run) -> None:
     """Measure consumer groups of KIP-848 on Barnabas and Kafka."""
     sizes = run.sizes
-    one, many = consumer_groups.shapes(sizes.members, sizes.groups)
-    beat = partial(consumer_groups.unchanged, shape=one, count=sizes.requests)
+    one, many, paced = consumer_groups.shapes(sizes.members, sizes.groups)
+    beat = partial(consumer_groups.unchanged, shape=one, requested=sizes.requests)
     join = [partial(consumer_groups.assign, shape=each) for each in (one, many)]
+    come = partial(consumer_groups.assign, shape=paced)
     with running(*(systems := run.two())):
         for each in systems:
             consumer_groups.prepare(each, [one, many])
         run.rounds(systems, [beat], sizes.warm_ups)
         run.rounds(systems, join, min(sizes.warm_ups, 2))
+        run.rounds(systems, [come], warm_ups=0)
 
 
 def measure_security(run: Run) -> None:

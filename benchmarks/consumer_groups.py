@@ -3,17 +3,18 @@
 Members are raw heartbeats over a few connections, from another process. A member acknowledges an
 assignment at once. Until it has its share it sends a heartbeat every 100 ms, so that the time until
 all have theirs is that of the coordinator and not that of the heartbeat interval. Meanwhile another
-client appends one record after another.
+client appends one record after another. Members come as fast as they are answered, and once at a
+rate: then they send a heartbeat each second until they have their shares.
 """
 
 import asyncio
 import multiprocessing
 import select
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import cycle, islice
+from heapq import heapify, heappop, heappush
+from itertools import count, cycle, islice
 from multiprocessing.connection import Connection
 from struct import Struct
 from typing import Final, NamedTuple, Self
@@ -43,7 +44,9 @@ GROUPS: Final = 10_000
 ALONE: Final = "Produce of one record, beside no joins"
 UNCHANGED: Final = "heartbeat that changes nothing"
 _VERSION: Final = 1
-_AGAIN_S: Final = 0.1
+_PACE: Final = 200.0
+"""The members that come in a second, if not as fast as they are answered."""
+_AGAIN_S, _PACED_AGAIN_S = 0.1, 1.0
 """The pause of a member that waits for its share."""
 _CALM_S: Final = 3.0
 _LEAVE: Final = -1
@@ -66,12 +69,15 @@ class Shape(NamedTuple):
 
     groups: int
     members: int
+    pace: float = 0.0
+    """The members that come in a second; 0 if they come as fast as they are answered."""
 
     @property
     def name(self) -> str:
+        pace = f", {self.pace:g} a second" if self.pace else ""
         if self.groups == 1:
-            return f"{self.members:,} members in one group"
-        return f"{self.groups:,} groups of {self.members} members"
+            return f"{self.members:,} members in one group{pace}"
+        return f"{self.groups:,} groups of {self.members} members{pace}"
 
     @property
     def beside(self) -> str:
@@ -168,6 +174,7 @@ class Fleet:
         ]
         # The first members of all groups come first, then the second ones.
         self.members = [each for some in zip(*self.groups, strict=True) for each in some]
+        self._pace = shape.pace
         self.heartbeats = 0
         self._clients = [raw.connect(port) for _ in range(min(CONNECTIONS, len(self.members)))]
 
@@ -181,7 +188,7 @@ class Fleet:
     def assign(self) -> float:
         """Let the members join; return the seconds until all have acknowledged their shares."""
         began = time.perf_counter()
-        self._drive(lambda each: each.has_share)
+        self._drive(lambda each: each.has_share, self._pace)
         seconds = time.perf_counter() - began
         for group in self.groups:
             if len({partition for each in group for partition in each.owned}) < len(group):
@@ -202,17 +209,23 @@ class Fleet:
             leaving = self.members[at * share : (at + 1) * share]
             client.stream([each.leave() for each in leaving], window=1)
 
-    def _drive(self, is_done: Callable[[Member], bool]) -> None:
-        """Send heartbeats of each member until it is done."""
-        waiting = deque((0.0, each) for each in self.members)
-        """Members by the time of their next heartbeat, which ascends."""
+    def _drive(self, is_done: Callable[[Member], bool], pace: float = 0.0) -> None:
+        """Send heartbeats of each member until it is done; `pace` members begin in a second."""
+        began, order = time.monotonic(), count()
+        waiting = [
+            (began + number / pace if pace else 0.0, next(order), each)
+            for number, each in enumerate(self.members)
+        ]
+        """A heap of members by the time of their next heartbeat."""
+        heapify(waiting)
+        again_s = _PACED_AGAIN_S if pace else _AGAIN_S
         idle, flying = list(self._clients), dict[int, tuple[raw.Client, Member]]()
         poll = select.epoll()
         for client in self._clients:
             poll.register(client.fileno(), select.EPOLLIN)
         while waiting or flying:
             while idle and waiting and waiting[0][0] <= time.monotonic():
-                client, (_, member) = idle.pop(), waiting.popleft()
+                client, member = idle.pop(), heappop(waiting)[2]
                 flying[client.fileno()] = client, member
                 client.send(member.heartbeat())
                 self.heartbeats += 1
@@ -221,9 +234,9 @@ class Fleet:
                 client, member = flying.pop(fileno)
                 idle.append(client)
                 if member.takes(client.receive()) and member.tells_something:
-                    waiting.appendleft((0.0, member))
+                    heappush(waiting, (0.0, next(order), member))
                 elif not is_done(member):
-                    waiting.append((time.monotonic() + _AGAIN_S, member))
+                    heappush(waiting, (time.monotonic() + again_s, next(order), member))
         poll.close()
 
 
@@ -246,9 +259,11 @@ async def _create(port: int, shapes: Iterable[Shape]) -> None:
 
 def assign(system: System, shape: Shape) -> Round:
     """Measure the time until all members of new groups have their shares, and another client's
-    requests without and with them."""
+    requests with them; those without, too, if the members come at a pace."""
+    found: Round = {}
     with _in_process(system.port, shape) as members, Neighbour(system.port) as other:
-        calm_ms = other.calm_p99_ms(_CALM_S)
+        if shape.pace:
+            found[ALONE] = {"p99_ms": other.calm_p99_ms(_CALM_S)}
         before, began = cpu_seconds(system.pid), time.monotonic()
         members.send("join")
         seconds, heartbeats = members.recv()
@@ -257,11 +272,7 @@ def assign(system: System, shape: Shape) -> Round:
     if other.errors:
         raise RuntimeError(f"{system.name} did not take a record: {other.errors[0]}")
     figures = {"seconds": seconds, "cpu_seconds": cpu, "heartbeats": heartbeats}
-    return {
-        shape.name: figures,
-        shape.beside: {"p99_ms": p99_ms},
-        ALONE: {"p99_ms": calm_ms},
-    }
+    return {shape.name: figures, shape.beside: {"p99_ms": p99_ms}, **found}
 
 
 @contextmanager
@@ -291,7 +302,7 @@ def _join_and_leave(port: int, shape: Shape, told: Connection) -> None:
         fleet.leave()
 
 
-def unchanged(system: System, shape: Shape, count: int) -> Round:
+def unchanged(system: System, shape: Shape, requested: int) -> Round:
     """Measure heartbeats of members that have their shares."""
     with ExitStack() as stack:
         fleet = stack.enter_context(Fleet(system.port, shape))
@@ -299,14 +310,15 @@ def unchanged(system: System, shape: Shape, count: int) -> Round:
         fleet.settle()
         client = stack.enter_context(raw.connect(system.port))
         frames = [each.heartbeat() for each in fleet.members]
-        beats = islice(cycle(frames), count)
-        figures = requests.measured(system.pid, client, beats, count, requests.WINDOW)
+        beats = islice(cycle(frames), requested)
+        figures = requests.measured(system.pid, client, beats, requested, requests.WINDOW)
         if decoded(client.last_answer).assignment is not None:
             raise RuntimeError(f"{system.name} has changed an assignment")
         fleet.leave()
     return {UNCHANGED: figures}
 
 
-def shapes(members: int = MEMBERS, groups: int = GROUPS) -> tuple[Shape, Shape]:
-    """Return the shapes of one group with many members, and of many groups."""
-    return Shape(1, members), Shape(groups, PAIR)
+def shapes(members: int = MEMBERS, groups: int = GROUPS) -> tuple[Shape, Shape, Shape]:
+    """Return the shapes of one group with many members, of many groups, and of one group whose
+    members come at a pace."""
+    return Shape(1, members), Shape(groups, PAIR), Shape(1, members, _PACE)

@@ -234,7 +234,8 @@ class Fleet:
                 client, member = flying.pop(fileno)
                 idle.append(client)
                 if member.takes(client.receive()) and member.tells_something:
-                    heappush(waiting, (0.0, next(order), member))
+                    # Before those that have not joined yet.
+                    heappush(waiting, (-1.0, next(order), member))
                 elif not is_done(member):
                     heappush(waiting, (time.monotonic() + again_s, next(order), member))
         poll.close()

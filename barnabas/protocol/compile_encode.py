@@ -263,6 +263,12 @@ class _EncoderSource(FunctionSource):
 
     def _tag(self, field: Field, source: str, section: str) -> None:
         """Emit one tagged field of a section: tag, size, value."""
+        tag = write_uvarint(field.spec.tag or 0)
+        if field.type.kind in FORMATS:
+            packer = struct_for(FORMATS[field.type.kind])
+            head = tag + write_uvarint(packer.size)
+            self.emit(f"{section} += {head!r} + {self.constant(packer.pack, 'pack')}({source})")
+            return
         body, outer = self.local("body"), self._out
         self.emit(f"{body} = []")
         self._out = body
@@ -273,7 +279,7 @@ class _EncoderSource(FunctionSource):
         self.flush()
         self._out = outer
         self.emit(f"{body} = join({body})")
-        tag, size = write_uvarint(field.spec.tag or 0), self.local("n")
+        size = self.local("n")
         self.emit(f"{size} = len({body})")
         sized = f"(byte[{size}] if {size} < 128 else uvarint({size}))"
         self.emit(f"{section} += {tag!r} + {sized} + {body}")

@@ -357,11 +357,8 @@ class GroupShard:
         self.state = table
         self._live = False
 
-    def encode(self, record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
-        return encode_record(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> GroupCoordinatorRecord | None:
-        return decode_record(key, value)
+    encode = staticmethod(encode_record)
+    decode = staticmethod(decode_record)
 
     def replay(self, record: GroupCoordinatorRecord, producer_id: int) -> None:
         """Apply a committed record, live and after a fail-over alike."""

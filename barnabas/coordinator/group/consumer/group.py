@@ -99,6 +99,10 @@ class ConsumerMember(NamedTuple):
         return partition in self.assigned.get(topic_id, ())
 
 
+EPOCH_AT: Final = ConsumerMember._fields.index("epoch")
+"""The fields of a member from here on are those that `ConsumerGroup.move` changes."""
+
+
 def classic_part(session_timeout_ms: int, protocols: Protocols) -> ClassicMemberMetadata:
     """Return the part of a member that speaks the classic protocol."""
     return ClassicMemberMetadata(

@@ -44,6 +44,7 @@ CURRENT: Final = 8
 EXPRESSION: Final = 16
 
 _OF_MEMBER: Final = (MEMBER, TARGET, CURRENT)
+_STATES: Final = {int(each): each for each in MemberState}
 _NAMED: Final = (*_OF_MEMBER, EXPRESSION)
 KINDS: Final = (GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, EXPRESSION)
 
@@ -174,10 +175,7 @@ def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
 
 def state_of(number: int) -> MemberState:
     """Return the state of a record."""
-    try:
-        return MemberState(number)
-    except ValueError:
-        return MemberState.UNKNOWN
+    return _STATES.get(number, MemberState.UNKNOWN)
 
 
 # -- bytes -----------------------------------------------------------------------------------------

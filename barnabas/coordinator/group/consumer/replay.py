@@ -4,6 +4,7 @@ from typing import Any
 
 from barnabas.coordinator.group.consumer import records
 from barnabas.coordinator.group.consumer.group import (
+    EPOCH_AT,
     FIRST_EPOCH,
     NO_PARTITIONS,
     ConsumerGroup,
@@ -59,19 +60,20 @@ def _subscribed(member: ConsumerMember, value: Any) -> ConsumerMember:
         expression=value.subscribed_topic_regex or "",
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         assignor=value.server_assignor,
-        classic=None if classic == _ABSENT else classic,
+        classic=None if classic is None or classic == _ABSENT else classic,
     )
 
 
 def _moved(member: ConsumerMember, value: Any) -> ConsumerMember:
     epoch = value.member_epoch
-    return member._replace(
-        epoch=epoch,
-        previous_epoch=value.previous_member_epoch,
-        state=records.state_of(value.state),
-        assigned=records.partitions_of(value.assigned_partitions, epoch),
-        revoking=records.partitions_of(value.partitions_pending_revocation, epoch),
+    fields = (
+        epoch,
+        value.previous_member_epoch,
+        records.state_of(value.state),
+        records.partitions_of(value.assigned_partitions, epoch),
+        records.partitions_of(value.partitions_pending_revocation, epoch),
     )
+    return ConsumerMember._make(member[:EPOCH_AT] + fields)
 
 
 def _forget(groups: dict[str, ConsumerGroup], group: ConsumerGroup, kind: int, name: str) -> None:

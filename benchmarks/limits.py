@@ -32,7 +32,7 @@ from barnabas.protocol.messages import (
     offset_fetch,
 )
 from benchmarks import raw
-from benchmarks.measures import HERE, PAGES, children, cpu_seconds, percentiles
+from benchmarks.measures import HERE, PAGES, Cost, children, percentiles
 from tests.support.brokers.loop_hold import Held, held_since_last
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
@@ -319,13 +319,11 @@ def compaction(directory: Path, scale: Scale) -> Found:
             yield
             os.kill(cleaner, signal.SIGSTOP)
 
-        with Load("keys", broker.port, KEYED) as load:
-            before = cpu_seconds(cleaner)
+        with Load("keys", broker.port, KEYED) as load, Cost(cleaner) as cost:
             found = Probe(broker).alternating(scale, cleaning)
             load.check()
-            spent = cpu_seconds(cleaner) - before
-            os.kill(cleaner, signal.SIGCONT)
-    return {"compaction": found, "CPU seconds of the cleaner meanwhile": spent}
+        os.kill(cleaner, signal.SIGCONT)
+    return {"compaction": found, "CPU seconds of the cleaner meanwhile": cost.cpu}
 
 
 def slow_disk(directory: Path, scale: Scale) -> Found:

@@ -1,4 +1,4 @@
-"""Clients that do nothing but come in, in a process of their own: python benchmarks/logins.py.
+"""Clients that do nothing but come in, in a process of their own: `python -m benchmarks.logins`.
 
     tls    PORT COUNT THREADS AUTHORITY   handshake of TLS 1.3 without resumption, ApiVersions
     scram  PORT COUNT THREADS SALTED      SASL SCRAM-SHA-512 of alice; SALTED is her salted password
@@ -10,69 +10,52 @@ Each prints "ready", comes in COUNT times after a line on its standard input, an
 import hashlib
 import hmac
 import secrets
-import socket
 import ssl
 import struct
 import sys
 import threading
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from barnabas.protocol.messages import api_versions, sasl_handshake
+from benchmarks import raw
+
 _SIZE = struct.Struct(">i")
-_CLIENT_ID = b"\0\1b"
-_API_VERSIONS = struct.pack(">hhi", 18, 0, 1) + _CLIENT_ID
-
-
-def exchange(link: socket.socket, request: bytes) -> bytes:
-    link.sendall(_SIZE.pack(len(request)) + request)
-    size = _SIZE.unpack(_read(link, 4))[0]
-    return _read(link, size)
-
-
-def _read(link: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = link.recv(size - len(data))
-        if not more:
-            raise SystemExit("the broker closed the connection")
-        data += more
-    return data
-
-
-def connect(port: int) -> socket.socket:
-    link = socket.create_connection(("127.0.0.1", port), 30)
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return link
+_AUTHENTICATE = struct.pack(">hhi", 36, 1, 1) + b"\0\1b"
+"""The header of SaslAuthenticate v1."""
 
 
 def tls(port: int, authority: str) -> Callable[[], None]:
     context = ssl.create_default_context(cafile=authority)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
+    secured = partial(context.wrap_socket, server_hostname="localhost")
+    request = raw.frame(api_versions.API, 0, {})
 
     def come_in() -> None:
-        with context.wrap_socket(connect(port), server_hostname="localhost") as link:
-            exchange(link, _API_VERSIONS)
+        with raw.Client(port, secured) as link:
+            link.exchange(request)
 
     return come_in
 
 
-def handshake(link: socket.socket, mechanism: str) -> None:
-    """Choose a mechanism by SaslHandshake v1."""
-    name = mechanism.encode()
-    answer = exchange(
-        link,
-        struct.pack(">hhi", 17, 1, 1) + _CLIENT_ID + struct.pack(">h", len(name)) + name,
-    )
-    if answer[4:6] != b"\0\0":
-        raise SystemExit(f"SaslHandshake: {answer!r}")
+def handshake(mechanism: str) -> Callable[[raw.Client], None]:
+    """Return the function that chooses a mechanism by SaslHandshake v1."""
+    request = raw.frame(sasl_handshake.API, 1, {"mechanism": mechanism})
+
+    def choose(link: raw.Client) -> None:
+        answer = link.exchange(request)
+        if answer[4:6] != b"\0\0":
+            raise SystemExit(f"SaslHandshake: {answer!r}")
+
+    return choose
 
 
-def authenticate(link: socket.socket, message: bytes) -> bytes:
+def authenticate(link: raw.Client, message: bytes) -> bytes:
     """Send a message of the mechanism by SaslAuthenticate v1, and return the broker's."""
-    answer = exchange(
-        link, struct.pack(">hhi", 36, 1, 1) + _CLIENT_ID + _SIZE.pack(len(message)) + message
-    )
+    request = _AUTHENTICATE + _SIZE.pack(len(message)) + message
+    answer = link.exchange(_SIZE.pack(len(request)) + request)
     error, size = struct.unpack_from(">hh", answer, 4)
     if error:
         raise SystemExit(f"SaslAuthenticate: {answer!r}")
@@ -84,11 +67,12 @@ def authenticate(link: socket.socket, message: bytes) -> bytes:
 def scram(port: int, salted: str) -> Callable[[], None]:
     client_key = hmac.digest(bytes.fromhex(salted), b"Client Key", "sha512")
     stored_key = hashlib.sha512(client_key).digest()
+    choose = handshake("SCRAM-SHA-512")
 
     def come_in() -> None:
         bare = b"n=alice,r=" + secrets.token_hex(12).encode()
-        with connect(port) as link:
-            handshake(link, "SCRAM-SHA-512")
+        with raw.Client(port) as link:
+            choose(link)
             first = authenticate(link, b"n,," + bare)
             without_proof = b"c=biws," + first.partition(b",")[0]
             signed = hmac.digest(stored_key, b",".join((bare, first, without_proof)), "sha512")
@@ -99,13 +83,13 @@ def scram(port: int, salted: str) -> Callable[[], None]:
 
 
 def oauth(port: int, path: str) -> Callable[[], None]:
-    tokens = Path(path).read_text().split()
-    each: Iterator[str] = iter(tokens)
+    tokens = iter(Path(path).read_text().split())
+    choose = handshake("OAUTHBEARER")
 
     def come_in() -> None:
-        with connect(port) as link:
-            handshake(link, "OAUTHBEARER")
-            authenticate(link, b"n,,\1auth=Bearer " + next(each).encode() + b"\1\1")
+        with raw.Client(port) as link:
+            choose(link)
+            authenticate(link, b"n,,\1auth=Bearer " + next(tokens).encode() + b"\1\1")
 
     return come_in
 

@@ -46,9 +46,12 @@ _CRC_AT, _CHECKED_AT, _SEQUENCE_AT = 17, 21, 53
 class Client:
     """One connection. Responses arrive in the order of the requests."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 30)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(
+        self, port: int, secured: Callable[[socket.socket], socket.socket] = lambda plain: plain
+    ) -> None:
+        plain = socket.create_connection(("127.0.0.1", port), 30)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = secured(plain)
         self.port = port
         self._answers = self._socket.makefile("rb", 1024 * 1024)
         self.last_answer = b""

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from barnabas.protocol.messages import alter_user_scram_credentials, api_versions
-from benchmarks import raw
-from benchmarks.measures import HERE, Cost, Figures, Round, percentiles
+from benchmarks import logins, raw
+from benchmarks.measures import Cost, Figures, Round, percentiles
 from benchmarks.systems import ApacheKafka, Barnabas, System
 from benchmarks.whole_clients import Tls
 from tests.support.brokers import timed
@@ -21,7 +21,6 @@ from tests.support.certificates import Authority, Stores
 from tests.support.ports import free_port
 from tests.support.web_tokens import Issuer
 
-COMING_IN = HERE / "logins.py"
 COMERS, THREADS = 2, 4
 """Processes of clients, and the connections of each at a time."""
 ISSUER = "https://issuer"
@@ -167,7 +166,7 @@ def _come_in(system: System, count: int, orders: Sequence[Sequence[str]]) -> Fig
         clients = [
             stack.enter_context(
                 subprocess.Popen(
-                    [sys.executable, str(COMING_IN), kind, port, share, str(THREADS), given],
+                    [sys.executable, "-m", logins.__name__, kind, port, share, str(THREADS), given],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,

@@ -11,9 +11,6 @@ the others, on one broker of ours. The figures are the client's.
 import argparse
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
@@ -25,17 +22,14 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from benchmarks import client_load, raw, report
 from benchmarks.beside_kafka import PAGE, RESULTS, machine, medians
-from benchmarks.systems import Barnabas
+from benchmarks.measures import Figures, driven
+from benchmarks.systems import BEFORE, OURS, Barnabas
 from tests.support.brokers.process import ROOT
 
-LOAD: Final = Path(client_load.__file__)
-OURS, BEFORE = "Barnabas", "Barnabas before"
 SIZES: Final = (100, 1000)
 DIRECTIONS: Final = ("produce", "consume")
 _PARTITIONS: Final = 2
-_TIMEOUT_S: Final = 600.0
 
-Figures = dict[str, float]
 Runs = dict[str, dict[str, list[Figures]]]
 """The figures of all rounds by the name of the measurement and the client."""
 
@@ -56,7 +50,9 @@ def run(servers: str, rounds: int, count: int, before: Path | None = None) -> Ru
                 for name in order:
                     # All read the same batches, those of our producer.
                     topic = topics[name if direction == "produce" else OURS]
-                    found = _load(checkouts[name], name, direction, servers, topic, count, size)
+                    library, root = OURS if name == BEFORE else name, checkouts[name]
+                    load = (library, direction, servers, topic, count, size)
+                    found = driven("client_load.py", *load, root=root)
                     runs[measurement(direction, size)][name].append(found)
             asyncio.run(_delete(servers, topics.values()))
     return runs
@@ -68,20 +64,6 @@ def measurement(direction: str, size: int) -> str:
 
 def measurements() -> list[str]:
     return [measurement(direction, size) for direction in DIRECTIONS for size in SIZES]
-
-
-def _load(root: Path, client: str, direction: str, *arguments: object) -> Figures:
-    """Run the load of a client, ours from the checkout `root`."""
-    library = OURS if client == BEFORE else client
-    done = subprocess.run(
-        [sys.executable, LOAD, library, direction, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(root)},
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=_TIMEOUT_S,
-    )
-    figures: Figures = json.loads(done.stdout)
-    return figures
 
 
 async def _create(servers: str, topics: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """CPU time and memory of processes by the kernel's accounting, and figures made of times."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -61,10 +62,18 @@ def shown(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def driven(script: str, *arguments: object) -> Any:
-    """Run a script of this folder in a process of its own; return the JSON that it prints."""
-    command = [sys.executable, str(HERE / script), *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+def driven(script: str, *arguments: object, root: Path | None = None) -> Any:
+    """Run a script of this folder in a process of its own, with the package of another checkout if
+    `root` is one; return the JSON that it prints."""
+    environment = {} if root is None else {"PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, str(HERE / script), *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+    )
+    if done.returncode:
+        sys.stderr.write(done.stderr.decode(errors="replace")[-5_000:])
+    done.check_returncode()
     return json.loads(done.stdout)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 from random import Random
 from types import GeneratorType, MethodType
 from typing import Any, Final, NamedTuple, Protocol, TypeVarTuple
@@ -318,7 +319,8 @@ def _fetch(
     selector = ReplicaSelector(
         parts.broker_id, parts.cache, lambda: parts.config().replica_selector_class
     )
-    return parts.sessions, lookup, selector, followers, lambda: parts.config().fetch_max_bytes
+    most_bytes = partial(attrgetter("current.fetch_max_bytes"), parts.dynamic)
+    return parts.sessions, lookup, selector, followers, most_bytes
 
 
 def _token_requests(parts: BrokerParts) -> TokenRequests:

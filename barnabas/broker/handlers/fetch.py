@@ -64,6 +64,7 @@ from barnabas.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from barnabas.protocol.records.varint import Buffer
 from barnabas.protocol.steps import Steps, in_steps
 from barnabas.security.acl.rules import CLUSTER_NAME
 from barnabas.storage.log.log_slice import LogSlice
@@ -442,7 +443,7 @@ def _read_again(
         return None
     limit = min(max_bytes, most_bytes())
     most = min(wanted.partition_max_bytes, limit)
-    records: bytes | bytearray | LogSlice
+    records: Buffer | LogSlice
     at_hand = log.read_at_hand(offset, most, MIN_CHUNK, limit=end)
     if at_hand is not None:
         records, end_offset = at_hand

@@ -46,6 +46,8 @@ set_base_offset_and_epoch: Final = Struct(">qii").pack_into
 assigns, in place; the CRC covers neither of them. The length between them stays as it was."""
 _STAMP = Struct(">hiqq")
 _MAGIC = Struct(">b")
+_EXTENT = Struct(">qi4xb6xi")
+"""Base offset, length, magic and last offset delta."""
 _ATTRIBUTES = Struct(">h")
 _PRODUCER = Struct(">qhi")
 _MAGIC_AT = 16
@@ -189,6 +191,20 @@ def read_prefix(buf: Buffer, pos: int = 0) -> tuple[int, int]:
     """Return base offset and size of the batch at `pos`: 12 bytes are enough to walk a log."""
     base_offset, length = _PREFIX.unpack_from(buf, pos)
     return base_offset, LOG_OVERHEAD + length
+
+
+def read_extent(buf: Buffer, pos: int) -> tuple[int, int, int]:
+    """Return the first offset of the batch at `pos`, the offset behind it, and its size.
+
+    Raises CorruptRecordError for a header that is not whole in `buf`, or that no batch has.
+    """
+    try:
+        base_offset, length, magic, last_offset_delta = _EXTENT.unpack_from(buf, pos)
+    except StructError:
+        raise _no_header(buf, pos) from None
+    if magic != MAGIC or length < _SHORTEST or last_offset_delta < 0:
+        raise _no_header(buf, pos)
+    return base_offset, base_offset + last_offset_delta + 1, LOG_OVERHEAD + length
 
 
 def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:

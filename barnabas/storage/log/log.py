@@ -353,7 +353,7 @@ class Log:
 
     def read_at_hand(
         self, offset: int, max_bytes: int, at_once: int, *, limit: int
-    ) -> tuple[bytes | bytearray, int] | None:
+    ) -> tuple[Buffer, int] | None:
         """Read what `read` would, if that takes one read of cached bytes, of at most `at_once`.
 
         Returns whole batches, and the offset before which they end; None if `read` has to look.

@@ -13,6 +13,7 @@ from barnabas.protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
+    read_extent,
     read_header,
 )
 from barnabas.protocol.records.varint import Buffer
@@ -385,7 +386,7 @@ class Segment:
 
     def read_at_hand(
         self, offset: int, max_bytes: int, at_once: int, *, limit: int
-    ) -> tuple[bytes | bytearray, int] | None:
+    ) -> tuple[Buffer, int] | None:
         """Read whole batches from a known position, below `limit`, in one read of cached bytes.
 
         Returns them, and the offset before which they end. None if `offset` or `limit` is not where
@@ -401,28 +402,32 @@ class Segment:
         size = min(end - start, max_bytes)
         if not 0 < size <= at_once:
             return None
-        data = self.file().read_nowait(size, start)
+        data = (self.active_file or self.file()).read_nowait(size, start)
         if data is None or len(data) != size:
             return None
         if start + size == end:
             return data, self.next_offset if whole else limit
-        # The last batch is cut off. To walk over a few large ones costs less than the index.
+        # The last batch is cut off: it begins where the answer ends.
         at, after = 0, None
-        if size < HEADER_SIZE or read_header(data, 0, False).size * _FEW < size:
-            at = max(start, self.offset_index.position_before(start + size)) - start
         while at + HEADER_SIZE <= size:
-            header = read_header(data, at, False)
-            if not self._may_hold(start + at, header):
+            first, following, length = read_extent(data, at)
+            behind = at + length
+            if (
+                not self.base_offset <= first < following <= self.next_offset
+                or start + behind > self.size
+            ):
                 return None
-            behind = at + header.size
             if behind > size:
-                after = header.base_offset
+                after = first
                 break
+            if not at and length * _FEW < size:
+                # To walk over a few large ones costs less than the index.
+                behind = max(behind, self.offset_index.position_before(start + size) - start)
             at = behind
         if not at or after is None:
             return None
         self._hint(after, start + at)
-        return data[:at], after
+        return memoryview(data)[:at], after
 
     def fit(self, start: int, end: int, max_bytes: int) -> tuple[int, int | None]:
         """Return the last batch boundary in [start, end] at most `max_bytes` after `start`, and its

@@ -9,6 +9,7 @@ from barnabas.config.key import ARRAY_MAX
 from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
 from barnabas.protocol.records.compression import inflation_bound
 from barnabas.protocol.records.record import Record
+from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.files.files import File
 from barnabas.storage.log.log_slice import FileRange, LogSlice
@@ -136,7 +137,7 @@ class Segments:
 
     def read_at_hand(
         self, offset: int, max_bytes: int, at_once: int, *, limit: int
-    ) -> tuple[bytes | bytearray, int] | None:
+    ) -> tuple[Buffer, int] | None:
         """Read from the segment that contains `offset`; as `Segment.read_at_hand`.
 
         None at the end of a segment that is not the last one: `read` continues in the next.

@@ -690,7 +690,7 @@ DIFFERENCES = (
     Difference(
         "Leader epochs after a restart",
         "A broker that stops cleanly and starts again raises the leader epoch of its partitions by "
-        "1.",
+        "1. Where it has the only replica it stays, except for partitions of coordinators.",
         "By 2 on a single node: once when it stops leading, and once when it leads again.",
         "A broker that stops alone leads its partitions up to its end.",
     ),

@@ -11,6 +11,7 @@ from math import inf
 
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.cache import NO_LEADER
+from barnabas.broker.cluster.topic_names import COMPACTED_TOPICS
 from barnabas.broker.cluster.znodes import BrokerInfo, LeaderAndIsr
 from barnabas.broker.controller.cluster_store import (
     ClusterStore,
@@ -219,7 +220,10 @@ class ActiveController:
         self, at: TopicPartition, policy: ElectionPolicy = CLEAN_ONLY
     ) -> ElectionInputs:
         """Return the inputs of a leader election of this partition."""
-        return self.state.election_inputs(self.state.partition(at), policy)
+        # The epoch of a coordinator's log fences markers and replies of its earlier run.
+        return self.state.election_inputs(
+            self.state.partition(at), policy, keeps_epoch=at.topic not in COMPACTED_TOPICS
+        )
 
     def _decision(self, at: TopicPartition, policy: ElectionPolicy) -> LeaderAndIsr | None:
         partition = self.state.partition(at)

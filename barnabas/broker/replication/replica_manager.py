@@ -236,7 +236,7 @@ class ReplicaManager:
                 _QUEUE,
                 lambda: self._logs.create(name, index, topic.topic_id, config, is_new=state.is_new),
             )
-        else:
+        elif log.config is not config:
             log.configure(config)
         # The directory may have failed meanwhile, too early for log_dir_failed to know this log.
         log.log_dir.require_online()

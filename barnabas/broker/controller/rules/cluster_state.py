@@ -183,7 +183,7 @@ class ClusterState:
         }
 
     def election_inputs(
-        self, partition: ClusterPartition, policy: ElectionPolicy
+        self, partition: ClusterPartition, policy: ElectionPolicy, *, keeps_epoch: bool = False
     ) -> ElectionInputs:
         """Return the inputs of a leader election of this partition."""
         return ElectionInputs(
@@ -197,6 +197,7 @@ class ClusterState:
             },
             policy,
             self.missing,
+            keeps_epoch,
         )
 
     def mark_judged(self, decision: LeaderAndIsr) -> LeaderAndIsr:

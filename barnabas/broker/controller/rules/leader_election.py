@@ -11,7 +11,6 @@ followers from the ISR does not (KAFKA-15021), so the leader is not interrupted.
 """
 
 from collections.abc import Container, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import NO_LEADER
@@ -44,6 +43,8 @@ class ElectionInputs(NamedTuple):
     missing: Set[int] = frozenset()
     """Brokers counted as online that are only expected back. They keep their leaderships, and get
     new ones only if no registered broker can take them."""
+    keeps_epoch: bool = False
+    """Whether a sole replica that was closed cleanly leads on in its epoch."""
 
 
 def decide(
@@ -53,7 +54,15 @@ def decide(
 
     A replica that was not closed cleanly leaves every ISR that has another member, because it may
     lack the last records that it acknowledged. A leader that was closed cleanly goes on in a new
-    epoch.
+    epoch: a follower, or a request of its earlier run, may be on its way.
+
+    With `keeps_epoch` a sole replica leads on as if it had not stopped. Its log is the one that it
+    closed, so records of two runs in one epoch contradict no reader. No other broker can have led
+    meanwhile: that would have been a decision, with an epoch of its own. The broker epoch fences
+    messages of the earlier run, and the controller epoch those of the earlier controller. The
+    partition's `judged_until` stays behind: a later restart that is not clean is still seen, since
+    a registration tells how the run before it ended, and a run that ended otherwise is announced
+    until a controller has judged it.
     """
     if state is None:
         return _first(replicas, now, controller_epoch)
@@ -65,20 +74,27 @@ def decide(
         staying = []
     if (
         state.leader in able
-        and state.leader not in now.restarted
+        and (state.leader not in now.restarted or _leads_on(replicas, state.leader, now))
         and (state.leader in staying or not staying)
     ):
-        decision = replace(state, isr=tuple(staying or able), doubtful=doubtful)
+        leader, epoch, isr = state.leader, state.leader_epoch, tuple(staying or able)
     elif able:
-        decision = _elected(state, _leader(replicas, state, staying or able, now), staying or able)
+        leader = _leader(replicas, state, staying or able, now)
+        epoch, isr, doubtful = state.leader_epoch + 1, tuple(staying or able), ()
     elif now.policy.unclean and (found := _any_online([*isr, *replicas], now)) is not None:
-        decision = _elected(state, found, [found])
+        leader, epoch, isr, doubtful = found, state.leader_epoch + 1, (found,), ()
     else:
         # A later clean election needs the last ISR.
-        epoch = state.leader_epoch + (state.leader != NO_LEADER)
-        decision = LeaderAndIsr(NO_LEADER, epoch, isr, controller_epoch, doubtful=doubtful)
-    decision = replace(decision, controller_epoch=state.controller_epoch)
-    return None if decision == state else replace(decision, controller_epoch=controller_epoch)
+        leader, epoch = NO_LEADER, state.leader_epoch + (state.leader != NO_LEADER)
+    before = state.leader, state.leader_epoch, state.isr, state.doubtful
+    if before == (leader, epoch, isr, doubtful):
+        return None
+    return LeaderAndIsr(leader, epoch, isr, controller_epoch, doubtful=doubtful)
+
+
+def _leads_on(replicas: Sequence[int], leader: int, now: ElectionInputs) -> bool:
+    restart = now.restarted[leader]
+    return now.keeps_epoch and len(replicas) == 1 and restart == Restart.CLEAN
 
 
 def _first(
@@ -133,7 +149,3 @@ def _any_online(replicas: Sequence[int], now: ElectionInputs) -> int | None:
     stay."""
     online = [each for each in replicas if each in now.online]
     return min(online, key=lambda each: (each in now.missing, each in now.leaving), default=None)
-
-
-def _elected(state: LeaderAndIsr, leader: int, isr: Sequence[int]) -> LeaderAndIsr:
-    return LeaderAndIsr(leader, state.leader_epoch + 1, tuple(isr), state.controller_epoch)

@@ -12,7 +12,8 @@ from barnabas.broker.cluster.registration import (
     announce_log_dir_failure,
     register_broker,
 )
-from barnabas.broker.cluster.znodes import LeaderAndIsr
+from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas.broker.cluster.znodes import LeaderAndIsr, Restart
 from barnabas.broker.controller.topic_admin import NewPartitions
 from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
@@ -171,18 +172,38 @@ async def test_deleted_topic_leaves_no_node_and_its_name_is_free(cluster: FakeCl
     assert second.topic_id != first.topic_id
 
 
-async def test_restart_raises_every_leader_epoch() -> None:
+@pytest.mark.parametrize("how", Restart)
+async def test_restart_raises_leader_epochs_unless_it_is_clean(how: Restart) -> None:
+    """Those of coordinators are raised always."""
     files = MemFiles()
     cluster = await open_cluster(files)
-    await create(await cluster.start(1), NewTopic("t", 2, 1))
+    names = ("t", CONSUMER_OFFSETS, TRANSACTION_STATE)
+    await create(await cluster.start(1), *(NewTopic(name, 2, 1, internal=True) for name in names))
+    before = {name: await state_of(cluster, name) for name in names}
     await cluster.close()
-    cluster = await open_cluster(files)
-    broker = await cluster.start(1)
-    assert broker.replicas.full_requests == 1
-    state = broker.replicas.states["t", 1]
-    assert (state.leader, state.leader_epoch, state.isr) == (1, 1, [1])
-    assert (await state_of(cluster, "t")).controller_epoch == 2
-    await cluster.close()
+    for start in (1, 2):
+        cluster = await open_cluster(files)
+        broker = await cluster.start(1, restart=how)
+        assert broker.replicas.full_requests == 1
+        for name in names:
+            state, kept = broker.replicas.states[name, 1], how is Restart.CLEAN and name == "t"
+            epoch = 0 if kept else start
+            assert (state.leader, state.leader_epoch, state.isr) == (1, epoch, [1])
+            stored = await state_of(cluster, name)
+            assert stored.controller_epoch == (1 if kept else 1 + start)
+            assert (stored.partition_epoch == before[name].partition_epoch) is kept
+        await cluster.close()
+
+
+async def test_unclean_restart_after_clean_ones_raises_every_leader_epoch() -> None:
+    files = MemFiles()
+    for how in (Restart.CLEAN, Restart.CLEAN, Restart.CLEAN, Restart.KILLED):
+        cluster = await open_cluster(files)
+        broker = await cluster.start(1, restart=how)
+        if not broker.cache.topics:
+            await create(broker, NewTopic("t", 2, 1))
+        assert broker.replicas.states["t", 1].leader_epoch == (how is Restart.KILLED)
+        await cluster.close()
 
 
 async def test_unfinished_deletion_is_finished_after_a_restart() -> None:

@@ -55,6 +55,31 @@ def test_cleanly_restarted_leader_leads_again_in_a_new_epoch() -> None:
     assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 4, (1, 2))
 
 
+def test_sole_replica_that_was_closed_cleanly_leads_on_in_its_epoch() -> None:
+    sole = ElectionInputs({1}, (), {1: CLEAN}, keeps_epoch=True)
+    assert decide((1,), state(1, 1), sole, EPOCH) is None
+    for how in (KILLED, REBOOTED, EMPTY):
+        decided = decide((1,), state(1, 1), sole._replace(restarted={1: how}), EPOCH)
+        assert decided == LeaderAndIsr(1, 4, (1,), EPOCH)
+    # It may have served nothing since a controller took its leadership away.
+    assert decide((1,), state(-1, 1), sole, EPOCH) == LeaderAndIsr(1, 4, (1,), EPOCH)
+
+
+def test_log_of_a_coordinator_gets_a_new_epoch_with_each_run() -> None:
+    """Markers and replies of the earlier run are fenced by it."""
+    sole = ElectionInputs({1}, (), {1: CLEAN})
+    assert decide((1,), state(1, 1), sole, EPOCH) == LeaderAndIsr(1, 4, (1,), EPOCH)
+    assert decide((1,), state(1, 1), sole._replace(restarted={}), EPOCH) is None
+
+
+@pytest.mark.parametrize("replicas", [(1, 2), (2, 1)])
+def test_sole_in_sync_replica_of_several_gets_a_new_epoch(replicas: tuple[int, ...]) -> None:
+    """The other one may have fetched in this epoch."""
+    now = ElectionInputs({1}, (), {1: CLEAN}, keeps_epoch=True)
+    decided = decide(replicas, state(1, 1), now, EPOCH)
+    assert decided == LeaderAndIsr(1, 4, (1,), EPOCH)
+
+
 def test_cleanly_restarted_leader_leads_again_although_another_is_preferred() -> None:
     """The preferred replica may be online only because it is expected back."""
     decided = after(state(2, 1, 2), {2: CLEAN}, online={1, 2})
@@ -163,6 +188,7 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], LeaderAndIsr, ElectionInput
         draw(st.sets(st.sampled_from(replicas))),
         draw(st.dictionaries(st.sampled_from(replicas), st.sampled_from(Restart))),
         draw(st.builds(ElectionPolicy, st.booleans(), st.booleans())),
+        keeps_epoch=draw(st.booleans()),
     )
     return replicas, LeaderAndIsr(leader, 3, isr, 1, doubtful=doubtful), election_inputs
 
@@ -182,7 +208,9 @@ def test_no_restart_breaks_an_invariant(
     crashed = {each for each, how in now.restarted.items() if how is not CLEAN}
     if decided.leader_epoch == before.leader_epoch:
         assert decided.leader == before.leader
-        assert decided.leader not in now.restarted or decided.leader == -1
+        keeps = now.keeps_epoch and len(replicas) == 1
+        assert decided.leader not in now.restarted or decided.leader == -1 or keeps
+        assert decided.leader not in crashed
     if decided.leader == -1:
         assert not now.policy.unclean or not now.online
         return

@@ -47,11 +47,7 @@ PLAIN, IDEMPOTENT, IN_TRANSACTION = PRODUCED = (
 )
 SINGLE, FETCHED = "one record at a time", "Fetch of 16 KB"
 IN_SESSION = "Fetch of 16 KB in a session"
-COORDINATED = OFFSET_COMMIT, HEARTBEAT, TXN_OFFSET_COMMIT = (
-    "OffsetCommit",
-    "Heartbeat",
-    "TxnOffsetCommit",
-)
+OFFSET_COMMIT, HEARTBEAT, TXN_OFFSET_COMMIT = "OffsetCommit", "Heartbeat", "TxnOffsetCommit"
 
 Load = Callable[[System], Round]
 

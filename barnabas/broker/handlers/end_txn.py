@@ -26,6 +26,7 @@ __all__ = ["API", "RIGHTS", "again", "handle"]
 RIGHTS = Rights(whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"),))
 
 _EPOCH_PER_TRANSACTION_SINCE = 5
+_new = tuple.__new__
 _PRODUCER: Final = ("producer_id", "producer_epoch")
 
 
@@ -94,8 +95,7 @@ def _end_again(
 def _end_next(
     repeated: RepeatedEnd, _now_ms: int, values: tuple[int, int, bool]
 ) -> Producer | None:
-    producer_id, epoch, committed = values
-    return repeated.end(Producer(producer_id, epoch), committed)
+    return repeated.end(_new(Producer, values[:2]), values[2])
 
 
 def _handle_written(

@@ -86,7 +86,6 @@ class TransactionService:
         self._transaction_version = transaction_version
         timers = LoopTimers()
         self.waiters = TransactionWaiters(timers, lambda: config().transaction_blocking_max_wait_ms)
-
         self._runtime = self._make_runtime(clock, timers, slicer, in_touch)
         self.coordinator = TransactionCoordinator(
             self._runtime,

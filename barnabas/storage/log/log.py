@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
-    COMPRESSION_MASK,
-    CONTROL,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _new = tuple.__new__
-_CLIENT, _REPLICATION = Origin.CLIENT, Origin.REPLICATION
+_REPLICATION = Origin.REPLICATION
 
 
 class Log:
@@ -163,24 +161,12 @@ class Log:
         header = header or header_of(data)
         if validated is not None:
             data, header = validated
-        elif (
-            header is None
-            or self._explains
-            or (
-                not is_sound(data, header, rules, now_ms)
-                if origin is _CLIENT
-                # The broker has just built it, with the present time.
-                else len(data) > rules.max_batch_bytes
-                or (
-                    rules.compression not in (None, header[5] & COMPRESSION_MASK)
-                    and not header[5] & CONTROL
-                )
-            )
-        ):
+        elif header is None or self._explains or not is_sound(data, header, rules, origin, now_ms):
             data, header = validate(data, rules, origin=origin, now_ms=now_ms, header=header)
-        first_offset, newest = self.log_end_offset, header.max_timestamp
-        last_offset, update = first_offset + header.last_offset_delta, None
-        if header.producer_id >= 0:
+        _, length, _, _, _, _, delta, _, newest, producer_id, _, _, _ = header
+        first_offset, update = self.log_end_offset, None
+        last_offset, end_offset = first_offset + delta, first_offset + delta + 1
+        if producer_id >= 0:
             try:
                 update = self.producers.prepare(
                     data, [(0, header)], origin, first_offset, guard, transaction_version
@@ -197,22 +183,21 @@ class Log:
             batch: Any = data
             if type(batch) is bytes or (type(batch) is memoryview and batch.readonly):
                 batch = bytearray(batch)
-            set_base_offset_and_epoch(batch, 0, first_offset, header.batch_length, leader_epoch)
+            set_base_offset_and_epoch(batch, 0, first_offset, length, leader_epoch)
             if rules.log_append_time:
                 set_append_time(batch, 0, now_ms)
             segment.append(batch, last_offset, newest)
             if self.epochs.latest_epoch != leader_epoch:
                 self._epochs_changed |= self.epochs.assign(leader_epoch, first_offset)
             if update is None:
-                self.producers.map_end_offset = last_offset + 1
-            elif aborted := self.producers.commit(update, last_offset + 1):
+                self.producers.map_end_offset = end_offset
+            elif aborted := self.producers.commit(update, end_offset):
                 segment.txn_index.append(aborted)
         except OSError as error:
             log_dir.fail(error)
-        self.log_end_offset = last_offset + 1
-        append_time = now_ms if rules.log_append_time else NO_TIMESTAMP
-        appended = first_offset, last_offset, append_time, self.log_start_offset, False
-        return _new(LogAppendInfo, appended)
+        self.log_end_offset = end_offset
+        stamp = now_ms if rules.log_append_time else NO_TIMESTAMP
+        return _new(LogAppendInfo, (first_offset, last_offset, stamp, self.log_start_offset, False))
 
     def _segment_for(self, size: int, newest: int, last_offset: int, now_ms: int) -> Segment:
         """Return the segment that takes a batch: the active one, or a new one that follows it."""

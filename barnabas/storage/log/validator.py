@@ -150,12 +150,18 @@ the time that the log will set in them.
 """
 
 
-def is_sound(data: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> bool:
-    """Return whether one batch of a client certainly may be appended, and needs only its offsets.
+def is_sound(data: Buffer, header: BatchHeader, rules: Rules, origin: Origin, now_ms: int) -> bool:
+    """Return whether one batch certainly may be appended, and needs only its offsets.
 
     One question decides on nearly all batches. `validate` explains a refusal, and changes what has
     to be changed.
     """
+    if origin is not _CLIENT:
+        # The broker has just built it, with the present time.
+        codec, kept = header[5] & COMPRESSION_MASK, rules.compression
+        return len(data) <= rules.max_batch_bytes and (
+            kept is None or kept == codec or header[5] & CONTROL > 0
+        )
     base, length, _, _, crc, attributes, delta, base_ms, max_ms, producer, epoch, first, count = (
         header
     )

@@ -41,9 +41,13 @@ def check_sequence(
     sequence: int,
     last_sequence: int,
     verification: VerificationGuard | None,
+    origin: Origin,
 ) -> None:
     """Raise OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH unless a batch with these
     sequences is the next one, and DuplicateSequence if it repeats one."""
+    if origin is not _CLIENT:
+        check_epoch(entry, epoch, origin)
+        return
     if entry.producer_epoch == NO_PRODUCER_EPOCH:
         # The state may have expired, or its records may have been deleted: any sequence may be the
         # next, except one above a batch that is still being verified. A known producer has exactly
@@ -106,6 +110,27 @@ def check_plain(entry: ProducerStateEntry, origin: Origin) -> None:
             ErrorCode.INVALID_TXN_STATE,
             f"Expected transactional write from producer {entry.producer_id}",
         )
+
+
+def end_txn(
+    entry: ProducerStateEntry,
+    marker: TxnMarker,
+    timestamp: int,
+    origin: Origin,
+    transaction_version: int,
+) -> ProducerStateEntry:
+    """Return the producer after a marker, which voids a verification: its answer may be out of
+    date. Raises as `check_marker` does."""
+    producer_id, epoch, coordinator_epoch, *_ = marker
+    is_same = epoch == entry.producer_epoch
+    if (
+        epoch < entry.producer_epoch
+        or coordinator_epoch < entry.coordinator_epoch
+        or (is_same and transaction_version >= EPOCH_PER_TRANSACTION)
+    ):
+        check_marker(entry, marker, origin, transaction_version)
+    batches = entry.batches if is_same else ()
+    return ProducerStateEntry(producer_id, epoch, batches, coordinator_epoch, timestamp)
 
 
 def check_marker(

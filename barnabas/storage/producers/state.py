@@ -37,12 +37,10 @@ from barnabas.storage.producers.entry import (
     ProducerUpdate,
 )
 from barnabas.storage.producers.rules import (
-    EPOCH_PER_TRANSACTION,
-    check_epoch,
-    check_marker,
     check_opens,
     check_plain,
     check_sequence,
+    end_txn,
     stale_epoch,
 )
 from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
@@ -128,52 +126,29 @@ class ProducerStateManager:
         completed: list[CompletedTxn] = []
         verified: VerificationGuard | None = None
         for pos, header in batches:
-            first, _, _, _, _, attributes, delta, _, max_ms, producer_id, epoch, sequence, _ = (
-                header
-            )
+            first, _, _, _, _, kind, delta, _, max_ms, producer_id, epoch, sequence, _ = header
             if base_offset is not None:
                 first, base_offset = base_offset, base_offset + delta + 1
             if producer_id < 0:
                 continue
-            entry = (
-                entries.get(producer_id)
-                or self.entries.get(producer_id)
-                or self._unlogged.get(producer_id)
-                or ProducerStateEntry(producer_id)
-            )
+            entry = entries.get(producer_id) or self._known(producer_id)
             known_epoch, txn_first = entry.producer_epoch, entry.current_txn_first_offset
-            if attributes & CONTROL:
-                marker = read_marker(data, pos, header) if header.record_count else None
-                if marker is not None:
-                    if (
-                        epoch < known_epoch
-                        or marker.coordinator_epoch < entry.coordinator_epoch
-                        or (epoch == known_epoch and transaction_version >= EPOCH_PER_TRANSACTION)
-                    ):
-                        check_marker(entry, marker, origin, transaction_version)
+            if kind & CONTROL:
+                if (marker := read_marker(data, pos, header)) is not None:
+                    made = end_txn(entry, marker, max_ms, origin, transaction_version)
+                    entries[producer_id] = made
                     if txn_first is not None:
                         completed.append((producer_id, txn_first, first, not marker.committed))
-                    # A verification is void: its answer may be out of date.
-                    entries[producer_id] = ProducerStateEntry(
-                        producer_id,
-                        epoch,
-                        entry.batches if epoch == known_epoch else (),
-                        marker.coordinator_epoch,
-                        max_ms,
-                    )
                 continue
             # Most batches are the next ones of their producer. A check only explains a refusal.
             earlier = entry.batches if epoch == known_epoch else ()
             expected = (earlier[-1][0] + 1) & MAX_SEQUENCE if earlier else 0
-            opened_by, pending = entry.opened_by, entry.verification
-            last_sequence, verification = (sequence + delta) & MAX_SEQUENCE, pending
-            if pending and (pending.voided or pending.leadership not in (None, self._leadership)):
-                pending = None
-            if sequence != expected and origin is _CLIENT:
-                check_sequence(entry, epoch, sequence, last_sequence, pending)
-            elif epoch < known_epoch:
-                check_epoch(entry, epoch, origin)
-            if attributes & TRANSACTIONAL:
+            opened_by, verification = entry.opened_by, entry.verification
+            pending = None if verification is None else self._pending(entry)
+            last = (sequence + delta) & MAX_SEQUENCE
+            if epoch < known_epoch or (sequence != expected and origin is _CLIENT):
+                check_sequence(entry, epoch, sequence, last, pending, origin)
+            if kind & TRANSACTIONAL:
                 if pending is not None and guard is pending:
                     verified, opened_by, verification = guard, guard.opener, None
                 elif txn_first is None or epoch != known_epoch:
@@ -183,17 +158,11 @@ class ProducerStateManager:
                     started.append((first, producer_id))
             elif txn_first is not None:
                 check_plain(entry, origin)
-            batch = (last_sequence, first + delta, delta, max_ms)
+            latest = earlier[1 - WINDOW :] + ((last, first + delta, delta, max_ms),)  # noqa: RUF005
             entries[producer_id] = ProducerStateEntry(
-                producer_id,
-                epoch,
-                earlier[1 - WINDOW :] + (batch,),  # noqa: RUF005 (half the time)
-                entry.coordinator_epoch,
-                max_ms,
-                txn_first,
-                opened_by,
+                producer_id, epoch, latest, entry.coordinator_epoch, max_ms, txn_first, opened_by,
                 verification,
-            )
+            )  # fmt: skip
         return tuple(entries.values()), started, completed, verified
 
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
@@ -209,7 +178,11 @@ class ProducerStateManager:
         entry, epoch = self._known(claim.producer_id), claim.producer_epoch
         if epoch < entry.producer_epoch:
             raise stale_epoch(epoch, entry)
-        if _continues(entry, epoch) and (opener := entry.opened_by) is not None:
+        if (
+            entry.current_txn_first_offset is not None
+            and epoch == entry.producer_epoch
+            and (opener := entry.opened_by) is not None
+        ):
             owner = claim.transactional_id, claim.principal
             if opener == (owner[0], claim.epoch_per_transaction, owner[1]):
                 return None
@@ -219,7 +192,7 @@ class ProducerStateManager:
                     f"The open transaction of producer {entry.producer_id} does not belong to "
                     f"{claim.transactional_id}, or was begun by another principal",
                 )
-        pending = self._pending(entry)
+        pending = None if entry.verification is None else self._pending(entry)
         if pending is None or not pending.is_shared_by(claim):
             return self._verify(entry, VerificationGuard(claim))
         pending.joined_by(claim)
@@ -461,11 +434,6 @@ class ProducerStateManager:
                 if not _is_full(entry):
                     continue
             self._short_windows.discard(entry.producer_id)
-
-
-def _continues(entry: ProducerStateEntry, epoch: int) -> bool:
-    """Return whether the producer's transaction of this epoch is open."""
-    return entry.current_txn_first_offset is not None and entry.producer_epoch == epoch
 
 
 def _is_expired(entry: ProducerStateEntry, now_ms: int, expiration_ms: int) -> bool:

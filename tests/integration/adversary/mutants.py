@@ -370,7 +370,6 @@ def unfenced() -> None:
 
     TransactionalId.require = lenient  # type: ignore[method-assign]
     ending.epoch_of = current
-    producer_state.check_epoch = lambda *_: None
     producer_rules.check_epoch = lambda *_: None
 
 

@@ -174,7 +174,7 @@ async def test_deleted_topic_leaves_no_node_and_its_name_is_free(cluster: FakeCl
 
 @pytest.mark.parametrize("how", Restart)
 async def test_restart_raises_leader_epochs_unless_it_is_clean(how: Restart) -> None:
-    """Those of coordinators are raised always."""
+    """Partitions of coordinators always get a new epoch."""
     files = MemFiles()
     cluster = await open_cluster(files)
     names = ("t", CONSUMER_OFFSETS, TRANSACTION_STATE)

@@ -12,11 +12,11 @@ import confluent_kafka
 import pytest
 from confluent_kafka import admin as confluent
 
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.testing import Broker
 from tests.support.data_path import running_in_memory
 from tests.support.garbage import without_collector
 from tests.support.kafka import jvm
+from tests.support.mem_files import MemFiles
 
 DEADLINE = 20.0
 MANY = 10_000

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.two_phase import Initialised, init_producer_id
+from barnabas.client.two_phase import InitialisedProducer, init_producer_id
 from barnabas.testing import Broker
 from tests.support.command_line import DEADLINE, Cli
 from tests.support.newer_producer import NewerProducer
@@ -38,8 +38,8 @@ class Kept(NamedTuple):
     client: str
 
 
-def keep(servers: str, id: str, *, two_phase: bool = True) -> Initialised:
-    async def kept() -> Initialised:
+def keep(servers: str, id: str, *, two_phase: bool = True) -> InitialisedProducer:
+    async def kept() -> InitialisedProducer:
         async with Cluster(servers) as cluster:
             return await init_producer_id(
                 cluster, id, 60_000, keep_prepared=True, two_phase=two_phase

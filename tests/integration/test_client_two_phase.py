@@ -20,7 +20,7 @@ from barnabas.client.transactional_producer import (
     TransactionStateError,
 )
 from barnabas.client.transactions import requests as transaction_calls
-from barnabas.client.two_phase import Initialised, end_transaction, init_producer_id
+from barnabas.client.two_phase import InitialisedProducer, end_transaction, init_producer_id
 from barnabas.protocol import backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import end_txn
@@ -216,7 +216,7 @@ async def test_only_the_client_that_kept_a_transaction_last_ends_it(
 ) -> None:
     ongoing = await opened(cluster, topic, b"a")
 
-    async def keep(**options: Any) -> Initialised:
+    async def keep(**options: Any) -> InitialisedProducer:
         return await init_producer_id(cluster, topic, 60_000, keep_prepared=True, **options)
 
     async def code(producer: ProducerIdAndEpoch, *, committed: bool = True) -> ErrorCode:

@@ -12,8 +12,8 @@ from barnabas.broker.loop.offload import InlineOffload, ThreadOffload
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import delete_records, describe_log_dirs
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.storage.files.mem_files import Fault, MemFile, MemFiles
 from tests.support.data_path import Client, batch, connected, running_in_memory
+from tests.support.mem_files import Fault, MemFile, MemFiles
 from tests.support.waiting import eventually
 
 T = TypeVar("T")

@@ -24,9 +24,9 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import iter_records
 from barnabas.storage.files.files import OsFiles
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.testing import Broker as ThreadedBroker
 from tests.support.data_path import Client, connected, running, running_in_memory
+from tests.support.mem_files import Fault, MemFiles
 from tests.support.waiting import eventually
 
 SAFE_DOWNGRADE = 2

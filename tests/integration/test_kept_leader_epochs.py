@@ -10,10 +10,10 @@ import pytest
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.client.connection import Connection
 from barnabas.protocol.messages import create_topics, find_coordinator, metadata
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from tests.support.brokers.process import BrokerProcess
 from tests.support.data_path import Client, batch, connected, running_in_memory
 from tests.support.in_cluster import CLIENTS, connected_to, member, shared_metadata
+from tests.support.mem_files import Fault, MemFiles
 from tests.support.waiting import eventually
 
 KEYS = {"transaction_state_log_num_partitions": "1"}

@@ -7,7 +7,7 @@ from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.platform import Platform
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 from tests.support.virtual_loop import MemoryNetwork, VirtualClock, VirtualLoop
 
 

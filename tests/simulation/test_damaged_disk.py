@@ -21,10 +21,10 @@ from barnabas.protocol.records.batch import CorruptRecordError, iter_headers
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.log_dir import LOG_STARTS, RECOVERY_POINTS
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.opening.meta_properties import MetaPropertiesError
 from tests.simulation.one_broker import broker_on
 from tests.support.data_path import Client
+from tests.support.mem_files import MemFiles
 from tests.support.virtual_loop import BIRTHDAY_MS, VirtualLoop
 
 DAMAGES = int(os.environ.get("BARNABAS_DAMAGES", "200"))

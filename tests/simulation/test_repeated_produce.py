@@ -24,10 +24,10 @@ from barnabas.broker.transactions.produce_verification import RepeatedVerificati
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.template import Templates
 from barnabas.security.acl.rules import AclOperation, ResourceType
-from barnabas.storage.files.mem_files import Fault
 from tests.simulation.repeats.batches import ODD, TIME_MS, batch
 from tests.simulation.repeats.twins import Side, frame
 from tests.simulation.repeats.world import T0, Step, World, do, happens, rule, world
+from tests.support.mem_files import Fault
 from tests.support.mutants import cases, finds, hunt
 
 WRITE, KEYED, ZSTD = do("write"), do("write", batch(key=b"k")), batch(compression=Compression.ZSTD)

@@ -21,8 +21,8 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.files.mem_files import MemFiles
 from tests.simulation.one_broker import broker_on
+from tests.support.mem_files import MemFiles
 from tests.support.virtual_loop import BIRTHDAY_MS, VirtualClock, VirtualLoop
 
 

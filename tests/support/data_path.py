@@ -15,7 +15,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.messages import create_topics, fetch, list_offsets, produce
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 
 NOW_MS = 1_700_000_000_000
 

@@ -64,10 +64,6 @@ class EventLogger:
         """Log details for the search of a fault."""
         self._log(logging.DEBUG, event, values)
 
-    def shows_debug(self) -> bool:
-        """Return whether `debug` logs anything, for callers that ask for each of many values."""
-        return self._logger.isEnabledFor(logging.DEBUG)
-
     def info(self, event: str, **values: object) -> None:
         """Log a rare and normal event."""
         self._log(logging.INFO, event, values)

@@ -6,7 +6,7 @@ durable after `File.sync`, its name in the directory after `Files.sync_dir`.
 Most files are open for a moment. `Files.open_to_keep` opens those that stay open, and leaves the
 last descriptors to the others: an index, a checkpoint or a snapshot must not fail in the middle of
 an operation because logs and readers have taken all descriptors.
-`barnabas.storage.files.mem_files` implements the port in memory and forgets what was not synced.
+`tests/support/mem_files.py` implements the port in memory and forgets what was not synced.
 """
 
 import errno

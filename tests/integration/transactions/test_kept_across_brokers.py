@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.client.cluster import Cluster as Client
 from barnabas.client.transaction_admin import TransactionAdmin
-from barnabas.client.two_phase import Initialised, end_transaction, init_producer_id
+from barnabas.client.two_phase import InitialisedProducer, end_transaction, init_producer_id
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.testing import Broker, Cluster
 from tests.support.newer_producer import NewerProducer
@@ -46,7 +46,7 @@ def ask(cluster: Cluster, call: Callable[[Client], Awaitable[T]]) -> T:
     return asyncio.run(asked())
 
 
-def keep(cluster: Cluster, *, pins: bool = True) -> Initialised:
+def keep(cluster: Cluster, *, pins: bool = True) -> InitialisedProducer:
     return ask(
         cluster,
         lambda client: init_producer_id(client, ID, TIMEOUT_MS, two_phase=pins, keep_prepared=True),

@@ -87,7 +87,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 )
 from barnabas.protocol.schema import fields_of
 from barnabas.security.acl.rules import AclOperation as Op
-from barnabas.security.acl.rules import ConfigResourceType as Type
+from barnabas.security.acl.rules import ResourceType as Type
 from tests.referee import consumers, given
 from tests.referee.given import Topic
 from tests.referee.rights.cases import Given, Right, Row, owner

@@ -14,8 +14,8 @@ from barnabas.broker.platform import Platform
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from tests.simulation.cluster.hosts import Host, HostedLoop, HostNetwork
+from tests.support.mem_files import Fault, MemFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

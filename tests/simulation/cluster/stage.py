@@ -10,11 +10,11 @@ from barnabas.broker.store.socket_server import StoreServer
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.protocol.errors import KafkaError
-from barnabas.storage.files.mem_files import MemFiles
 from tests.simulation.cluster.audit import Audit, partitions_of
 from tests.simulation.cluster.hosts import CLIENTS, STORE, Host, HostedLoop, HostServer
 from tests.simulation.cluster.node import BIRTHDAY_MS, STORE_PATH, Node
 from tests.simulation.cluster.workload import PARTITIONS, PLAIN, PROCESSED, TRANSACTED, Workload
+from tests.support.mem_files import MemFiles
 
 BROKERS = (1, 2, 3)
 KEYS = {

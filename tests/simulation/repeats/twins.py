@@ -18,8 +18,8 @@ from barnabas.protocol.apis import APIS
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.header import decode_response_header
 from barnabas.protocol.schema import Api, WireType, fields_of
-from barnabas.storage.files.mem_files import MemFiles
 from tests.simulation.one_broker import broker_on
+from tests.support.mem_files import MemFiles
 from tests.support.virtual_loop import VirtualLoop
 
 T = TypeVar("T")

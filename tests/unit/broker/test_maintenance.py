@@ -25,10 +25,10 @@ from barnabas.storage.cleaning.cleaner import LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.checkpoints import read_offsets
 from barnabas.storage.files.errors import LogDirFailed
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.producers import snapshot
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.certificates import Stores
+from tests.support.mem_files import Fault, MemFiles
 from tests.support.waiting import eventually
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 

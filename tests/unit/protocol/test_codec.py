@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.codec import decode, decoder, encode, encode_parts, encoder
 from barnabas.protocol.compile import Form
-from barnabas.protocol.interpret import interpret_decode, interpret_encode
+from tests.support.interpret import interpret_decode, interpret_encode
 from tests.unit.protocol.declared import FEW, finish, messages, sliced_decode, versions
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from barnabas.protocol.codec import decode, decoder, encode, encode_parts
 from barnabas.protocol.compile import read_uvarint, write_uvarint
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.interpret import interpret_decode
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -30,6 +29,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse
 from barnabas.protocol.schema import Schema, WireType, fields_of
+from tests.support.interpret import interpret_decode
 from tests.unit.protocol.declared import FEW, messages, schemas, sliced_decode, versions
 
 

@@ -9,7 +9,6 @@ from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors
-from barnabas.storage.files.mem_files import Fault, MemFile, MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.record_steps import at_once
 from barnabas.storage.log.trim import drop_old_segments
@@ -18,6 +17,7 @@ from barnabas.storage.opening.dir_marks import BrokerIdentity
 from barnabas.storage.opening.log_manager import LogManager
 from barnabas.storage.producers.entry import BatchMetadata
 from barnabas.storage.producers.state import ProducerStateManager
+from tests.support.mem_files import Fault, MemFile, MemFiles
 
 SMALL = TopicConfig(
     segment_bytes=1200,

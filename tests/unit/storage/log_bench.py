@@ -4,12 +4,12 @@ from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.files.log_dir import LogDir
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
 from barnabas.storage.log.trim import drop_old_segments
 from barnabas.storage.opening.recovery import load_log
+from tests.support.mem_files import MemFiles
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/orders-0"

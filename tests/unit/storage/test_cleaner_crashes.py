@@ -13,11 +13,11 @@ from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.log_dir import LogDir
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
 from barnabas.storage.opening.recovery import load_log
+from tests.support.mem_files import Fault, MemFiles
 
 NOW = 1_700_000_000_000
 CONFIG = TopicConfig(cleanup_policy=("compact",), segment_bytes=500, delete_retention_ms=10)

@@ -8,10 +8,10 @@ import pytest
 
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.files import OsFile, OsFiles, write_atomic
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import start_again, truncate
 from barnabas.storage.opening.future_logs import FutureLogs
+from tests.support.mem_files import Fault, MemFiles
 from tests.unit.storage.log_bench import NOW, offsets, put, retain
 from tests.unit.storage.log_directories import create, make
 

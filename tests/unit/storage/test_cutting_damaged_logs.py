@@ -4,11 +4,11 @@ import pytest
 
 from barnabas.protocol.records.batch import HEADER_SIZE
 from barnabas.protocol.records.control import TxnMarker
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.rearrangement import DiskSteps, Rearrangement
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.origin import Origin
+from tests.support.mem_files import MemFiles
 from tests.unit.storage.log_bench import NOW, damage, disk, load, offsets, put
 
 COUNT_AT = HEADER_SIZE - 4

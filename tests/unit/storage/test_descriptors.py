@@ -17,7 +17,6 @@ from barnabas.storage.cleaning.cleaner import CompactionLimits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.errors import OutOfDescriptors
 from barnabas.storage.files.files import OsFile, OsFiles, count_descriptors
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log import flush, sparse_index
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.rearrangement import Rearrangement
@@ -26,6 +25,7 @@ from barnabas.storage.opening.future_logs import FutureLogs
 from barnabas.storage.opening.log_manager import LogManager
 from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import AbortedTxn
+from tests.support.mem_files import Fault, MemFiles
 from tests.support.waiting import until
 from tests.unit.storage.log_bench import DIRECTORY, NOW, batch, disk, load, offsets, put, retain
 from tests.unit.storage.log_directories import create, make

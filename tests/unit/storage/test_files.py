@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.storage.files import files as files_module
 from barnabas.storage.files.files import Files, OsFiles, write_atomic
-from barnabas.storage.files.mem_files import Fault, MemFiles
+from tests.support.mem_files import Fault, MemFiles
 
 
 @pytest.fixture(params=["os", "memory"])

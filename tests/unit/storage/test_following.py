@@ -8,10 +8,10 @@ from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.storage.files.errors import LogDirFailed
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import start_again, truncate
 from barnabas.storage.origin import Origin
+from tests.support.mem_files import Fault, MemFiles
 from tests.support.planted import batch_of
 from tests.unit.storage.log_bench import DIRECTORY, NOW, disk, load, offsets, put
 

@@ -5,11 +5,11 @@ import pytest
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.control import TxnMarker
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import AbortedTxn
+from tests.support.mem_files import MemFiles
 from tests.unit.storage.log_bench import NOW, batch, disk, load, retain
 
 

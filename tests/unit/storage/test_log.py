@@ -12,11 +12,11 @@ from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import rewrite_batch
 from barnabas.storage.files.errors import LogDirFailed
-from barnabas.storage.files.mem_files import Fault
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.record_steps import RECORDS_PER_STEP, RecordSteps, at_once, call
 from barnabas.storage.log.truncation import start_again, truncate
 from barnabas.storage.origin import Origin
+from tests.support.mem_files import Fault
 from tests.support.planted import bomb, crowd
 from tests.unit.storage.log_bench import (
     DIRECTORY,

@@ -6,9 +6,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import iter_records
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.record_steps import at_once
 from barnabas.storage.log.truncation import truncate
+from tests.support.mem_files import MemFiles
 from tests.unit.storage.log_bench import NOW, disk, load, put, retain
 
 Kept = tuple[int, int, int, bytes]

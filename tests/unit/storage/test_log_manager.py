@@ -10,11 +10,11 @@ from barnabas.protocol.types import uuid_text
 from barnabas.storage.files.checkpoints import read_offsets
 from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors
 from barnabas.storage.files.files import OsFiles, write_atomic
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.opening.log_manager import LogManager
 from barnabas.storage.opening.meta_properties import MetaPropertiesError, read_meta
 from barnabas.storage.producers import snapshot
+from tests.support.mem_files import Fault, MemFiles
 from tests.unit.storage.log_bench import NOW, SMALL, offsets, put, retain
 from tests.unit.storage.log_directories import TOPIC_ID, Now, create, make
 

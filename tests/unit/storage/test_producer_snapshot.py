@@ -17,7 +17,6 @@ from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.internal.producer_snapshot import ProducerEntry as WireEntry
 from barnabas.protocol.internal.producer_snapshot import ProducerSnapshot
 from barnabas.storage.files.files import OsFiles
-from barnabas.storage.files.mem_files import MemFile, MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.producers import snapshot as snapshot_module
@@ -31,6 +30,7 @@ from barnabas.storage.producers.snapshot import (
     encode_windows,
 )
 from barnabas.storage.producers.state import ProducerStateManager
+from tests.support.mem_files import MemFile, MemFiles
 from tests.unit.storage.log_bench import DIRECTORY, NOW, disk, put, retain
 from tests.unit.storage.log_bench import load as load_log
 

@@ -11,13 +11,13 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.cleaning.cleaner import CompactionLimits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.errors import LogDirFailed
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.rearrangement import Rearrangement
 from barnabas.storage.log.record_steps import at_once
 from barnabas.storage.log.trim import drop_old_segments
 from barnabas.storage.log.truncation import start_again, truncate
 from barnabas.storage.origin import Origin
+from tests.support.mem_files import Fault, MemFiles
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, disk, load, offsets, put
 
 CONFIG = SMALL.replace(cleanup_policy=("compact",))

@@ -10,10 +10,10 @@ from barnabas.protocol.records.group_lag import RecordLag
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.cleaning.cleaner import CompactionLimits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.record_steps import RecordSteps, at_once
 from barnabas.storage.origin import Origin
+from tests.support.mem_files import MemFiles
 from tests.unit.storage.log_bench import NOW, batch, disk, load, put
 
 COMPACTED = TopicConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import CLEANED, file_name
 from barnabas.storage.log.trim import swap_in_compacted
 from barnabas.storage.log.truncation import truncate
+from tests.support.mem_files import MemFiles
 from tests.unit.storage.log_bench import (
     DIRECTORY,
     NOW,

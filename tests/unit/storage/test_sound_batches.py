@@ -24,7 +24,6 @@ from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import BatchBuilder, Record, batch_of, build_batch
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Segment
@@ -40,6 +39,7 @@ from barnabas.storage.producers.rules import (
 )
 from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
+from tests.support.mem_files import MemFiles
 from tests.support.mutants import cases, finds, hunt
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, put
 

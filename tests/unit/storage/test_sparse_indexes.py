@@ -6,9 +6,9 @@ from struct import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.files.mem_files import MemFile, MemFiles
 from barnabas.storage.log.offset_index import OffsetIndex
 from barnabas.storage.log.time_index import TimeIndex
+from tests.support.mem_files import MemFile, MemFiles
 
 steps = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9000)), max_size=60)
 

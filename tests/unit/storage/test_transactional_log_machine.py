@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import ControlType, TxnMarker, read_marker
 from barnabas.protocol.records.record import iter_records
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.flush import FlushJob
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.record_steps import at_once
@@ -24,6 +23,7 @@ from barnabas.storage.log.truncation import truncate
 from barnabas.storage.origin import Origin
 from barnabas.storage.producers import snapshot
 from barnabas.storage.producers.entry import AbortedTxn
+from tests.support.mem_files import MemFiles
 from tests.unit.storage.log_bench import NOW, batch, disk, load
 
 PRODUCERS = st.integers(0, 3)

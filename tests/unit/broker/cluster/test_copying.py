@@ -23,7 +23,7 @@ from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import Create, MetadataStore, StoreUnavailable
 from barnabas.config.broker import BrokerConfig
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 
 ON_ZOOKEEPER = {
     "zookeeper.connect": "zk",

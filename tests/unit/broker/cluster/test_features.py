@@ -23,7 +23,7 @@ from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import Stat
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 
 DOWN = UpgradeType.SAFE_DOWNGRADE
 

@@ -13,7 +13,7 @@ from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.broker.store.metadata_store import MetadataStore, Stat, StoreUnavailable
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 from tests.support.waiting import IN_TIME_S, eventually
 
 

@@ -14,7 +14,7 @@ from barnabas.broker.store.embedded import EmbeddedSession, open_store
 from barnabas.broker.store.metadata_store import Create
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 from tests.support.stored_passwords import passwords
 
 CONFIG = znodes.config_path("topics", "t")

@@ -18,7 +18,7 @@ from barnabas.protocol.messages.alter_partition import (
     TopicData,
 )
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 from tests.unit.broker.controller.harness import FakeCluster
 
 AT = TopicPartition("t", 0)

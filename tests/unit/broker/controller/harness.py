@@ -38,7 +38,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
 )
 from barnabas.storage.files.files import Files
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 from tests.unit.broker.controller.remote_session import RemoteSession
 
 

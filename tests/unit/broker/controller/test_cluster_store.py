@@ -31,7 +31,7 @@ from barnabas.broker.store.metadata_store import (
     Stat,
     StoreError,
 )
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 
 MEGABYTE = 1 << 20
 

@@ -20,7 +20,7 @@ from barnabas.broker.store.embedded import open_store
 from barnabas.broker.store.metadata_store import StoreUnavailable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.update_metadata import UpdateMetadataRequest
-from barnabas.storage.files.mem_files import Fault, MemFiles
+from tests.support.mem_files import Fault, MemFiles
 from tests.unit.broker.controller.harness import (
     FakeBroker,
     FakeCluster,

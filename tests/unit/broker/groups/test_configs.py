@@ -16,7 +16,7 @@ from barnabas.broker.store.metadata_store import Create, Delete
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings, MigrationPolicy
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 from tests.support.stored_passwords import passwords
 
 SESSION = "consumer.session.timeout.ms"

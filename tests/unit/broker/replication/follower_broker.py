@@ -19,11 +19,11 @@ from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.storage.files.log_dir import LogDir
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
 from barnabas.storage.opening.recovery import load_log
+from tests.support.mem_files import MemFiles
 from tests.unit.broker.replication.fake_leader import Leader, content, lead, write
 
 ME, LEADER = 1, 0

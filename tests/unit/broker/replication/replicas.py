@@ -32,9 +32,9 @@ from barnabas.protocol.messages.stop_replica import (
     StopReplicaTopicState,
 )
 from barnabas.storage.files.errors import LogDirFailed
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.opening.dir_marks import BrokerIdentity
 from barnabas.storage.opening.log_manager import LogManager
+from tests.support.mem_files import MemFiles
 
 ME = 0
 TOPIC_ID = bytes(range(16))

@@ -5,8 +5,8 @@ import pytest
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import PartitionData
-from barnabas.storage.files.mem_files import Fault
 from barnabas.storage.log.log import Log
+from tests.support.mem_files import Fault
 from tests.support.waiting import eventually
 from tests.unit.broker.replication.fake_leader import content, lead
 from tests.unit.broker.replication.follower_broker import (

@@ -17,9 +17,9 @@ from barnabas.broker.replication.follower.follower_state import (
 )
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import EpochEndOffset, FetchPartition
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import start_again, truncate
+from tests.support.mem_files import MemFiles
 from tests.unit.broker.replication.fake_leader import answer, content, lead, write
 from tests.unit.storage.log_bench import NOW, disk, load, put
 

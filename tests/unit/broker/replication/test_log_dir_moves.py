@@ -10,10 +10,10 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header, set_base_offset_and_epoch
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.files.mem_files import Fault
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.producers import snapshot
+from tests.support.mem_files import Fault
 from tests.unit.broker.replication.replicas import TOPIC_ID
 from tests.unit.broker.replication.two_dir_broker import (
     TwoDirBroker,

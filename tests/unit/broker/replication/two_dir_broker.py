@@ -9,8 +9,8 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.log import Log
+from tests.support.mem_files import Fault, MemFiles
 from tests.unit.broker.replication.replicas import Replicas
 from tests.unit.storage.log_bench import NOW, batch
 

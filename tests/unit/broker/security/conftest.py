@@ -7,7 +7,7 @@ import pytest
 from barnabas.broker.cluster.registration import prepare_cluster
 from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 
 
 @pytest.fixture

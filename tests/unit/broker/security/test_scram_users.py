@@ -17,7 +17,7 @@ from barnabas.broker.store.metadata_store import Create, Delete, NotAllowed, Set
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism
-from barnabas.storage.files.mem_files import MemFiles
+from tests.support.mem_files import MemFiles
 from tests.support.stored_passwords import passwords
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512

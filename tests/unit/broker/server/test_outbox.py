@@ -17,8 +17,8 @@ from barnabas.broker.server.network import TcpNetwork, descriptor_behind
 from barnabas.broker.server.outbox import BYTES_PER_TURN, Outbox
 from barnabas.broker.server.slice_reader import MAX_CHUNK, MIN_CHUNK
 from barnabas.storage.files.files import File, OsFiles, is_cached
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log_slice import LogSlice
+from tests.support.mem_files import MemFiles
 from tests.unit.broker.server.wire import ScriptedTransport
 
 SIZE = 6_000_000

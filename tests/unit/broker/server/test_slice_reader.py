@@ -9,8 +9,8 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slice_reader import SliceReader
 from barnabas.protocol.codec import decode
 from barnabas.protocol.messages import fetch
-from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.log.log_slice import LogSlice
+from tests.support.mem_files import MemFiles
 from tests.unit.broker.server.wire import Peer, turn
 
 

@@ -18,7 +18,7 @@ from barnabas.broker.store.metadata_store import (
     StoreUnavailable,
 )
 from barnabas.storage.files.files import OsFiles
-from barnabas.storage.files.mem_files import Fault, MemFiles
+from tests.support.mem_files import Fault, MemFiles
 from tests.support.store_machine import Harness, StoreMachine
 
 

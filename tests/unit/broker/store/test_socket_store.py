@@ -26,7 +26,7 @@ from barnabas.broker.store.metadata_store import (
 )
 from barnabas.broker.store.socket_client import RemoteStore, connect_store
 from barnabas.broker.store.socket_server import StoreServer
-from barnabas.storage.files.mem_files import Fault, MemFiles
+from tests.support.mem_files import Fault, MemFiles
 from tests.support.store_machine import Harness, StoreMachine
 
 DIRECTORY = "/data/metadata"

@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             size = len(header) + len(request)
             parts: list[bytes | memoryview] = [size.to_bytes(4, "big") + header + request]
         else:
-            # Records are passed on without a copy, as far as the transport can.
+            # Records are passed on without a copy where the transport can.
             parts = [header]
             for part in encode_parts(request, version):
                 if not isinstance(part, bytes | memoryview):

@@ -145,7 +145,7 @@ class UserAdmin:
     async def describe_tokens(
         self, owners: Sequence[Principal] | None = None
     ) -> list[DelegationToken]:
-        """Return the tokens of some owners, or all, as far as the user of this client may."""
+        """Return the tokens of some owners, or all, that the user of this client may see."""
         named = None
         if owners is not None:
             named = [

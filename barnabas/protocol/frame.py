@@ -106,7 +106,7 @@ class FrameReader:
 
     @property
     def announced(self) -> int:
-        """Bytes of the next frame with its length field, as far as that is known."""
+        """The known bytes of the next frame, with its length field."""
         return self._needed()
 
     @property
@@ -208,7 +208,7 @@ class FrameReader:
             self._move_to(SMALLEST_BUFFER)
 
     def _needed(self) -> int:
-        """Return the size of the next frame with its length field, as far as it is known."""
+        """Return the known size of the next frame, with its length field."""
         return 4 + self._frame_size() if self._end - self._start >= 4 else 4
 
     def _next_size(self, needed: int) -> int:

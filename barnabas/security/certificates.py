@@ -1,4 +1,4 @@
-"""X.509 certificates, as far as a broker reads them: names, validity and alternative names.
+"""The parts of X.509 certificates that a broker reads: names, validity and alternative names.
 
 `ssl` reads a certificate only into texts that have lost the types of its values, and
 `cryptography` takes 150 ms to import. Names are printed as Java's `X500Principal.getName` does

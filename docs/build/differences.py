@@ -118,8 +118,8 @@ DIFFERENCES = (
     Difference(
         "Metadata",
         "One broker keeps its metadata in a journal of its own; several brokers keep them in "
-        "ZooKeeper (3.8 or newer), with the nodes of Kafka 3.9 and its zookeeper.* keys as far as "
-        "configuration.md lists them. Other zookeeper.ssl.* keys are refused. Certificates are PEM "
+        "ZooKeeper (3.8 or newer), with the nodes of Kafka 3.9 and those of its zookeeper.* keys "
+        "that configuration.md lists. Other zookeeper.ssl.* keys are refused. Certificates are PEM "
         "files; the digest's user and password are in zookeeper.digest.file.",
         "In a log of their own (KRaft). Until 3.9: ZooKeeper, with a JAAS file.",
         "Several implementations of one small interface, and nothing to run beside one broker.",
@@ -430,7 +430,7 @@ DIFFERENCES = (
     Difference(
         "Markers of a topic that was created again with fewer partitions",
         "A partition that the metadata store does not have needs no marker.",
-        "The same, as far as the broker's own metadata cache shows it.",
+        "The same, by the broker's own metadata cache.",
         "Only the store can tell a deleted partition from one that is not known yet.",
     ),
     Difference(
@@ -735,8 +735,8 @@ DIFFERENCES = (
     ),
     Difference(
         "Strings that are not UTF-8",
-        "The connection is closed, as for every body that cannot be decoded. A client id is shown "
-        "as far as it is text.",
+        "The connection is closed, as for every body that cannot be decoded. The text in a client "
+        "id is shown.",
         "Each wrong byte is replaced by U+FFFD.",
         "Two groups or topics must not become one.",
     ),

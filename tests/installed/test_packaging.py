@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """The files of a wheel, but for the list of their checksums."""
+    """The files of a wheel, except the list of their checksums."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/RECORD")]
         return {name: archive.read(name) for name in names}

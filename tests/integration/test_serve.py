@@ -145,7 +145,7 @@ def test_printed_configuration_names_the_source_of_each_key_and_no_password(
     assert "#broker.rack=\n" in sections["defaults"]
     assert "hunter2" not in text
     assert not (tmp_path / ".local").exists()
-    # What was printed, used as a file, is the same configuration but for the password.
+    # What was printed, used as a file, is the same configuration except for the password.
     file.write_text(text)
     again = run("serve", "--config", str(file), "--print-config").stdout.decode()
     assert set(again.splitlines()) >= {each for each in text.splitlines() if each[:1] not in "#"}

@@ -368,7 +368,7 @@ async def test_bounded_delivery_works_with_the_older_protocol() -> None:
 
 
 async def decide_and_die(sink: Sink, winners: Sequence[Winner], number: int = 0) -> None:
-    """Go as far as step 6."""
+    """Go up to step 6."""
     batch = Batch("q", number, "d")
     await Commit(sink.port(), sink.settings, batch, winners).reach_decision()
 

@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 
 
 class FollowedNodes(ABC, Generic[K]):
-    """Nodes by key, as far as this broker has applied the changes of all brokers.
+    """Nodes by key, with the changes that this broker has applied so far.
 
     While the store is away, their last content stays in force.
     """

@@ -79,7 +79,7 @@ class FeatureRange(NamedTuple):
 
 
 class Restart(StrEnum):
-    """The way a broker's last run ended, as far as its logs are concerned."""
+    """The way a broker's last run left its logs."""
 
     CLEAN = "clean"
     """Every log was closed."""

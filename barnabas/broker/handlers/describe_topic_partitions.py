@@ -85,7 +85,7 @@ def handle(
 
 
 def _names(cache: MetadataCache, request: DescribeTopicPartitionsRequest) -> Steps[Iterator[str]]:
-    """Return the names to describe, in order; the heap sorts as far as the answer goes."""
+    """Return the names to describe, in order; the heap sorts those that the answer has."""
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST)

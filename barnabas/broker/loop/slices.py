@@ -90,7 +90,7 @@ class Slicer:
         """The time of the last turn of queued work."""
 
     def run(self, steps: Steps[T], waits: Callable[[Future], None] | None = None) -> Work[T]:
-        """Run work, at once as far as the time for new work allows; short work is done on return.
+        """Run work, at once while the time for new work lasts; short work is done on return.
 
         Await the result, which is the generator's result or error. `waits` is called with each
         future for which the generator waits.

@@ -89,7 +89,7 @@ class Descriptors:
     def release_files(self) -> bool:
         """Close files of idle partitions; those that are not flushed are flushed first.
 
-        Returns whether there are such files, as far as it is known yet.
+        Returns whether such files are known yet.
         """
         now = self._monotonic()
         if now - self._released_at < RELEASE_S:

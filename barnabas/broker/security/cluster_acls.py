@@ -273,7 +273,7 @@ class ClusterAcls(FollowedNodes[ResourcePattern]):
     def _has_no_room_for(
         self, pattern: ResourcePattern, added: Iterable[AccessControlEntry]
     ) -> bool:
-        """Return whether rules are too many, as far as this broker knows: nothing is read then."""
+        """Return whether the rules that this broker knows are too many: nothing is read then."""
         rules = self._rules
         return (
             rules is not None
@@ -379,8 +379,8 @@ class ClusterAcls(FollowedNodes[ResourcePattern]):
         return (SetData(path, content, version) if after else Delete(path, version)), grown
 
     async def _selected(self, wanted: AclFilter) -> AsyncIterator[tuple[ResourcePattern, int]]:
-        """Yield the patterns that a filter selects, and how many rules it matches as far as this
-        broker knows."""
+        """Yield the patterns that a filter selects, and how many of the rules that this broker
+        knows it matches."""
         named = wanted.patterns()
         rules = self._rules if self._rules is not None else RuleSet()
         done = 0

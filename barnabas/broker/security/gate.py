@@ -272,7 +272,7 @@ class _Guarded:
     # -- handling ---------------------------------------------------------------------------------
 
     def handle(self, request: Any, context: RequestContext) -> Any:
-        """Pass a request to its handler, as far as it is allowed."""
+        """Pass the allowed part of a request to its handler."""
         if self._asks:
             context.asker = self
         decided = self._authorizer.decided(context.principal, context.client_host)

@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def announced(self) -> int:
-        """The size of the incomplete request, as far as it is known."""
+        """The known size of the incomplete request."""
         return self._reader.announced
 
     @property
@@ -360,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def _serve(self, *, tried: bool = False) -> None:
-        """Begin the received requests, as far as their order and the limits allow.
+        """Begin the received requests that their order and the limits allow.
 
         With `tried` the first one does not repeat an earlier one.
         """
@@ -454,7 +454,7 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
 
     def handled(self, exchange: Exchange) -> None:
-        """Begin the next requests, as far as `exchange` allows: its handler has returned."""
+        """Begin the next requests that `exchange` allows: its handler has returned."""
         if self._exchanges and self._exchanges[-1][0] is exchange and not self._closing:
             self._overlaps = exchange.overlaps
             self._serve()

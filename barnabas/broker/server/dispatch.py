@@ -149,7 +149,7 @@ class ClientConnection(Protocol):
         ...
 
     def handled(self, exchange: Exchange, /) -> None:
-        """Begin the next requests, as far as `exchange` allows: its handler waits."""
+        """Begin the next requests that `exchange` allows: its handler waits."""
         ...
 
     def throttle(self, seconds: float, /) -> None:

@@ -280,8 +280,7 @@ def _lag_fields(lag: GroupLag | None, ids: Mapping[int, str]) -> Row:
 
 
 async def _transactional_ids(cluster: Cluster, lags: Iterable[GroupLag]) -> dict[int, str]:
-    """Return the ids of the transactions that hold records back, as far as the client may know
-    them."""
+    """Return those ids of the transactions that hold records back that the client may know."""
     producers = {each.held_back_by for each in lags if each.held_back_by is not None}
     try:
         return await TransactionAdmin(cluster).transactional_ids(producers)

@@ -1,6 +1,6 @@
 """The properties of each of several brokers on one host, derived from one set of properties.
 
-These functions do no I/O but for the name of the host.
+These functions do no I/O, except for the name of the host.
 """
 
 import socket

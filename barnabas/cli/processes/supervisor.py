@@ -223,7 +223,7 @@ def make_children(
     """Return `count` brokers to start, and the path of their metadata store for `serve_store`.
 
     `replicas` is the replication factor of the internal topics, and of topics that are created
-    without one, as far as `properties` have no key for it. None: one for each host.
+    without one, unless `properties` have a key for it. None: one for each host.
 
     Raises ConfigError, ClickException.
     """

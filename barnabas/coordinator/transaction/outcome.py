@@ -1,4 +1,4 @@
-"""The outcome of a transaction, as far as the transaction log still tells. No I/O.
+"""The outcome of a transaction that the transaction log still shows. No I/O.
 
 A partition names an open transaction by producer id and epoch. With `transaction.version` 2 that is
 one transaction, and the log's decision for it is certain. With the older protocol an epoch has many

@@ -96,7 +96,7 @@ class Metadata(Protocol):
 
 
 class Shards(Protocol):
-    """The transaction topic, as far as this broker leads it."""
+    """The partitions of the transaction topic that this broker leads."""
 
     metadata: Metadata
 

@@ -51,7 +51,7 @@ class AbortedSpan(NamedTuple):
 
 
 class RecordLag(NamedTuple):
-    """The records between a committed offset and the high watermark, as far as they are counted."""
+    """The counted records between a committed offset and the high watermark."""
 
     to_read: int
     """Records below the last stable offset that a read_committed consumer will be given."""

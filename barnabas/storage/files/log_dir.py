@@ -53,7 +53,7 @@ class LogDir:
         self.failure: LogDirFailed | None = None
         self.written = Checkpoints({}, {}, {})
         """The checkpoints that were read or written last."""
-        # The content of each checkpoint file, as far as it is known: a file that has not changed is
+        # The known content of each checkpoint file: a file that has not changed is
         # not written again.
         self._on_disk: dict[str, Mapping[tuple[str, int], int]] = {}
         self._files = files

@@ -358,7 +358,7 @@ class Log:
         """Return the first record not older than `timestamp` (ms), in steps.
 
         Raises ProtocolError if a record or a batch is damaged, RecordTooLargeError, LogDirFailed.
-        The records of a batch are read as far as the bound of `inflation_bound`.
+        The records of a batch are read up to the bound of `inflation_bound`.
         """
         start = self.log_start_offset
         return self._on_disk(self.segments.find_timestamp(timestamp, start, self._read_limits()))

@@ -45,7 +45,7 @@ class ClassicMember:
 
     @property
     def alive(self) -> bool:
-        """Whether it is in the group, as far as it knows, or wants to be."""
+        """Whether it believes to be in the group, or wants to be."""
         return bool(self.generation or self._waits)
 
     @property

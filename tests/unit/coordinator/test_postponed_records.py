@@ -372,7 +372,7 @@ def test_ids_expire_in_a_log_that_gathers_records() -> None:
 
 
 def states(here: Transactions) -> list[list[str]]:
-    """Return the states that each batch of the log has, but for the first two batches."""
+    """Return the states that each batch of the log has, except the first two batches."""
     return [
         [
             record.value.state.value

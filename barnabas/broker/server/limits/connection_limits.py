@@ -65,7 +65,7 @@ class LimitedListener(Protocol):
 
     @property
     def newcomers(self) -> int:
-        """The connections that wait, as far as they are known; 0 if none waits."""
+        """The known connections that wait; 0 if none waits."""
         ...
 
     def standing(self, now: float) -> Iterator[ClosableConnection]:
@@ -76,7 +76,7 @@ class LimitedListener(Protocol):
         ...
 
     def admit_waiting(self) -> None:
-        """Admit waiting connections as far as the limits allow."""
+        """Admit as many waiting connections as the limits allow."""
         ...
 
     def cut_idlest(self, count: int) -> None:

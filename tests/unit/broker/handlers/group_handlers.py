@@ -13,7 +13,7 @@ from tests.support.steps import all_taken
 
 @dataclass
 class Topic:
-    """A topic's metadata, as far as the handlers read it."""
+    """The metadata of a topic that the handlers read."""
 
     name: str
     topic_id: bytes

@@ -38,7 +38,7 @@ class Guard(NoPauseGuard):
 
 
 class Rig:
-    """A connection on which every Heartbeat repeats, but for those that are `uncertain`."""
+    """A connection on which every Heartbeat repeats, except those that are `uncertain`."""
 
     def __init__(self) -> None:
         self.handler, self.guard = Handler(), Guard()

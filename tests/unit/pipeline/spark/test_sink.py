@@ -31,7 +31,7 @@ def plan(**options: str) -> SinkPlan:
 
 
 class _Task:
-    """The context of a task, as far as the sink asks it."""
+    """The part of the context of a task that the sink asks."""
 
     def getLocalProperty(self, _: str) -> str | None:
         return None

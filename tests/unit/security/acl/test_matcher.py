@@ -272,7 +272,7 @@ def test_prefixes_are_looked_up_by_length_not_one_by_one() -> None:
 
 
 def test_rules_of_a_type_count_by_their_own_operations() -> None:
-    # As in Kafka, a rule to write is no rule to describe here, but for a name that is asked first.
+    # As in Kafka, a rule to write is no rule to describe here, unless a name is asked first.
     fast = by([rule("t", WRITE)])
     assert fast.allows_any(ALICE, HOST, WRITE, TOPIC)
     assert not fast.allows_any(ALICE, HOST, DESCRIBE, TOPIC)

@@ -25,6 +25,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.ports import Clock
 from barnabas.metrics.catalogue import LogMetrics
 from barnabas.metrics.registry import Cell
+from barnabas.protocol.errors import KafkaError
 from barnabas.storage.cleaning.cleaner import CompactionLimits, CompactionRun, LogCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
 from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors
@@ -41,6 +42,8 @@ REMOVAL_MS = 5_000
 ROLLED_FLUSH_MS = 5_000
 """Milliseconds between two flushes of rolled segments; recovery after a crash skips flushed
 ones."""
+FLUSH_WAIT_S = 5.0
+"""Seconds for which compaction waits for the flush of closed segments."""
 FLUSH_CHECK_MS = 1_000
 """Milliseconds, at most, between two searches for records that have waited for flush.ms."""
 SPACE_MS = 10_000
@@ -239,6 +242,7 @@ class CleanerTask:
 
     async def clean(self) -> None:
         """Compact until no log needs it."""
+        await self._flush_closed()
         behind = [log.log_dir for log in self._compacted() if _has_more_to_compact(log)]
         for log_dir in dict.fromkeys(behind):
             await self._replicas.checkpoint(log_dir)
@@ -251,6 +255,26 @@ class CleanerTask:
                 return
             self._cleaner.finish(cleaning)
             await self._offload.submit(_QUEUE, self._cleaner.checkpoint(cleaning.log.log_dir.path))
+
+    async def _flush_closed(self) -> None:
+        """Flush the logs whose closed segments are not durable: only what is durable is compacted.
+
+        Without this they wait for the flush of rolled logs, and then for the next run.
+        """
+        loop, waits = asyncio.get_running_loop(), []
+        for log in self._compacted():
+            active = log.segments.active.base_offset
+            if log.flushed_offset > active or len(log.segments) == 1 or not log.is_whole:
+                continue
+            partition = self._replicas.find((log.topic, log.partition))
+            if partition is not None and log.log_end_offset > active:
+                done = loop.create_future()
+                partition.add_flush_waiter(active + 1, partial(_end_wait, done))
+                partition.flush_soon()
+                waits.append(done)
+        if waits:
+            # A flush that finds no descriptor is tried again later.
+            await asyncio.wait(waits, timeout=FLUSH_WAIT_S)
 
     def _start(self) -> CompactionRun | None:
         config = self._config()
@@ -273,6 +297,10 @@ class CleanerTask:
         ) is not None:
             change = self._cleaner.swap(cleaning, group)
             await _carry_out(change, self._offload, _CLEANER_QUEUE)
+
+
+def _end_wait(done: "asyncio.Future[None]", _error: KafkaError | None) -> None:
+    done.set_result(None)
 
 
 async def _carry_out(change: Rearrangement, offload: Offload, queue: str) -> None:

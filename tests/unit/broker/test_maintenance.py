@@ -380,6 +380,40 @@ async def test_compaction_keeps_last_values_without_the_periodic_checkpoint() ->
     assert partition.log.log_end_offset == 21
 
 
+async def test_compaction_flushes_a_segment_that_was_just_closed() -> None:
+    """The flush of rolled segments may be seconds away, and the next run of this task too."""
+    rig = Rig(cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+    partition = await rig.partition()
+    for number in range(20):
+        rig.append(partition, key=b"%d" % (number % 2))
+    partition.log.roll(now_ms=rig.clock.now)
+    rig.append(partition, key=b"in the active segment")
+    before = partition.log.size
+    await rig.cleaner.clean()
+    assert partition.log.size < before / 5
+    flushed = partition.log.flushed_offset
+    rig.append(partition, key=b"another one")
+    await rig.cleaner.clean()
+    assert partition.log.flushed_offset == flushed, "nothing more to compact"
+
+
+async def test_compaction_does_not_wait_for_a_flush_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "FLUSH_WAIT_S", 0.01)
+    rig = Rig(cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+    partition = await rig.partition()
+    rig.append(partition)
+    partition.log.roll(now_ms=rig.clock.now)
+    rig.append(partition)
+    monkeypatch.setattr(Partition, "flush_soon", lambda _: None)
+    await rig.cleaner.clean()
+    assert partition.log.flushed_offset == 0
+    monkeypatch.undo()
+    await rig.cleaner.clean()
+    assert partition.log.flushed_offset == 2
+
+
 class WatchedFiles(MemFiles):
     """A recorder of the disk operations of the event loop's thread."""
 

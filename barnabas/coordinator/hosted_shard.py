@@ -228,9 +228,11 @@ class HostedShard(Generic[S, R]):
             decision = decide(self.shard.state, now)
         except KafkaError as refusal:
             raise self._unless_replaced(refusal) from None
+        known, records, effects, then, _, steps, _ = decision
+        if not (records or effects or then or steps) and not isinstance(known, _GIVEN_OTHERWISE):
+            return known
         write = _Write(key, decision, now, at_once)
         self._carry_out(write)
-        known = decision.answer
         if write.landed and write.error is None and not isinstance(known, _GIVEN_OTHERWISE):
             return known
         return self._answer_to(write)

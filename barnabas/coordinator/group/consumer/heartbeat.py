@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.decision import Instant
+from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.group.consumer import records, sessions
 from barnabas.coordinator.group.consumer.advancing import Change, advance, require_room, successor
 from barnabas.coordinator.group.consumer.expressions import refresh_is_due
@@ -62,7 +62,6 @@ def steady(
 
     What it uses is no news of one that has its target.
     """
-    draft = Draft(table, now)
     group = table.consumers.get(request.group_id)
     member = None if group is None else group.members.get(request.member_id)
     if (
@@ -79,7 +78,8 @@ def steady(
         or client.client_host != member.client_host
         or (group.expression_users and refresh_is_due(table, group, now))
     ):
-        return draft.decision(None)
+        return Decision(None)
+    draft = Draft(table, now)
     sessions.extend_session(draft, group, member.member_id)
     interval_ms = table.settings_of(group.group_id).heartbeat_interval_ms
     return draft.decision(

@@ -8,13 +8,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from barnabas.broker.routes import API_TABLE
-from barnabas.protocol.apis import api
+from barnabas.protocol.apis import FIRST_OWN_KEY, api
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.header import decode_response_header, encode_request_header
 from barnabas.protocol.schema import Api
 
-SERVED = tuple(sorted(row.api.key for row in API_TABLE if row.clients))
-"""The API keys that Barnabas serves to clients; the others of Kafka come with later releases."""
+SERVED = tuple(
+    sorted(row.api.key for row in API_TABLE if row.clients and row.api.key < FIRST_OWN_KEY)
+)
+"""The keys of Kafka's APIs that Barnabas serves to clients; its others come with later releases."""
 
 APIS: dict[type, Api] = {api(key).request: api(key) for key in SERVED}
 

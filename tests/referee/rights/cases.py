@@ -23,7 +23,7 @@ from barnabas.security.acl.rules import (
     ResourceType,
 )
 from tests.referee.scenario import NEWER_SINCE
-from tests.support.raw import APIS
+from tests.support.raw import APIS, SERVED
 
 OTHER_HOST = "10.9.8.7"
 
@@ -72,7 +72,7 @@ def owner(name: str) -> str:
 
 
 GIVEN = Given("name", ZERO_UUID, 1, 0, other=Given("other", ZERO_UUID, 1, 0))
-CLIENTS = {row.api.key: row.clients for row in API_TABLE if row.clients}
+CLIENTS = {row.api.key: row.clients for row in API_TABLE if row.api.key in SERVED}
 
 
 @dataclass(frozen=True, slots=True)

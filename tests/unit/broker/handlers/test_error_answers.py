@@ -10,12 +10,14 @@ from barnabas.broker.handlers import (
     list_transactions,
 )
 from barnabas.broker.routes import API_TABLE, ApiRow
+from barnabas.broker.server import dispatch
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ErrorCode, errors_of
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from barnabas.protocol.schema import fields_of
 from tests.support.large_messages import arrays, large_message
 from tests.support.rows import row_of
 from tests.support.steps import all_taken
@@ -29,6 +31,17 @@ OF_EACH = [row for row in DERIVED if row.module.RIGHTS.each is not None]
 def test_table_serves_every_served_api_of_the_protocol_once() -> None:
     assert sorted(row.api.key for row in API_TABLE) == sorted(
         key for key, listed in APIS.items() if listed.served
+    )
+
+
+@pytest.mark.parametrize("row", DERIVED, ids=lambda row: row.api.name)
+def test_response_can_hold_an_error_alone(row: ApiRow) -> None:
+    fields = fields_of(row.api.response)
+    required = [each for each in fields if dispatch._is_required(each)]
+    lacking = [each.name for each in required if each.type.kind not in dispatch._EMPTY]
+    assert not lacking, "give these fields a default, or the handler a function `error_response`"
+    assert row in OF_EACH or "error_code" in {each.name for each in fields}, (
+        "give the response a field `error_code`, or the handler a function `error_response`"
     )
 
 

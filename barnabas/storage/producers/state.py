@@ -121,22 +121,21 @@ class ProducerStateManager:
         INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, DuplicateSequence. Batches from
         REPLICATION were accepted by a leader and are taken unchanged.
         """
-        entries: dict[int, ProducerStateEntry] = {}
+        new: dict[int, ProducerStateEntry] = {}
         started: list[tuple[int, int]] = []
         completed: list[CompletedTxn] = []
-        verified: VerificationGuard | None = None
+        known, verified = self.entries, None
         for pos, header in batches:
             first, _, _, _, _, kind, delta, _, max_ms, producer_id, epoch, sequence, _ = header
             if base_offset is not None:
                 first, base_offset = base_offset, base_offset + delta + 1
             if producer_id < 0:
                 continue
-            entry = entries.get(producer_id) or self._known(producer_id)
+            entry = new.get(producer_id) or known.get(producer_id) or self._known(producer_id)
             known_epoch, txn_first = entry.producer_epoch, entry.current_txn_first_offset
             if kind & CONTROL:
                 if (marker := read_marker(data, pos, header)) is not None:
-                    made = end_txn(entry, marker, max_ms, origin, transaction_version)
-                    entries[producer_id] = made
+                    new[producer_id] = end_txn(entry, marker, max_ms, origin, transaction_version)
                     if txn_first is not None:
                         completed.append((producer_id, txn_first, first, not marker.committed))
                 continue
@@ -159,11 +158,11 @@ class ProducerStateManager:
             elif txn_first is not None:
                 check_plain(entry, origin)
             latest = earlier[1 - WINDOW :] + ((last, first + delta, delta, max_ms),)  # noqa: RUF005
-            entries[producer_id] = ProducerStateEntry(
+            new[producer_id] = ProducerStateEntry(
                 producer_id, epoch, latest, entry.coordinator_epoch, max_ms, txn_first, opened_by,
                 verification,
             )  # fmt: skip
-        return tuple(entries.values()), started, completed, verified
+        return tuple(new.values()), started, completed, verified
 
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         """Return the guard that the producer's batch needs from its coordinator (KIP-890), or None.

@@ -1,6 +1,6 @@
 """The state of one producer in one partition: values without rules."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ CompletedTxn = tuple[int, int, int, bool]
 """A transaction that a marker ended: producer id, first offset, the marker's, and whether it was
 aborted."""
 ProducerUpdate = tuple[
-    Sequence[ProducerStateEntry],
+    Mapping[int, ProducerStateEntry],
     Sequence[tuple[int, int]],
     Sequence[CompletedTxn],
     VerificationGuard | None,

@@ -162,7 +162,7 @@ class ProducerStateManager:
                 producer_id, epoch, latest, entry.coordinator_epoch, max_ms, txn_first, opened_by,
                 verification,
             )  # fmt: skip
-        return tuple(new.values()), started, completed, verified
+        return new, started, completed, verified
 
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         """Return the guard that the producer's batch needs from its coordinator (KIP-890), or None.
@@ -289,10 +289,10 @@ class ProducerStateManager:
         """
         entries, started, completed, verified = update
         self.map_end_offset = end_offset
-        for entry in entries:
-            self.entries[entry.producer_id] = entry
-            if self._unlogged:
-                self._unlogged.pop(entry.producer_id, None)
+        self.entries.update(entries)
+        if self._unlogged:
+            for producer_id in entries:
+                self._unlogged.pop(producer_id, None)
         if verified is not None:
             verified.written = True
         if started:

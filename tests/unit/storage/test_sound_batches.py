@@ -98,7 +98,7 @@ def with_every_check(
     """Do the work of `prepare`, and make each check of the batch that it accepts."""
     options = batches, origin, base_offset, guard, transaction_version
     update = ProducerStateManager.prepare(producers, data, *options)
-    ((pos, header),), (made,) = batches, update[0]
+    ((pos, header),), (made,) = batches, update[0].values()
     entry = producers._known(header.producer_id)
     if header.is_control:
         marker = read_marker(data, pos, header)

@@ -184,7 +184,7 @@ def test_flaw_in_two_phase_commit_is_found(
 @pytest.mark.parametrize(
     ("function", "old", "new"),
     [
-        (PostponedRecords.append, "(*before, record)", "(record, *before)"),
+        (PostponedRecords.append, "(*before, *records)", "(*records, *before)"),
         (PostponedRecords.append, "if before:", "if False:"),
     ],
 )

@@ -59,8 +59,8 @@ def tell(text: str, *, err: bool = False) -> None:
 
 
 def cell(value: Any) -> str:
-    """Return a value as text: `-` for None and empty lists, lists with commas, fields with `=`."""
-    if value is None or value == []:
+    """Return a value as text: `-` for None and empty ones, lists with commas, fields with `=`."""
+    if value in (None, [], {}):
         return "-"
     if isinstance(value, list):
         return ",".join(map(str, value))

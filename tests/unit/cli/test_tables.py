@@ -141,3 +141,7 @@ def test_times_and_durations_of_an_answer_are_for_people() -> None:
         ],
     )
     assert for_people(["age_ms", "n"], []) == (["age", "n"], [])
+
+
+def test_cell_of_nothing_is_a_dash() -> None:
+    assert [cell(each) for each in (None, [], {}, 0, False)] == ["-", "-", "-", "0", "False"]

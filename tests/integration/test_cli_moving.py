@@ -10,6 +10,7 @@ import pytest
 from barnabas.testing import Cluster
 from tests.support.checker import Events, committed, run_until
 from tests.support.command_line import Cli
+from tests.support.waiting import until
 
 KEYS = {
     "auto.leader.rebalance.enable": "false",
@@ -77,6 +78,8 @@ def test_drained_broker_may_be_stopped_and_gets_its_leaders_back(
     assert cli.json("brokers", "undrain", "2") == {"broker": 2, "leaders": 0}
     code, _, errors = cli.run("brokers", "drain", "9")
     assert (code, errors) == (1, b"barnabas: no live broker has the id 9\n")
+    code, _, errors = cli.run("brokers", "drain", "2", "--throttle", "50MB")
+    assert (code, b"--throttle is for --replicas" in errors) == (2, True)
 
 
 def test_drain_names_partitions_that_need_the_broker_and_moves_their_replicas(
@@ -109,17 +112,24 @@ def test_drain_names_partitions_that_need_the_broker_and_moves_their_replicas(
 
 
 def test_restarts_are_checked_with_the_controller_last(cluster: Cluster, cli: Cli) -> None:
-    cli("topics", "create", "whole", "-r", "3")
+    cli("topics", "create", "whole", "-r", "3", "-p", "8")
     cluster.wait_until_in_sync()
     rows = cli.json("cluster", "rolling-restart", "--check", "--wait", "20")
     assert [row["controller"] for row in rows] == [False, False, True]
     assert all(row["may_be_restarted"] for row in rows)
     assert all(row["problems"] == [] for row in rows)
     lost = rows[0]["broker"]
+    others = [row["address"] for row in cli.json("brokers", "list") if row["broker"] != lost]
     cluster.stop_broker(lost)
+    # Any broker answers, also one that has not been told yet.
+    until(lambda: all(len(cli.json("brokers", "list", "-b", at)) == 2 for at in others))
     left = unhealthy(cli, "cluster", "rolling-restart", "--check")
     assert {row["broker"] for row in left} == {row["broker"] for row in rows[1:]}
     assert all(f"broker {lost}: not alive" in row["problems"][0] for row in left)
+    code, table, _ = cli.run("cluster", "rolling-restart", "--check")
+    assert (code, len(left[0]["problems"]) > 4) == (3, True)
+    more = len(left[0]["problems"]) - 3
+    assert table.count(f"and {more} more, see --json".encode()) == len(left)
     code, _, errors = cli.run("cluster", "rolling-restart")
     assert (code, b"Missing option '--check'" in errors) == (2, True)
 

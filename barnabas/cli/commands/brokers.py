@@ -80,6 +80,8 @@ def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry
     it may be removed. The command can be interrupted and run again, and it says which partitions
     could not be written or read without the broker; the exit code is 3 then.
     """
+    if throttle is not None and not replicas:
+        raise click.UsageError("--throttle is for --replicas: no data moves without it")
     state = target.run(lambda cluster: state_of(cluster, broker))
     moved = replicas_away(state.placements, broker, state.racks) if replicas else {}
     if dry_run:

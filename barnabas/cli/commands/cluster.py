@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 FIRST_ID = 1
 REPLICAS = 3
 _POLL_S: Final = 0.5
+_SECONDS: Final = click.FloatRange(min=0)
+_MOST_SHOWN: Final = 3
+"""The most problems of a broker in a table."""
 T = TypeVar("T")
 
 
@@ -154,7 +157,9 @@ async def _info(cluster: "Cluster") -> dict[str, Any]:
 @click.option(
     "--watch", is_flag=True, help="Check every second until Ctrl-C, and print what changes."
 )
-@click.option("--wait", type=float, metavar="SECONDS", help="Wait so long for a healthy cluster.")
+@click.option(
+    "--wait", type=_SECONDS, metavar="SECONDS", help="Wait so long for a healthy cluster."
+)
 @cluster_options
 def health(target: Target, watch: bool, wait: float | None) -> None:
     """Check brokers, log directories, controller, leaders, ISR, and consumers held back.
@@ -179,7 +184,7 @@ def health(target: Target, watch: bool, wait: float | None) -> None:
 @cluster.command("rolling-restart")
 @click.option("--check", is_flag=True, required=True, help="Say which broker may be restarted.")
 @click.option("--broker", type=int, metavar="ID", help="Only this broker.")
-@click.option("--wait", type=float, metavar="SECONDS", help="Wait so long until it may.")
+@click.option("--wait", type=_SECONDS, metavar="SECONDS", help="Wait so long until it may.")
 @cluster_options
 def rolling_restart(
     target: Target,
@@ -190,8 +195,9 @@ def rolling_restart(
     """Check whether brokers may be restarted one after another: a row for each, in a good order.
 
     The controller comes last. A broker may be restarted if every partition keeps a leader and
-    min.insync.replicas without it, and nothing else is wrong. The exit code is 0 if each
-    may, and 3 otherwise.
+    min.insync.replicas without it, and nothing else is wrong. The table has the first problems of
+    each, a cause before its symptoms, and --json all. The exit code is 0 if each may, and 3
+    otherwise.
 
     `cluster rolling-restart --check --broker 2 --wait 300 && systemctl restart barnabas`
     """
@@ -202,9 +208,18 @@ def rolling_restart(
         time.monotonic() + (wait or 0),
         lambda rows: all(row["may_be_restarted"] for row in rows),
     )
-    target.show(["broker", "controller", "may_be_restarted", "problems"], rows)
+    shown = (
+        rows if target.as_json else [row | {"problems": _first(row["problems"])} for row in rows]
+    )
+    target.show(["broker", "controller", "may_be_restarted", "problems"], shown)
     if not all(row["may_be_restarted"] for row in rows):
         raise click.exceptions.Exit(UNHEALTHY)
+
+
+def _first(problems: list[str]) -> list[str]:
+    """Return the first problems and the number of the others: one cause may have thousands."""
+    more = len(problems) - _MOST_SHOWN
+    return problems if more <= 0 else [*problems[:_MOST_SHOWN], f"and {more} more, see --json"]
 
 
 def _patiently(check: "Callable[[], T]", deadline: float, is_well: "Callable[[T], bool]") -> T:

@@ -188,7 +188,11 @@ class Fleet:
     def assign(self) -> float:
         """Let the members join; return the seconds until all have acknowledged their shares."""
         began = time.perf_counter()
-        self._drive(lambda each: each.has_share, self._pace)
+        if self._pace:
+            # While members come, a share of one partition may not be the last one.
+            self._drive(lambda _: all(each.has_share for each in self.members), self._pace)
+        else:
+            self._drive(lambda each: each.has_share)
         seconds = time.perf_counter() - began
         for group in self.groups:
             if len({partition for each in group for partition in each.owned}) < len(group):

@@ -28,16 +28,21 @@ class DrainState(NamedTuple):
     racks: dict[int, str | None]
 
 
-async def state_of(cluster: Cluster, broker: int) -> DrainState:
-    """Return the state of a cluster; raises ClickException if a broker is not alive."""
+async def state_of(cluster: Cluster) -> DrainState:
+    """Return the state of a cluster."""
     racks = {row.broker_id: row.rack for row in (await Admin(cluster).describe_cluster()).brokers}
-    if broker not in racks:
-        raise click.ClickException(f"no live broker has the id {broker}")
     await cluster.refresh()
     return DrainState(reassignments.placements(cluster), racks)
 
 
-def order(target: Target, broker: int, planned: Planned) -> Plan:
+def require(state: DrainState, broker: int, *, dead: bool = False) -> None:
+    """Raise ClickException unless a broker is alive, or with `dead` has died and has replicas."""
+    left = dead and any(broker in placed.replicas for placed in state.placements.values())
+    if broker not in state.racks and not left:
+        raise click.ClickException(f"no live broker has the id {broker}")
+
+
+def order(target: Target, planned: Planned) -> Plan:
     """Reorder the replicas of partitions by a plan and elect the first of each, until the metadata
     of the brokers has them as leaders or the target's timeout is over.
 
@@ -46,7 +51,7 @@ def order(target: Target, broker: int, planned: Planned) -> Plan:
     deadline = time.monotonic() + target.timeout
     changed: Plan = {}
     while True:
-        placements = target.run(lambda cluster: state_of(cluster, broker)).placements
+        placements = target.run(state_of).placements
         plan = planned(placements)
         if not plan or time.monotonic() > deadline:
             return changed
@@ -80,7 +85,7 @@ def wait_for_replicas(target: Target, broker: int) -> list[Loss]:
 
 
 async def _needed(cluster: Cluster, broker: int) -> tuple[list[Loss], Placements]:
-    placements = (await state_of(cluster, broker)).placements
+    placements = (await state_of(cluster)).placements
     topics = {key.topic for key, placed in placements.items() if broker in placed.in_sync}
     return losses(placements, broker, await Admin(cluster).min_isr(topics)), placements
 

@@ -71,13 +71,13 @@ def replicas_away(current: Placements, broker: int, racks: Mapping[int, str | No
 
     A new replica goes to the rack with the fewest replicas of the partition, and there to the
     broker with the fewest of all. `racks` has the live brokers. Partitions that have a replica on
-    each of them are left out.
+    each of them are left out, and those without a leader, from which nothing can be copied.
     """
     load = Counter(each for placed in current.values() for each in placed.replicas)
     targets = racks.keys() - {broker}
     plan: Plan = {}
     for partition, placed in sorted(current.items()):
-        if broker not in placed.replicas:
+        if broker not in placed.replicas or placed.leader not in racks:
             continue
         others = [each for each in placed.replicas if each != broker]
         if targets <= set(others):

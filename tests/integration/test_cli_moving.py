@@ -111,6 +111,24 @@ def test_drain_names_partitions_that_need_the_broker_and_moves_their_replicas(
     assert cli("consume", "alone", "-o", "beginning", "-e") == b"kept\n"
 
 
+def test_replicas_of_a_broker_that_has_died_go_to_others(
+    cluster: Cluster, cli: Cli, tmp_path: Path
+) -> None:
+    placed(cli, tmp_path, "pairs", [2, 1], [1, 2])
+    placed(cli, tmp_path, "lost", [2])
+    cluster.wait_until_in_sync()
+    cluster.stop_broker(2)
+    code, _, errors = cli.run("brokers", "drain", "2")
+    assert (code, errors) == (1, b"barnabas: no live broker has the id 2\n")
+    drained = unhealthy(cli, "brokers", "drain", "2", "--replicas")
+    needed = [(row["topic"], row["partition"]) for row in drained["problems"]]
+    assert ("pairs", 0) not in needed
+    assert ("pairs", 1) not in needed
+    assert ("lost", 0) in needed
+    rows = cli.json("topics", "describe", "pairs")["partitions"]
+    assert {frozenset(row["replicas"]) for row in rows} == {frozenset({1, 3})}
+
+
 def test_restarts_are_checked_with_the_controller_last(cluster: Cluster, cli: Cli) -> None:
     cli("topics", "create", "whole", "-r", "3", "-p", "8")
     cluster.wait_until_in_sync()

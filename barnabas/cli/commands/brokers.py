@@ -6,7 +6,7 @@ import click
 
 from barnabas.cli import arguments, names, reassignments
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
-from barnabas.cli.draining import order, state_of, wait_for_replicas
+from barnabas.cli.draining import order, require, state_of, wait_for_replicas
 from barnabas.cli.help import Group
 from barnabas.cli.log_dirs import ONLINE, directories
 from barnabas.client.admin import Admin
@@ -77,22 +77,24 @@ def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry
 
     The broker comes last in the replicas of its partitions, so that no election makes it leader
     again; `brokers undrain` gives it leaders back. With --replicas other brokers get its data, and
-    it may be removed. The command can be interrupted and run again, and it says which partitions
-    could not be written or read without the broker; the exit code is 3 then.
+    it may be removed; it may have died already. The command can be interrupted and run again, and
+    it says which partitions could not be written or read without the broker; the exit code is 3
+    then.
     """
     if throttle is not None and not replicas:
         raise click.UsageError("--throttle is for --replicas: no data moves without it")
-    state = target.run(lambda cluster: state_of(cluster, broker))
+    state = target.run(state_of)
+    require(state, broker, dead=replicas)
     moved = replicas_away(state.placements, broker, state.racks) if replicas else {}
     if dry_run:
         _show_plan(target, state.placements, leaders_away(state.placements, broker) | moved)
         return
     if moved:
         reassignments.carry_out(target, moved, "moving", throttle=throttle)
-    order(target, broker, lambda placements: leaders_away(placements, broker))
+    order(target, lambda placements: leaders_away(placements, broker))
     problems = wait_for_replicas(target, broker)
     rows = [{**each.partition._asdict(), "problem": each.problem} for each in problems]
-    after = target.run(lambda cluster: state_of(cluster, broker)).placements
+    after = target.run(state_of).placements
     left = sum(broker in placed.replicas for placed in after.values())
     if target.as_json:
         target.answer(
@@ -124,11 +126,12 @@ def undrain(target: Target, broker: int, dry_run: bool) -> None:
     It is the preferred leader of one in N partitions with N replicas then, of those that it has in
     sync; `partitions balance` moves replicas to it.
     """
+    state = target.run(state_of)
+    require(state, broker)
     if dry_run:
-        state = target.run(lambda cluster: state_of(cluster, broker))
         _show_plan(target, state.placements, leaders_back(state.placements, broker))
         return
-    changed = order(target, broker, lambda placements: leaders_back(placements, broker))
+    changed = order(target, lambda placements: leaders_back(placements, broker))
     text = f"Broker {broker} leads {len(changed)} partition(s) more."
     target.done(text, broker=broker, leaders=len(changed))
 

@@ -52,6 +52,9 @@ def bundle(
     """
     from barnabas.cli import bundle as parts
 
+    path = output or Path(time.strftime("barnabas-bundle-%Y%m%dT%H%M%SZ.zip", time.gmtime()))
+    if path.exists():
+        raise click.ClickException(f"{path} exists already")
     made = parts.Bundle()
     parts.add_client(made, target.properties)
     parts.add_logs(made, logs)
@@ -63,7 +66,6 @@ def bundle(
         token = None if token_file is None else token_file.read().strip()
         parts.add_endpoints(made, endpoints, token, ca_file)
     content, rows = made.zipped()
-    path = output or Path(time.strftime("barnabas-bundle-%Y%m%dT%H%M%SZ.zip", time.gmtime()))
     replace_file(path, content)
     for each in made.problems:
         tell(f"missing: {each}", err=True)

@@ -66,7 +66,8 @@ def test_replicas_leave_a_broker_wherever_another_has_none_yet(
 ) -> None:
     plan = replicas_away(current, BROKER, RACKS)
     for key, placed in current.items():
-        if BROKER not in placed.replicas or len(placed.replicas) == len(RACKS):
+        nowhere = len(placed.replicas) == len(RACKS) or placed.leader not in RACKS
+        if BROKER not in placed.replicas or nowhere:
             assert key not in plan
         else:
             replicas = plan[key]

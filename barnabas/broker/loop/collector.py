@@ -11,6 +11,8 @@ themselves.
 import asyncio
 import gc
 import sys
+from collections.abc import Callable
+from time import process_time
 from typing import Final
 
 from barnabas.broker.loop.slices import Slicer
@@ -23,6 +25,9 @@ _EVERY_S: Final = 1.0
 _WHILE_BUSY_S: Final = 0.1
 _QUIET_S: Final = 0.5
 """The time without long work that is a quiet moment. Work that waits for a disk is not over."""
+_BUSY: Final = 0.2
+"""The part of a core that a process takes which answers so many short requests that a collection
+would make some of them late."""
 _LONG_QUIET_S: Final = 1.0
 """The time without long work before everything is collected, frozen objects too."""
 _PATIENCE_S: Final = 30.0
@@ -44,8 +49,11 @@ class Collector:
     objects are frozen as after the last time.
     """
 
-    def __init__(self, slicer: Slicer) -> None:
+    def __init__(self, slicer: Slicer, cpu_s: Callable[[], float] = process_time) -> None:
         self._slicer = slicer
+        self._cpu_s = cpu_s
+        self._looked = slicer.monotonic(), cpu_s()
+        """The time of the last look, and the CPU time of the process then."""
         self._timer: asyncio.TimerHandle | None = None
         self._wanted_since: float | None = None
         self._frozen = 0
@@ -88,8 +96,8 @@ class Collector:
 
     def look(self) -> None:
         """Collect if it is time, and look again later."""
-        wait = _EVERY_S
-        if self._includes_frozen and self._slicer.idle_s >= _LONG_QUIET_S:
+        wait, quiet_s = _EVERY_S, self._quiet_s()
+        if self._includes_frozen and quiet_s >= _LONG_QUIET_S:
             # Those of a request may have been freed meanwhile.
             # To count them takes a tenth of the time of a collection.
             count = gc.get_freeze_count()
@@ -101,12 +109,19 @@ class Collector:
             now = self._slicer.monotonic()
             if self._wanted_since is None:
                 self._wanted_since = now
-            if self._slicer.idle_s < _QUIET_S and not self._is_pressing(now - self._wanted_since):
+            if quiet_s < _QUIET_S and not self._is_pressing(now - self._wanted_since):
                 wait = _WHILE_BUSY_S
             else:
                 self._wanted_since = None
                 self._collect()
         self._schedule(wait)
+
+    def _quiet_s(self) -> float:
+        """Return the time without long work; 0 if the process was busy since the last look."""
+        before_s, before_cpu_s = self._looked
+        now_s, now_cpu_s = self._looked = self._slicer.monotonic(), self._cpu_s()
+        busy = now_cpu_s - before_cpu_s > _BUSY * (now_s - before_s)
+        return 0.0 if busy else self._slicer.idle_s
 
     def _is_pressing(self, waited_s: float) -> bool:
         return waited_s >= _PATIENCE_S and sys.getallocatedblocks() > self._blocks + _GROWN

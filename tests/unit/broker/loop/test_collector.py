@@ -16,7 +16,7 @@ class Work:
 
     def __init__(self) -> None:
         self.idle_s = 10.0
-        self.now = 0.0
+        self.now = self.cpu_s = 0.0
         self.collection_s = 0.0
         """The time that passes between two looks at the clock."""
 
@@ -35,7 +35,7 @@ class Node:
 class Rig:
     def __init__(self) -> None:
         self.work: Any = Work()
-        self.collector = Collector(self.work)
+        self.collector = Collector(self.work, lambda: self.work.cpu_s)
 
     def look(self) -> None:
         """Look, after so much garbage as lets CPython begin a full collection."""
@@ -69,6 +69,19 @@ async def test_garbage_is_collected_in_a_quiet_moment(rig: Rig) -> None:
     rig.look()
     assert left() is not None
     rig.work.idle_s = 1.0
+    rig.look()
+    assert left() is None
+
+
+async def test_many_short_requests_are_no_quiet_moment(rig: Rig) -> None:
+    left = garbage()
+    for _ in range(3):
+        rig.work.now += 1.0
+        rig.work.cpu_s += 0.3
+        rig.look()
+        assert left() is not None
+    rig.work.now += 1.0
+    rig.work.cpu_s += 0.1
     rig.look()
     assert left() is None
 

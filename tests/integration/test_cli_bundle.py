@@ -16,11 +16,11 @@ from tests.support.ports import free_port
 SECRET = "correct-horse-battery"
 
 
-def bundle(tmp_path: Path, *words: str) -> tuple[Any, dict[str, str]]:
+def bundle(tmp_path: Path, *words: str, code: int = 0) -> tuple[Any, dict[str, str]]:
     """Write a bundle; return the answer, and the text of each part."""
     path = tmp_path / f"bundle-{len(list(tmp_path.glob('*.zip')))}.zip"
     done = CliRunner().invoke(cli, ["debug", "bundle", "-o", str(path), "--json", *words])
-    assert done.exit_code == 0, (done.output, done.exception)
+    assert done.exit_code == code, (done.output, done.exception)
     assert path.stat().st_mode & 0o777 == 0o600
     with zipfile.ZipFile(path) as file:
         texts = {name: file.read(name).decode() for name in file.namelist()}
@@ -73,7 +73,7 @@ def test_bundle_of_a_secured_broker_has_everything_but_secrets(tmp_path: Path) -
 
 
 def test_what_a_bundle_lacks_is_named(tmp_path: Path) -> None:
-    answer, texts = bundle(tmp_path, "-b", f"127.0.0.1:{free_port()}", "--timeout", "1")
+    answer, texts = bundle(tmp_path, "-b", f"127.0.0.1:{free_port()}", "--timeout", "1", code=1)
     assert set(texts) == {"README.txt", "client/keys.json", "client/versions.json", "problems.txt"}
     again = CliRunner().invoke(cli, ["debug", "bundle", "-o", str(tmp_path / "bundle-0.zip")])
     assert (again.exit_code, "exists already" in again.stderr) == (1, True)

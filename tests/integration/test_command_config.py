@@ -99,6 +99,8 @@ def arguments(path: str, command: click.Command, directory: Path) -> Sequence[st
             continue
         if isinstance(parameter, click.Option):
             found.append(parameter.opts[0])
+            if parameter.is_flag:
+                continue
         if parameter.metavar == "JOB.yaml":
             found.append(str(JOB))
         elif isinstance(parameter.type, click.Choice):
@@ -113,7 +115,11 @@ def arguments(path: str, command: click.Command, directory: Path) -> Sequence[st
 
 
 @pytest.mark.parametrize("path", sorted(CLIENTS.keys() - ASKS_NO_BROKER.keys()))
-def test_a_command_connects_as_its_file_says(path: str, peer: Peer, tmp_path: Path) -> None:
+def test_a_command_connects_as_its_file_says(
+    path: str, peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some write files.
+    monkeypatch.chdir(tmp_path)
     command = CLIENTS[path]
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\n")

@@ -58,11 +58,13 @@ def bundle(
     made = parts.Bundle()
     parts.add_client(made, target.properties)
     parts.add_logs(made, logs)
+    reached = False
     try:
         endpoints = target.run(lambda cluster: parts.add_cluster(made, cluster))
     except BrokerUnreachable as error:
         made.fail("cluster", error)
     else:
+        reached = True
         token = None if token_file is None else token_file.read().strip()
         parts.add_endpoints(made, endpoints, token, ca_file)
     content, rows = made.zipped()
@@ -74,3 +76,5 @@ def bundle(
     else:
         target.show(["name", "bytes"], rows)
         target.done(f"Wrote {path}: read it before you send it.")
+    if not reached:
+        raise click.exceptions.Exit(1)

@@ -33,6 +33,7 @@ from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH
 from barnabas.storage.cleaning import compaction
 from barnabas.storage.cleaning.compaction import CleanedTransactions
@@ -263,21 +264,21 @@ def hasty_coordinator() -> None:
 
 def hasty_metadata() -> None:
     """A broker knows no topics right after its start (librdkafka 1.8)."""
-    handle = metadata.handle
+    by_name = metadata._Asked.by_name
     knows_from = 0.0
 
-    def hasty(*arguments: Any) -> Any:
+    def hasty(asked: Any, name: str, refused: Any) -> Any:
         nonlocal knows_from
-        answer = yield from handle(*arguments)
+        found = yield from by_name(asked, name, refused)
         now = asyncio.get_running_loop().time()
-        if any(topic.error_code == 0 for topic in answer.topics):
+        if asked.cache.topic(name) is not None:
             knows_from = knows_from or now + 0.3
         if now < knows_from:
-            for topic in answer.topics:
-                topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
-        return answer
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return MetadataResponseTopic(error_code=code, name=name, partitions=[])
+        return found
 
-    metadata.handle = hasty
+    metadata._Asked.by_name = hasty  # type: ignore[method-assign]
 
 
 def reused_buffer() -> None:

@@ -226,10 +226,12 @@ class Segment:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
         if self._since_index_entry > self._index_interval:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            offsets, times = self.offset_index, self.time_index
+            offsets.append(last_offset, position)
+            times.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self._since_index_entry = 0
-            self._indexes_changed()
+            if offsets.entries >= offsets.max_entries or times.entries >= times.max_entries:
+                self._indexes_changed()
         self._since_index_entry += size
         self.next_offset = last_offset + 1
 

@@ -31,7 +31,8 @@ class TimeIndex(SparseIndex):
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add the greatest timestamp so far, if it is greater than that of the last entry."""
-        if timestamp > self.last_timestamp and timestamp >= 0:
+        last = self.last
+        if timestamp >= 0 and (last is None or timestamp > last[0]):
             self._append(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:

@@ -47,6 +47,8 @@ from barnabas.storage.producers.verification import UNVERIFIED, Opener, Verifica
 
 # A member of an enumeration is looked up by Python code, in 1,500 instructions.
 _CLIENT, _COORDINATOR, _REPLICATION = Origin.CLIENT, Origin.COORDINATOR, Origin.REPLICATION
+_KEPT = slice(1 - WINDOW, None)
+"""The batches of a producer that stay when one is added."""
 _EXPIRY_STEP = 2_000
 """Producers in a step of `expire`."""
 
@@ -131,7 +133,9 @@ class ProducerStateManager:
                 first, base_offset = base_offset, base_offset + delta + 1
             if producer_id < 0:
                 continue
-            entry = new.get(producer_id) or known.get(producer_id) or self._known(producer_id)
+            entry = (
+                (new and new.get(producer_id)) or known.get(producer_id) or self._known(producer_id)
+            )
             known_epoch, txn_first = entry.producer_epoch, entry.current_txn_first_offset
             if kind & CONTROL:
                 if (marker := read_marker(data, pos, header)) is not None:
@@ -157,7 +161,7 @@ class ProducerStateManager:
                     started.append((first, producer_id))
             elif txn_first is not None:
                 check_plain(entry, origin)
-            latest = earlier[1 - WINDOW :] + ((last, first + delta, delta, max_ms),)  # noqa: RUF005
+            latest = earlier[_KEPT] + ((last, first + delta, delta, max_ms),)
             new[producer_id] = ProducerStateEntry(
                 producer_id, epoch, latest, entry.coordinator_epoch, max_ms, txn_first, opened_by,
                 verification,
@@ -297,7 +301,9 @@ class ProducerStateManager:
             verified.written = True
         if started:
             self._ongoing.update(started)
-        aborts = []
+        aborts: list[AbortedTxn] = []
+        if not completed:
+            return aborts
         for producer_id, first, last, aborted in completed:
             del self._ongoing[first]
             self.unreplicated[first] = last

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from barnabas.cli import arguments
 from barnabas.cli.names import topics
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -13,6 +14,14 @@ from barnabas.protocol.topic_partition import TopicPartition
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PartitionArgument = tuple[str, int | None]
 """A topic and one of its partitions; None stands for all its partitions."""
+
+
+throttle_option = click.option(
+    "--throttle",
+    type=arguments.size,
+    metavar="SIZE",
+    help="Limit a second for each broker, such as 50MB.",
+)
 
 
 def topic_or_partition(

@@ -210,7 +210,7 @@ NEXT_Y = [question(asks("y", T0, adds=True)), do("end", "y").quick]
     (
         [*2 * [do("add", "x", U0), END_X], do("delete", "u", wait_s=5), do("add", "x", U0).slow],
         (RepeatedAdd._find, "or None in [partition(*each) for each in named]"),
-        (RepeatedAdd.add, "or self._changes != self._metadata.changes"),
+        (RepeatedAdd.add, "or self._changes != self._metadata.topic_changes"),
     ),
     (
         [do("init", "x"), *3 * [do("add", "x", T0, group_id="g").slow, END_X]],

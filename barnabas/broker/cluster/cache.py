@@ -69,9 +69,9 @@ class MetadataCache:
         self.cluster_id = cluster_id
         self.controller_id = -1
         self.ready = False
-        self.brokers_version = 0
-        """Raised when brokers or their endpoints change."""
-        self.changes = 0
+        self.broker_changes = 0
+        """The number of changes of the brokers and their endpoints."""
+        self.topic_changes = 0
         """The number of changes of the topics: while it is the same, so are they."""
         self._known = _Topics()
         self._brokers: dict[int, BrokerNode] = {}
@@ -133,18 +133,18 @@ class MetadataCache:
         self.controller_id = request.controller_id
         if brokers != self._brokers:
             self._brokers = brokers
-            self.brokers_version += 1
+            self.broker_changes += 1
         known = _Topics() if request.type == FULL else self._known
         for topic in request.topic_states:
             yield from known.update(topic)
-            self.changes += 1
+            self.topic_changes += 1
             yield None
         replaced: list[TopicMetadata] = []
         if request.type == FULL:
             replaced += self._known.by_name.values()
             self._known = known
             self.ready = True
-            self.changes += 1
+            self.topic_changes += 1
         for listener in self._listeners:
             listener()
         while replaced:

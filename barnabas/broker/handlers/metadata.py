@@ -184,7 +184,7 @@ class _Asked:
         """None if the answer is for this client alone: the gate changes its operations."""
         if context.asker is None or not asks_operations:
             self._kind = (
-                cache.brokers_version, context.listener, context.api_version, asks_operations
+                cache.broker_changes, context.listener, context.api_version, asks_operations
             )  # fmt: skip
 
     def all(self) -> Steps[list[MetadataResponseTopic | Encoded]]:

@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
-from barnabas.cli import arguments, names, reassignments
+from barnabas.cli import names, reassignments
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.draining import order, require, state_of, wait_for_replicas
 from barnabas.cli.help import Group
 from barnabas.cli.log_dirs import ONLINE, directories
+from barnabas.cli.partition_arguments import throttle_option
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.drain_plan import Placements, leaders_away, leaders_back, replicas_away
@@ -58,18 +59,12 @@ def describe(target: Target, broker: int) -> None:
 
 _broker_argument = click.argument("broker", metavar="ID", type=int, shell_complete=names.brokers)
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
-_throttle = click.option(
-    "--throttle",
-    type=arguments.size,
-    metavar="SIZE",
-    help="Limit a second for each broker, such as 50MB.",
-)
 
 
 @brokers.command()
 @_broker_argument
 @click.option("--replicas", is_flag=True, help="Move its replicas too.")
-@_throttle
+@throttle_option
 @_dry_run
 @cluster_options
 def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry_run: bool) -> None:

@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import click
 
-from barnabas.cli import arguments, balancing, reassignments
+from barnabas.cli import balancing, reassignments
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
@@ -13,6 +13,7 @@ from barnabas.cli.partition_arguments import (
     any_partitions,
     every_partition,
     partitions_of,
+    throttle_option,
 )
 from barnabas.cli.quantities import size_text
 from barnabas.client.balance_plan import plan_balance
@@ -119,12 +120,7 @@ def plan(
 
 @partitions.command()
 @_plan_argument
-@click.option(
-    "--throttle",
-    type=arguments.size,
-    metavar="SIZE",
-    help="Limit a second for each broker, such as 50MB.",
-)
+@throttle_option
 @click.option("--additional", is_flag=True, help="Allow while other reassignments are running.")
 @click.option("--same-factor", is_flag=True, help="Refuse a changed replication factor.")
 @click.option("--rollback", type=_NEW_FILE, help="Write the current replicas to this file.")
@@ -245,12 +241,7 @@ def elect(
 
 
 @partitions.command()
-@click.option(
-    "--throttle",
-    type=arguments.size,
-    metavar="SIZE",
-    help="Limit a second for each broker, such as 50MB.",
-)
+@throttle_option
 @click.option("--rollback", type=_NEW_FILE, help="Write the current replicas to this file.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

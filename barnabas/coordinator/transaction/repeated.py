@@ -89,7 +89,7 @@ class _Target:
 class Metadata(Protocol):
     """The metadata of the cluster."""
 
-    changes: int
+    topic_changes: int
     """The number of changes: while it is the same, so is everything else."""
 
     def partition(self, topic: str, index: int, /) -> object | None: ...
@@ -128,7 +128,7 @@ class _Repeated:
 
     def _find(self, named: Iterable[TopicPartition] = ()) -> Hosted | None:
         """Return the shard of the id, if it is led here, and all partitions are known."""
-        changes, partition = self._metadata.changes, self._metadata.partition
+        changes, partition = self._metadata.topic_changes, self._metadata.partition
         hosted = self._shards.shard_of(self._id)
         if hosted is None or None in [partition(*each) for each in named]:
             return None
@@ -157,7 +157,7 @@ class RepeatedAdd(_Repeated):
         If not, nothing has changed.
         """
         request, hosted = self._request, self._hosted()
-        if hosted is None or not hosted.serving or self._changes != self._metadata.changes:
+        if hosted is None or not hosted.serving or self._changes != self._metadata.topic_changes:
             hosted = self._find(request.partitions)
             if hosted is None:
                 return False
@@ -229,7 +229,7 @@ class RepeatedEnd(_Repeated):
         If it returns None, nothing has changed.
         """
         request, hosted = self._request, self._hosted()
-        if hosted is None or not hosted.serving or self._changes != self._metadata.changes:
+        if hosted is None or not hosted.serving or self._changes != self._metadata.topic_changes:
             hosted = self._find()
             if hosted is None:
                 return None

@@ -31,7 +31,7 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.types import ZERO_UUID
 from tests.support.coordinator.fake_log import FakeLog
 
-UNCHANGED: Any = SimpleNamespace(changes=0, partition=lambda *_: "known")
+UNCHANGED: Any = SimpleNamespace(topic_changes=0, partition=lambda *_: "known")
 """Metadata that know each partition."""
 WALL_MS = 1_700_000_000_000
 GROUP = "g"

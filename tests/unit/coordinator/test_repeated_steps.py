@@ -348,14 +348,16 @@ async def test_few_steps_are_remembered() -> None:
         assert len(ends._steps) <= MOST_STEPS
 
 
-@finds(ADD, "or self._changes != self._metadata.changes")
+@finds(ADD, "or self._changes != self._metadata.topic_changes")
 @finds(ADD, "or not hosted.serving")
 async def test_shard_is_looked_for_where_it_is() -> None:
     """After another election, and when the transaction topic has got more partitions."""
     here = await Transactions().load()
     producer, partitions = here.init(), [1]
     here.coordinator.partitions = lambda: partitions[0]
-    metadata = here.coordinator.metadata = SimpleNamespace(changes=0, partition=lambda *_: "known")
+    metadata = here.coordinator.metadata = SimpleNamespace(
+        topic_changes=0, partition=lambda *_: "known"
+    )
     adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (A,), TV2))
     assert adds.add(producer)
     old = here.hosted
@@ -368,7 +370,7 @@ async def test_shard_is_looked_for_where_it_is() -> None:
     here.mark()
     producer = here.txn.producer
     partitions[0] = next(each for each in range(2, 99) if partition_for(ID, each))
-    metadata.changes += 1
+    metadata.topic_changes += 1
     assert not adds.add(producer)
     partitions[0] = 1
     assert adds.add(producer)

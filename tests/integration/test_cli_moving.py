@@ -118,6 +118,7 @@ def test_replicas_of_a_broker_that_has_died_go_to_others(
     placed(cli, tmp_path, "lost", [2])
     cluster.wait_until_in_sync()
     cluster.stop_broker(2)
+    until(lambda: 2 not in loads(cli))
     code, _, errors = cli.run("brokers", "drain", "2")
     assert (code, errors) == (1, b"barnabas: no live broker has the id 2\n")
     drained = unhealthy(cli, "brokers", "drain", "2", "--replicas")

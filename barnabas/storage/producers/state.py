@@ -133,9 +133,8 @@ class ProducerStateManager:
                 first, base_offset = base_offset, base_offset + delta + 1
             if producer_id < 0:
                 continue
-            entry = (
-                (new and new.get(producer_id)) or known.get(producer_id) or self._known(producer_id)
-            )
+            entry = new.get(producer_id) if new else known.get(producer_id)
+            entry = entry or known.get(producer_id) or self._known(producer_id)
             known_epoch, txn_first = entry.producer_epoch, entry.current_txn_first_offset
             if kind & CONTROL:
                 if (marker := read_marker(data, pos, header)) is not None:

@@ -107,17 +107,13 @@ async def add_cluster(bundle: Bundle, cluster: Cluster) -> dict[str, str]:
     """Add what brokers say of the cluster; return the address of the HTTP endpoint of each broker
     that has one, by the folder of the broker in the bundle."""
     admin = Admin(cluster)
-    parts: dict[str, Awaitable[Any]] = {
-        "topics": _topics(cluster),
-        "topic-configs": _topic_configs(admin, cluster),
-        "features": finalized_features(cluster),
-        "problems": _rows(find_problems(cluster)),
-        "reassignments": _reassignments(cluster),
-        "groups": _rows(GroupAdmin(cluster).groups()),
-        "transactions": _rows(TransactionAdmin(cluster).transactions()),
-    }
-    for name, work in parts.items():
-        await _add(bundle, f"cluster/{name}", work)
+    await _add(bundle, "cluster/topics", _topics(cluster))
+    await _add(bundle, "cluster/topic-configs", _topic_configs(admin, cluster))
+    await _add(bundle, "cluster/features", finalized_features(cluster))
+    await _add(bundle, "cluster/problems", _rows(find_problems(cluster)))
+    await _add(bundle, "cluster/reassignments", _reassignments(cluster))
+    await _add(bundle, "cluster/groups", _rows(GroupAdmin(cluster).groups()))
+    await _add(bundle, "cluster/transactions", _rows(TransactionAdmin(cluster).transactions()))
     endpoints = {}
     for broker in await _add(bundle, "cluster/brokers", _brokers(admin)) or ():
         place = f"brokers/{broker['broker']}"

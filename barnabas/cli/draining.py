@@ -3,39 +3,26 @@
 import time
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
 from barnabas.cli import reassignments
 from barnabas.cli.common import Target
 from barnabas.cli.health import find_problems
+from barnabas.cli.reassignments import Placed, placed_on
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
-from barnabas.client.drain_plan import Loss, Placements, losses
+from barnabas.client.drain_plan import Loss, losses
 from barnabas.client.partition_admin import PartitionAdmin
-from barnabas.client.reassignment_plan import Plan
+from barnabas.client.reassignment_plan import Placements, Plan
 from barnabas.protocol.topic_partition import TopicPartition
 
 _POLL_S: Final = 0.5
 Planned = Callable[[Placements], Plan]
 
 
-class DrainState(NamedTuple):
-    """The placement of all partitions, and the racks of the live brokers."""
-
-    placements: Placements
-    racks: dict[int, str | None]
-
-
-async def state_of(cluster: Cluster) -> DrainState:
-    """Return the state of a cluster."""
-    racks = {row.broker_id: row.rack for row in (await Admin(cluster).describe_cluster()).brokers}
-    await cluster.refresh()
-    return DrainState(reassignments.placements(cluster), racks)
-
-
-def require(state: DrainState, broker: int, *, dead: bool = False) -> None:
+def require(state: Placed, broker: int, *, dead: bool = False) -> None:
     """Raise ClickException unless a broker is alive, or with `dead` has died and has replicas."""
     left = dead and any(broker in placed.replicas for placed in state.placements.values())
     if broker not in state.racks and not left:
@@ -51,7 +38,7 @@ def order(target: Target, planned: Planned) -> Plan:
     deadline = time.monotonic() + target.timeout
     changed: Plan = {}
     while True:
-        placements = target.run(state_of).placements
+        placements = target.run(placed_on).placements
         plan = planned(placements)
         if not plan or time.monotonic() > deadline:
             return changed
@@ -67,10 +54,11 @@ async def _elect(cluster: Cluster, partitions: Collection[TopicPartition]) -> No
     await PartitionAdmin(cluster).elect_leaders(partitions)
 
 
-def wait_for_replicas(target: Target, broker: int) -> list[Loss]:
+def wait_for_replicas(target: Target, broker: int) -> tuple[list[Loss], Placements]:
     """Wait until replicas that are behind have caught up, at most for the target's timeout.
 
-    Returns the partitions that would lose a leader or min.insync.replicas without a broker.
+    Returns the partitions that would lose a leader or min.insync.replicas without a broker, and the
+    placements then.
     """
     deadline = time.monotonic() + target.timeout
     while True:
@@ -80,12 +68,12 @@ def wait_for_replicas(target: Target, broker: int) -> list[Loss]:
             for each in found
         )
         if not behind or time.monotonic() > deadline:
-            return found
+            return found, placements
         time.sleep(_POLL_S)
 
 
 async def _needed(cluster: Cluster, broker: int) -> tuple[list[Loss], Placements]:
-    placements = (await state_of(cluster)).placements
+    placements = (await placed_on(cluster)).placements
     topics = {key.topic for key, placed in placements.items() if broker in placed.in_sync}
     return losses(placements, broker, await Admin(cluster).min_isr(topics)), placements
 

@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -20,7 +21,14 @@ from barnabas.cli.common import Target, progress
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
-from barnabas.client.reassignment_plan import Placement, Plan, plan_factor, throttle_for
+from barnabas.client.reassignment_plan import (
+    Placement,
+    Placements,
+    Plan,
+    plan_factor,
+    plan_text,
+    throttle_for,
+)
 from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -37,6 +45,12 @@ class Progress(NamedTuple):
 
     rows: list[dict[str, Any]]
     moving: bool
+
+
+def keep_current(target: Target, plan: Plan, file: Path) -> None:
+    """Write the current replicas of the partitions of a plan to a file, for a rollback."""
+    here = target.run(lambda cluster: current_plan(cluster, plan))
+    file.write_text(plan_text(here) + "\n", encoding="utf-8")
 
 
 async def current_plan(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Plan:
@@ -112,6 +126,20 @@ async def factor_plan(
         return plan_factor(here, factor, rack_of, load, brokers)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
+
+
+class Placed(NamedTuple):
+    """The placement of all partitions, and the racks of the live brokers."""
+
+    placements: Placements
+    racks: dict[int, str | None]
+
+
+async def placed_on(cluster: Cluster) -> Placed:
+    """Return the placements in a cluster, whose metadata is refreshed, and its brokers."""
+    racks = {row.broker_id: row.rack for row in (await Admin(cluster).describe_cluster()).brokers}
+    await cluster.refresh()
+    return Placed(placements(cluster), racks)
 
 
 def placements(cluster: Cluster) -> dict[TopicPartition, Placement]:

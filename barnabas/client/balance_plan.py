@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from barnabas.client.reassignment_plan import Placement, Plan
+from barnabas.client.reassignment_plan import Placements, Plan
 from barnabas.protocol.topic_partition import TopicPartition
 
 _TOLERANCE: Final = 0.05
@@ -35,7 +35,7 @@ def loads(
 
 
 def plan_balance(
-    current: Mapping[TopicPartition, Placement],
+    current: Placements,
     sizes: Mapping[TopicPartition, int],
     racks: Mapping[int, str | None],
 ) -> Plan:

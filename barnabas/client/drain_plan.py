@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas.client.reassignment_plan import Placement, Plan, least_used
+from barnabas.client.reassignment_plan import Placements, Plan, least_used
 from barnabas.protocol.topic_partition import TopicPartition
-
-Placements = Mapping[TopicPartition, Placement]
 
 
 class Loss(NamedTuple):

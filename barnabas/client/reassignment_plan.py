@@ -23,8 +23,11 @@ class Placement(NamedTuple):
     leader: int
 
 
+Placements = Mapping[TopicPartition, Placement]
+
+
 def plan_factor(
-    current: Mapping[TopicPartition, Placement],
+    current: Placements,
     factor: int,
     racks: Mapping[int, str | None],
     replicas_on: Mapping[int, int],

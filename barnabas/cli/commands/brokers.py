@@ -6,14 +6,14 @@ import click
 
 from barnabas.cli import names, reassignments
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
-from barnabas.cli.draining import order, require, state_of, wait_for_replicas
+from barnabas.cli.draining import order, require, wait_for_replicas
 from barnabas.cli.help import Group
 from barnabas.cli.log_dirs import ONLINE, directories
 from barnabas.cli.partition_arguments import throttle_option
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
-from barnabas.client.drain_plan import Placements, leaders_away, leaders_back, replicas_away
-from barnabas.client.reassignment_plan import Plan
+from barnabas.client.drain_plan import leaders_away, leaders_back, replicas_away
+from barnabas.client.reassignment_plan import Placements, Plan
 from barnabas.protocol.messages.describe_cluster import DescribeClusterResponse
 
 
@@ -78,7 +78,7 @@ def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry
     """
     if throttle is not None and not replicas:
         raise click.UsageError("--throttle is for --replicas: no data moves without it")
-    state = target.run(state_of)
+    state = target.run(reassignments.placed_on)
     require(state, broker, dead=replicas)
     moved = replicas_away(state.placements, broker, state.racks) if replicas else {}
     if dry_run:
@@ -87,9 +87,8 @@ def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry
     if moved:
         reassignments.carry_out(target, moved, "moving", throttle=throttle)
     order(target, lambda placements: leaders_away(placements, broker))
-    problems = wait_for_replicas(target, broker)
+    problems, after = wait_for_replicas(target, broker)
     rows = [{**each.partition._asdict(), "problem": each.problem} for each in problems]
-    after = target.run(state_of).placements
     left = sum(broker in placed.replicas for placed in after.values())
     if target.as_json:
         target.answer(
@@ -121,7 +120,7 @@ def undrain(target: Target, broker: int, dry_run: bool) -> None:
     It is the preferred leader of one in N partitions with N replicas then, of those that it has in
     sync; `partitions balance` moves replicas to it.
     """
-    state = target.run(state_of)
+    state = target.run(reassignments.placed_on)
     require(state, broker)
     if dry_run:
         _show_plan(target, state.placements, leaders_back(state.placements, broker))

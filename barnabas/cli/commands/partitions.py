@@ -1,11 +1,12 @@
 """`barnabas partitions`: reassign replicas and elect leaders."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
-from barnabas.cli import balancing, reassignments
+from barnabas.cli import reassignments
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
@@ -16,7 +17,9 @@ from barnabas.cli.partition_arguments import (
     throttle_option,
 )
 from barnabas.cli.quantities import size_text
-from barnabas.client.balance_plan import plan_balance
+from barnabas.cli.reassignments import Placed, placed_on
+from barnabas.client.admin import Admin
+from barnabas.client.balance_plan import loads, plan_balance
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.client.reassignment_plan import Plan, parse_plan, plan_rows, plan_text
@@ -139,8 +142,7 @@ def reassign(
     if throttle == 0:
         raise click.UsageError("with --throttle 0 nothing would move")
     if rollback is not None:
-        here = target.run(lambda cluster: reassignments.current_plan(cluster, plan))
-        rollback.write_text(plan_text(here) + "\n", encoding="utf-8")
+        reassignments.keep_current(target, plan, rollback)
     outcomes = target.run(
         lambda cluster: reassignments.execute(
             cluster,
@@ -256,9 +258,9 @@ def balance(
 
     `partitions balance --throttle 50MB --rollback before.json`
     """
-    state = target.run(balancing.state_of)
-    plan = plan_balance(state.placements, state.sizes, state.racks)
-    facts = balancing.facts(state, plan)
+    placed, sizes = target.run(_placed_with_sizes)
+    plan = plan_balance(placed.placements, sizes, placed.racks)
+    facts = _facts(placed, sizes, plan)
     if not target.as_json:
         target.show(list(facts["brokers"][0]), facts["brokers"], table=True)
     if plan and not (dry_run or yes):
@@ -267,13 +269,53 @@ def balance(
         click.confirm(f"{text}preferred leader(s)?", abort=True, err=True)
     if plan and not dry_run:
         if rollback is not None:
-            rollback.write_text(balancing.current_text(state, plan) + "\n", encoding="utf-8")
+            reassignments.keep_current(target, plan, rollback)
         reassignments.carry_out(target, plan, "moving", throttle=throttle)
         target.run(lambda cluster: PartitionAdmin(cluster).elect_leaders(plan))
     if target.as_json:
         target.answer(facts | {"changed": bool(plan) and not dry_run})
     elif not plan:
         target.done("The brokers are balanced.")
+
+
+async def _placed_with_sizes(cluster: Cluster) -> tuple[Placed, dict[TopicPartition, int]]:
+    """Return the placements, and the bytes of the largest replica of each partition."""
+    placed = await placed_on(cluster)
+    sizes: dict[TopicPartition, int] = {}
+    for broker in placed.racks:
+        for directory in await Admin(cluster).describe_log_dirs(broker):
+            for topic in directory.topics:
+                for row in topic.partitions:
+                    key = TopicPartition(topic.name, row.partition_index)
+                    sizes[key] = max(sizes.get(key, 0), row.partition_size)
+    return placed, sizes
+
+
+def _facts(placed: Placed, sizes: Mapping[TopicPartition, int], plan: Plan) -> dict[str, Any]:
+    """Return the loads of the brokers before and after a plan, and what it moves."""
+    before = {key: each.replicas for key, each in placed.placements.items()}
+    now = loads(before, sizes, placed.racks)
+    then = loads(before | plan, sizes, placed.racks)
+    moved = [
+        (len(set(replicas) - set(before[key])), sizes.get(key, 0)) for key, replicas in plan.items()
+    ]
+    return {
+        "brokers": [
+            {
+                "broker": broker,
+                "replicas": now[broker].replicas,
+                "replicas_after": then[broker].replicas,
+                "bytes": now[broker].size_bytes,
+                "bytes_after": then[broker].size_bytes,
+                "leaders": now[broker].leaders,
+                "leaders_after": then[broker].leaders,
+            }
+            for broker in now
+        ],
+        "moved_replicas": sum(count for count, _ in moved),
+        "moved_bytes": sum(count * size for count, size in moved),
+        "moved_leaders": sum(plan[key][0] != before[key][0] for key in plan),
+    }
 
 
 def _show(target: Target, outcomes: Outcomes, done: str) -> None:

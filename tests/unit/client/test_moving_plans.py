@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 
 from barnabas.client.balance_plan import loads, plan_balance
 from barnabas.client.drain_plan import (
-    Placements,
     leaders_away,
     leaders_back,
     losses,
     replicas_away,
 )
-from barnabas.client.reassignment_plan import Placement, Plan
+from barnabas.client.reassignment_plan import Placement, Placements, Plan
 from barnabas.protocol.topic_partition import TopicPartition
 
 RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}

@@ -562,7 +562,7 @@ class Broker:
         """Move leaderships to other brokers while clients can still fetch metadata from this
         one."""
         if self._hands_over:
-            await self._control.controlled_shutdown.run(self._core.membership.broker_epoch)
+            await self._control.controlled_shutdown.run()
         await self._control.controller_client.close()
 
     async def _stop_serving(self) -> None:

@@ -67,7 +67,11 @@ def make_control(core: Core, replication: Replication) -> Control:
         controller_client, lambda: core.membership.broker_epoch, replication.replicas
     )
     controlled_shutdown = ControlledShutdown(
-        core.broker_id, controller_client, cache, lambda: core.config
+        core.broker_id,
+        controller_client,
+        cache,
+        lambda: core.config,
+        lambda: core.membership.broker_epoch,
     )
     creator = TopicCreator(
         controller_client, cache, internal_topics(lambda: core.config), core.slicer

@@ -24,15 +24,19 @@ class ControlledShutdown:
         controller: ControllerClient,
         cache: MetadataCache,
         config: Callable[[], ShutdownKeys],
+        epoch: Callable[[], int],
     ) -> None:
+        """`epoch` returns the broker's epoch: a broker that was paused registers again while it
+        stops."""
         self._broker_id = broker_id
+        self._epoch = epoch
         self._controller = controller
         self._cache = cache
         self._config = config
         self._metadata_changed = asyncio.Event()
         cache.on_change(self._metadata_changed.set)
 
-    async def run(self, broker_epoch: int) -> None:
+    async def run(self) -> None:
         """Return when no leadership is left to move, no broker can take one, or all retries are
         used.
 
@@ -44,21 +48,18 @@ class ControlledShutdown:
         for _ in range(config.controlled_shutdown_max_retries):
             if self._cache.brokers.keys() <= {self._broker_id}:
                 return
-            asked = self._cache.controller_id
+            self._metadata_changed.clear()
             try:
-                remaining = await self._controller.controlled_shutdown(broker_epoch)
+                remaining = await self._controller.controlled_shutdown(self._epoch())
             except KafkaError as error:
+                # Metadata come from a new controller, or from one that sees a new registration.
                 _log.info("leaderships not moved", reason=str(error))
-                await self._pause(partial(self._still_asking, asked))
+                await self._pause(lambda: not self._metadata_changed.is_set())
                 continue
             if not self._may_move(remaining):
                 return
             _log.info("leaderships remain", partitions=len(remaining))
             await self._pause(partial(self._may_move, remaining))
-
-    def _still_asking(self, controller_id: int) -> bool:
-        """Return whether the controller is still the same."""
-        return self._cache.controller_id == controller_id
 
     def _may_move(self, partitions: Sequence[TopicPartition]) -> bool:
         """Return whether another registered broker has a replica of one of these partitions."""

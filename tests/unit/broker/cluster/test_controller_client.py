@@ -88,6 +88,7 @@ class ClientSetup:
         self.controller: Any = SimpleNamespace(active=False)
         peers: Any = SimpleNamespace(to=self._to)
         self.is_connected = True
+        self.epoch = 7
         self.client = ControllerClient(
             ME, self.controller, self.cache, peers, lambda: self.is_connected
         )
@@ -244,7 +245,7 @@ def _as_peer(peer: Any) -> Any:
 def handover(setup: ClientSetup, **keys: str) -> ControlledShutdown:
     properties = {f"controlled.shutdown.{key.replace('_', '.')}": keys[key] for key in keys}
     config = BrokerConfig.from_properties(properties)
-    return ControlledShutdown(ME, setup.client, setup.cache, lambda: config)
+    return ControlledShutdown(ME, setup.client, setup.cache, lambda: config, lambda: setup.epoch)
 
 
 def remaining(*indexes: int) -> ControlledShutdownResponse:
@@ -262,7 +263,7 @@ def asked(setup: ClientSetup) -> list[ControlledShutdownRequest]:
 async def test_shutdown_ends_when_no_leadership_is_left(setup: ClientSetup) -> None:
     setup.know(2, ME, 2, replicas=(ME, 2))
     setup.answers = [remaining()]
-    await handover(setup).run(7)
+    await handover(setup).run()
     assert asked(setup) == [ControlledShutdownRequest(broker_id=ME, broker_epoch=7)]
 
 
@@ -278,14 +279,14 @@ async def test_shutdown_does_not_wait_for_leaderships_that_cannot_move(
 ) -> None:
     prepare(setup)
     setup.answers = [remaining(0)]
-    await asyncio.wait_for(handover(setup).run(7), 5)
+    await asyncio.wait_for(handover(setup).run(), 5)
     assert len(asked(setup)) <= 1
 
 
 async def test_shutdown_retries_while_a_leadership_can_move(setup: ClientSetup) -> None:
     setup.know(2, ME, 2, replicas=(ME, 2))
     setup.answers = [remaining(0), remaining(0), remaining(0), remaining()]
-    await handover(setup, retry_backoff_ms="1").run(7)
+    await handover(setup, retry_backoff_ms="1").run()
     assert len(asked(setup)) == 3
 
 
@@ -294,16 +295,31 @@ async def test_shutdown_asks_the_next_controller_at_once(
 ) -> None:
     setup.know(2, ME, 2, 3, replicas=(ME, 2))
     setup.answers = [PeerUnreachable("gone"), remaining()]
-    stopping = asyncio.ensure_future(handover(setup, retry_backoff_ms="3600000").run(7))
+    stopping = asyncio.ensure_future(handover(setup, retry_backoff_ms="3600000").run())
     await until(lambda: asked(setup))
     setup.know(3, ME, 2, 3, replicas=(ME, 2))
     await asyncio.wait_for(stopping, 5)
     assert [broker for broker, _ in setup.made] == [2, 3]
 
 
+async def test_broker_that_registers_again_while_it_stops_asks_with_its_new_epoch(
+    setup: ClientSetup,
+) -> None:
+    setup.know(2, ME, 2, replicas=(ME, 2))
+    refusal = ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    setup.answers = [refusal, remaining()]
+    stopping = asyncio.ensure_future(handover(setup, retry_backoff_ms="3600000").run())
+    await until(lambda: asked(setup))
+    setup.epoch = 8
+    # The controller has seen the new registration.
+    setup.know(2, ME, 2, replicas=(ME, 2))
+    await asyncio.wait_for(stopping, 5)
+    assert [request.broker_epoch for request in asked(setup)] == [7, 8]
+
+
 async def test_disabled_controlled_shutdown_sends_nothing(setup: ClientSetup) -> None:
     setup.know(2, ME, 2, replicas=(ME, 2))
-    await handover(setup, enable="false").run(7)
+    await handover(setup, enable="false").run()
     assert not setup.made
 
 
@@ -315,7 +331,8 @@ async def test_active_controller_moves_its_own_leaderships() -> None:
     no_peers: Any = None
     client = ControllerClient(1, first.controller, first.cache, no_peers)
     config = BrokerConfig()
-    await ControlledShutdown(1, client, first.cache, lambda: config).run(first.info.epoch)
+    epoch = first.info.epoch
+    await ControlledShutdown(1, client, first.cache, lambda: config, lambda: epoch).run()
     await until(lambda: second.cache.partition("t", 0).leader == 2)  # type: ignore[union-attr]
     await cluster.close()
 

@@ -125,7 +125,7 @@ def machine(kind: str) -> Login:
             _refused(plain.authenticate(f"\0{name}\0wrong".encode(), users.find))
 
         return by_plain
-    scram = ScramMechanism(kind.removesuffix(_BY_TOKEN))
+    scram = ScramMechanism(kind.removesuffix(_BY_TOKEN))  # type: ignore[call-arg]
     known = {name: _credential(scram) for name in _KNOWN}
     server = ScramServer(scram, known.get, StandIns(b"secret" * 6), _Tokens(scram))
 
@@ -224,7 +224,7 @@ def _over_network(port: int, kind: str, ids: dict[str, str], name: str) -> None:
             known = ids[name] if kind.endswith(_BY_TOKEN) else name
             answer = _authenticate(client, _first(kind, known))
             nonce = bytes(answer.auth_bytes).decode().split(",")[0][2:]
-            last = _final(ScramMechanism(mechanism), nonce)
+            last = _final(ScramMechanism(mechanism), nonce)  # type: ignore[call-arg]
         assert _authenticate(client, last).error_code
 
 

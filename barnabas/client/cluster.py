@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from barnabas.client.connection import BrokerUnreachable, Connect, Connection, Meant
 from barnabas.protocol.backoff import Backoff
@@ -139,7 +139,7 @@ class Cluster:
         self._opening: dict[_ConnectionKey, asyncio.Lock] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
 
-    async def __aenter__(self) -> "Cluster":
+    async def __aenter__(self) -> Self:
         await self.refresh(())
         return self
 

@@ -4,7 +4,7 @@ The assignors are those of Kafka, so members of other clients can be in the same
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer
@@ -77,7 +77,7 @@ class GroupMember:
             listener=listener,
         )
 
-    async def __aenter__(self) -> "GroupMember":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

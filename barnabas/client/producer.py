@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from struct import unpack_from
+from typing import Self
 
 from barnabas.client.cluster import Cluster, TopicInfo, check
 from barnabas.client.producing.partition_queue import (
@@ -82,7 +83,7 @@ class Producer:
             on_batch=self._rotate,
         )
 
-    async def __aenter__(self) -> "Producer":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:

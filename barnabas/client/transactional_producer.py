@@ -22,6 +22,7 @@ The newer protocol (KIP-890) is used if the finalized `transaction.version` of t
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import Self
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.groups.metadata import GroupMetadata
@@ -81,7 +82,7 @@ class TransactionalProducer(Producer):
         self._manager.sender = self._sender
         self._check = self._manager.check
 
-    async def __aenter__(self) -> "TransactionalProducer":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

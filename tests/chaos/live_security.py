@@ -552,7 +552,7 @@ def run(directory: Path, plan: Plan) -> Found:
             verdict = load.judge()
         refused = refusals(cluster, load)
         anomalies = cluster.at_rest()
-    return Found(
+    return Found(  # type: ignore[call-arg]
         *(changes.made[what] for what in ("certificates", "rules", "users", "replaced")),
         judge.judged,
         judge.judged_in_faults,

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from barnabas.client import cluster as clients
 from barnabas.client.consumer import Consumer, FetchSettings
@@ -176,7 +177,8 @@ def state_of_a_job() -> None:
 def data_source() -> None:
     import pyspark_barnabas
 
-    assert pyspark_barnabas.DefaultSource.name() == "barnabas"
+    source: Any = pyspark_barnabas.DefaultSource
+    assert source.name() == "barnabas"
 
 
 FEATURES: dict[Callable[[], None], str] = {

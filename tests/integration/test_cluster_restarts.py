@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.faults.remote import BrokerDied
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Cluster, calls, lifecycle
-from barnabas.testing.processes import STOP_TIMEOUT, BrokerDied, ProcessNode
+from barnabas.testing.processes import STOP_TIMEOUT, ProcessNode
 from tests.integration.one_request import code_of
 from tests.support.waiting import until
 

@@ -101,7 +101,7 @@ async def test_consumer_groups_are_announced_and_served_at_their_level_alone(
     async def answers(client: Client) -> tuple[set[int], ErrorCode]:
         announced = {each.api_key for each in (await told(client)).api_keys}
         answer = await client.connection.request(consumer_group_heartbeat.API, beat)
-        return announced & {68, 69}, ErrorCode(answer.error_code)
+        return announced & {68, 69}, ErrorCode.of(answer.error_code)
 
     async with connected(broker) as client:
         served = await answers(client)

@@ -106,7 +106,9 @@ async def test_count_beyond_the_bound_is_a_lower_one(
 ) -> None:
     topic = f"bounded-{way}"
     monkeypatch.setattr(
-        group_lag, "FetchSettings", partial(group_lag.FetchSettings, partition_max_bytes=400)
+        group_lag,
+        "FetchSettings",
+        partial(group_lag.FetchSettings, partition_max_bytes=400),  # type: ignore[attr-defined]
     )
     async with Cluster(broker.bootstrap_servers) as cluster:
         change = ("group.lag.counted.batches", ConfigOperation.SET, "5")

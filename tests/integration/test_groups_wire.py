@@ -143,7 +143,7 @@ async def test_find_coordinator_returns_one_or_many(groups: GroupClient) -> None
     for key_type in (1, 2, 3):
         request = find_coordinator.FindCoordinatorRequest(coordinator_keys=["a"], key_type=key_type)
         answer = await groups.ask(find_coordinator, request, 6)
-        refused.append(ErrorCode(answer.coordinators[0].error_code).name)
+        refused.append(ErrorCode.of(answer.coordinators[0].error_code).name)
     assert refused == ["NONE", "INVALID_REQUEST", "INVALID_REQUEST"]
 
 

@@ -70,7 +70,7 @@ async def alter(
     async with alone(broker) as client:
         answer = await client.connection.request(incremental_alter_configs.API, request)
     (result,) = answer.responses
-    return ErrorCode(result.error_code), result.error_message or ""
+    return ErrorCode.of(result.error_code), result.error_message or ""
 
 
 async def begins(client: Client) -> bool:

@@ -57,13 +57,13 @@ class User:
         )
         answer = await self.client.connection.request(init_producer_id.API, request, version=4)
         assert (answer.producer_id == -1) == bool(answer.error_code)
-        return ErrorCode(answer.error_code).name
+        return ErrorCode.of(answer.error_code).name
 
     async def write(self, producer_id: int) -> str:
         """Write a batch with a producer id that the client has made up, and return the error."""
         records = batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0)
         answer = await self.client.produce(records)
-        return ErrorCode(answer.error_code).name
+        return ErrorCode.of(answer.error_code).name
 
 
 @asynccontextmanager

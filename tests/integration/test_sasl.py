@@ -252,7 +252,7 @@ async def test_refusal_waits_for_the_delay(tmp_path: Path, monkeypatch: pytest.M
         slept.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(sasl.asyncio, "sleep", record)
+    monkeypatch.setattr(sasl.asyncio, "sleep", record)  # type: ignore[attr-defined]
     async with broker_with(tmp_path, connection_failed_authentication_delay_ms="700") as broker:
         async with raw(broker) as client:
             assert (await client.login(b"\0alice\0wrong")).error_code != 0
@@ -875,7 +875,7 @@ async def test_unknown_user_of_scram_cannot_be_told_from_a_known_one(
     tmp_path: Path, mechanism: str
 ) -> None:
     async with running(tmp_path, properties=KEYS | SCRAM_KEYS) as broker:
-        await add_user(broker, ScramMechanism(mechanism))
+        await add_user(broker, ScramMechanism(mechanism))  # type: ignore[call-arg]
         known = await first_answer(broker, mechanism, "alice")
         ghost, again, other = [
             await first_answer(broker, mechanism, name) for name in ("ghost", "ghost", "spirit")

@@ -659,7 +659,8 @@ async def test_peer_that_does_not_read_costs_little_memory(broker: Broker, store
     reader, writer = await asyncio.open_connection(
         "localhost", broker.port, ssl=context, limit=1024
     )
-    writer.transport.pause_reading()
+    reading: Any = writer.transport
+    reading.pause_reading()
     partition = fetch.FetchPartition(
         partition=0, fetch_offset=0, partition_max_bytes=32 << 20, log_start_offset=-1
     )
@@ -677,7 +678,7 @@ async def test_peer_that_does_not_read_costs_little_memory(broker: Broker, store
     (connection,) = (each for each in broker._listeners["SSL"]._connections if each._out.blocked)
     assert before
     assert 0 < connection._transport.get_write_buffer_size() <= 192 * 1024
-    writer.transport.resume_reading()
+    reading.resume_reading()
     size = int.from_bytes(await reader.readexactly(4), "big")
     assert size > 16_000_000
     left = size

@@ -95,7 +95,7 @@ class Transactor:
             ),
             version,
         )
-        return ErrorCode(answer.topics[0].partitions[0].error_code).name
+        return ErrorCode.of(answer.topics[0].partitions[0].error_code).name
 
     async def end(self, version: int, *, committed: bool = True) -> None:
         async def ended() -> bool:
@@ -123,13 +123,13 @@ class Transactor:
             request = offset_fetch.OffsetFetchRequest(groups=[asked], require_stable=True)
             answer = (await self.ask(offset_fetch, request, version)).groups[0]
             if answer.error_code:
-                return ErrorCode(answer.error_code).name, -1
+                return ErrorCode.of(answer.error_code).name, -1
         else:
             old = offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
             request = offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=[old])
             answer = await self.ask(offset_fetch, request, version)
         partition = answer.topics[0].partitions[0]
-        return ErrorCode(partition.error_code).name, partition.committed_offset
+        return ErrorCode.of(partition.error_code).name, partition.committed_offset
 
     async def fetched(self, offset: int) -> bool:
         """Return whether the offset is the group's; markers are written after the EndTxn
@@ -237,7 +237,7 @@ async def test_txn_offset_commit_of_older_clients_needs_add_offsets_to_txn(tmp_p
         told = []
         for version in (3, 4):
             answer = await x.ask(txn_offset_commit, request, version)
-            told.append(ErrorCode(answer.topics[0].partitions[0].error_code).name)
+            told.append(ErrorCode.of(answer.topics[0].partitions[0].error_code).name)
         assert told == ["INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"]
         assert await x.fetch() == ("NONE", 1)
 

@@ -348,7 +348,7 @@ async def test_the_answer_of_a_deposed_leader_is_no_loss(
     code: ErrorCode,
 ) -> None:
     topics.write(topic, [b"1", b"2"])
-    honest = reading.fetch_batches
+    honest = reading.fetch_batches  # type: ignore[attr-defined]
     answers = [code, code]
 
     async def deposed(*given: Any) -> FetchedBatches:

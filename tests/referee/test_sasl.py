@@ -304,7 +304,10 @@ async def barnabas(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Br
     async with running(directory / "log", properties=properties) as broker:
         for each in MECHANISMS[1:]:
             credential = ScramCredential.of_password(
-                ScramMechanism(each), b"alice-secret", b"salt", MIN_ITERATIONS
+                ScramMechanism(each),  # type: ignore[call-arg]
+                b"alice-secret",
+                b"salt",
+                MIN_ITERATIONS,  # type: ignore[call-arg]
             )
             await broker._core.scram_users.put("alice", credential)
         yield broker
@@ -413,7 +416,7 @@ async def test_recorded_login_is_refused(kafka: str, barnabas: Broker, mechanism
 
             return send
 
-        messages = scram_login("alice-secret", mechanism=ScramMechanism(mechanism))
+        messages = scram_login("alice-secret", mechanism=ScramMechanism(mechanism))  # type: ignore[call-arg]
         good = await answers_to(at, Login(mechanism, tuple(map(recorded, messages))))
         assert good[1:] == [CHALLENGED, CHALLENGED, SERVED]
         return Login(mechanism, tuple(sent))

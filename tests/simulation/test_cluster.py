@@ -5,6 +5,7 @@ Thousands by hand: BARNABAS_CLUSTER_HISTORIES=5000 pytest -n 2 tests/simulation/
 
 import os
 import re
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,7 @@ def test_quiet_followers_rejoin_every_isr_after_their_sessions_expired(seed: int
 
 @pytest.mark.parametrize("seed", range(4))
 def test_members_of_both_protocols_read_everything_through_all_faults(seed: int) -> None:
-    lives = history(seed, MembersComeAndGo).members.lives
+    world: Any = history(seed, MembersComeAndGo)
+    lives = world.members.lives
     ways = {f"{protocol} {end}" for protocol in PROTOCOLS for end in ("left", "abandoned")}
     assert ways <= {*lives}

@@ -221,7 +221,7 @@ def test_connection_remembers_a_bounded_number_of_requests(
 
 @pytest.mark.parametrize("odd", [LARGE, do("write_oddly", f"behind: {bytes(1)!r}", 9)])
 def test_client_whose_requests_cannot_be_remembered_rarely_pays_for_the_attempt(odd: Step) -> None:
-    with patch.object(repeats, "template_of", wraps=repeats.template_of) as made:
+    with patch.object(repeats, "template_of", wraps=repeats.template_of) as made:  # type: ignore[attr-defined]
         happens(*[odd] * 3 * repeats.COST)
     assert 1 < made.call_count < 9
 

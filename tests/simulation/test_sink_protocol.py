@@ -113,7 +113,7 @@ def test_state_machine_on_brokers_ends_with_every_batch_visible_once() -> None:
     run_state_machine_as_test(BrokerMachine, settings=MACHINE)
 
 
-@pytest.mark.parametrize("script", sorted(set(SCRIPTS.values()), key=lambda each: each.__name__))
+@pytest.mark.parametrize("script", sorted(set(SCRIPTS.values()), key=repr))
 def test_protocol_survives_the_schedules_that_mutants_do_not(
     world: SinkWorld, script: Callable[[Stage], None]
 ) -> None:

@@ -90,7 +90,7 @@ def obeys_anybody() -> AbstractContextManager[object]:
 def goes_home_in_the_same_epoch() -> AbstractContextManager[object]:
     """Leadership returns to a preferred replica without a new epoch: the old leader may go on
     leading."""
-    elect = leader_moves.elect_preferred
+    elect = leader_moves.elect_preferred  # type: ignore[attr-defined]
 
     def thrifty(*args: Any) -> LeaderAndIsr:
         elected = elect(*args)

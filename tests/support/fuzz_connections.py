@@ -377,7 +377,7 @@ def _judge(wire: Wire, transport: TlsTransport, way: int, flights: int) -> None:
     connection = transport._connection
     if way == _ENCRYPTED:
         return
-    assert not connection.served_bytes, "bytes pass that no client encrypted"
+    assert not connection.served_bytes, "bytes pass that no client encrypted"  # type: ignore[attr-defined]
     assert len(wire.written) <= MAX_ANSWERS, "the answers in a handshake are large"
     if not flights or (flights < FLIGHTS and way == _AS_THEY_ARE):
         assert wire.is_closing(), "a connection is left without a handshake"

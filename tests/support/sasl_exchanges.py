@@ -1,6 +1,7 @@
 """Whole SASL exchanges, between a server and a client of ours."""
 
 from collections.abc import Callable
+from typing import Any
 
 from barnabas.security.sasl.exchange import (
     Authenticated,
@@ -23,7 +24,7 @@ def step(exchange, value=None):
     return yielded
 
 
-def answer(exchange, work: OffLoop | Await):
+def answer(exchange, work: Any):
     """Send the result of work or of an awaitable that is done, or throw its error."""
     try:
         result = work.function() if isinstance(work, OffLoop) else work.awaitable.result()

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 import uvloop
 
@@ -37,7 +37,8 @@ _HUGE: Final = 500_000
 """Below sasl.server.max.receive.size, so that the broker reads it."""
 _HOST: Final = "127.0.0.1"
 
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Reader: TypeAlias = asyncio.StreamReader
+Writer: TypeAlias = asyncio.StreamWriter
 
 
 def client_hello() -> bytes:

@@ -147,9 +147,9 @@ class Wire(raw.Connection):
         request = OffsetFetchRequest(groups=[asked], require_stable=True)
         answer = self.ask(request, version).groups[0]
         if answer.error_code:
-            return ErrorCode(answer.error_code), -1
+            return ErrorCode.of(answer.error_code), -1
         partition = answer.topics[0].partitions[0]
-        return ErrorCode(partition.error_code), partition.committed_offset
+        return ErrorCode.of(partition.error_code), partition.committed_offset
 
 
 class Sent(NamedTuple):
@@ -196,7 +196,7 @@ class Transactor:
         def error() -> ErrorCode:
             answer = self.wire.ask(request, 3)
             topic = answer.results_by_topic_v3_and_below[0]
-            return ErrorCode(topic.results_by_partition[0].partition_error_code)
+            return ErrorCode.of(topic.results_by_partition[0].partition_error_code)
 
         return until(error, lambda code: code not in LATER)
 
@@ -225,7 +225,7 @@ class Transactor:
 
     def sent(self) -> Sent:
         answer = self.wire.take().responses[0].partition_responses[0]
-        return Sent(ErrorCode(answer.error_code), answer.base_offset)
+        return Sent(ErrorCode.of(answer.error_code), answer.base_offset)
 
     def send(self, topic: str, *values: bytes, sequence: int, index: int = 0) -> Sent:
         def ask() -> Sent:
@@ -241,7 +241,7 @@ class Transactor:
             producer_epoch=self.epoch,
             group_id=group,
         )
-        ask = lambda: ErrorCode(self.wire.ask(request, 3).error_code)  # noqa: E731
+        ask = lambda: ErrorCode.of(self.wire.ask(request, 3).error_code)  # noqa: E731
         return until(ask, lambda code: code not in LATER)
 
     def offset_commit(self, group: str, topic: str, offset: int) -> TxnOffsetCommitRequest:
@@ -261,7 +261,7 @@ class Transactor:
 
         def ask() -> ErrorCode:
             answer = self.wire.ask(request, self.protocol.offsets)
-            return ErrorCode(answer.topics[0].partitions[0].error_code)
+            return ErrorCode.of(answer.topics[0].partitions[0].error_code)
 
         return until(ask, lambda code: code not in LATER)
 
@@ -288,8 +288,8 @@ class Transactor:
 
     @staticmethod
     def _insist(ask: Callable[[], Any]) -> Any:
-        answer = until(ask, lambda answer: ErrorCode(answer.error_code) not in LATER)
-        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        answer = until(ask, lambda answer: ErrorCode.of(answer.error_code) not in LATER)
+        assert answer.error_code == 0, ErrorCode.of(answer.error_code)
         return answer
 
 

@@ -244,7 +244,7 @@ class MemoryTransport(ReceivingEnd):
     def write(self, data: Any) -> None:
         if self._closing or not data:
             return
-        self._loop.note(f"{self._extra['sockname'][1]}>{self._extra['peername'][1]} {len(data)}")
+        self._loop.note(f"{self._extra['sockname'][1]}>{self._extra['peername'][1]} {len(data)}")  # type: ignore[attr-defined]
         self._arrival = self._next_arrival()
         self._loop.call_at(self._arrival, self.peer.receive, bytes(data))
 

@@ -18,6 +18,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.protocol.errors import ErrorCode
 from barnabas.storage.log.log import Log
+from barnabas.storage.origin import Origin
 from barnabas.storage.producers.state import ProducerStateManager
 from tests.integration.adversary.mutants import hasty_coordinator
 from tests.support import cluster_mutants as simulated
@@ -53,7 +54,7 @@ def shrinks_alone() -> None:
 
 def elects_anybody() -> None:
     """Any online replica is elected, in sync or not."""
-    decide = active_controller.decide
+    decide = active_controller.decide  # type: ignore[attr-defined]
 
     def careless(replicas: Any, state: Any, now: Any, controller_epoch: int) -> Any:
         if state is not None and now.online.intersection(replicas):
@@ -125,11 +126,13 @@ def followers_remember_one_batch() -> None:
     prepare = ProducerStateManager.prepare
 
     def short(producers: Any, data: Any, batches: Any, origin: Any, *more: Any) -> Any:
-        update = prepare(producers, data, batches, origin, *more)
-        if origin.name != "REPLICATION":
-            return update
-        kept = tuple(replace(each, batches=each.batches[-1:]) for each in update[0])
-        return (kept, *update[1:])
+        entries, *rest = prepare(producers, data, batches, origin, *more)
+        if origin is Origin.REPLICATION:
+            entries = {
+                producer_id: replace(entry, batches=entry.batches[-1:])
+                for producer_id, entry in entries.items()
+            }
+        return (entries, *rest)
 
     ProducerStateManager.prepare = short  # type: ignore[method-assign]
 

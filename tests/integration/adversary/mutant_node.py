@@ -31,7 +31,7 @@ def lose_power_with(device: Path) -> None:
         files = restore(device, Path(cache))
         return replace(system_platform(config), files=files, boot_id=str(uuid4()))
 
-    node.system_platform = lossy_platform
+    node.system_platform = lossy_platform  # type: ignore[attr-defined]
 
 
 def main() -> int:

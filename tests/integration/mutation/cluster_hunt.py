@@ -13,9 +13,10 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.cluster import Cluster as Client
+from barnabas.faults.remote import BrokerDied
 from barnabas.testing import Cluster
 from barnabas.testing.calls import TIMEOUT
-from barnabas.testing.processes import BrokerDied, ProcessNode
+from barnabas.testing.processes import ProcessNode
 from barnabas.verify.history import read_history
 from barnabas.verify.judge import judge
 from barnabas.verify.options import BOTH, NEWER, Options

@@ -75,7 +75,7 @@ def mark(wire: Wire, x: Transactor, coordinator_epoch: int, epoch: int) -> Error
         coordinator_epoch=coordinator_epoch,
     )
     answer = wire.ask(WriteTxnMarkersRequest(markers=[marker]), 1)
-    return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
+    return ErrorCode.of(answer.markers[0].topics[0].partitions[0].error_code)
 
 
 def silent_since(wire: Wire, ms: int) -> None:

@@ -1,6 +1,7 @@
 """Cases that the stores' state machine seldom meets: many changes at once, large transactions."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from kazoo.protocol.serialization import Exists
@@ -26,7 +27,7 @@ async def test_watch_reports_successive_changes(
     data, children = list[str](), list[str]()
     store.watch_data("/n", data.append)
     store.watch_children("/n", children.append)
-    changes = [
+    changes: list[Any] = [
         Create("/n"),
         SetData("/n", b"1"),
         Create("/n/child"),

@@ -80,7 +80,7 @@ def errors_in(answer: Any) -> Iterator[str]:
             if not name.endswith("error_code"):
                 yield from errors_in(value)
             elif value:
-                yield ErrorCode(value).name
+                yield ErrorCode.of(value).name
 
 
 @dataclass

@@ -111,17 +111,17 @@ class Audit:
         for client in clients:
             assert client.task.cancelled() or client.task.exception() is None
             ended = client.ended or "was fenced"
-            for txn in client.transactions:
+            for begun in client.transactions:
                 outcomes = [
                     self._brokers.partitions[place].outcomes.get(value)
-                    for place, value in txn.acknowledged
+                    for place, value in begun.acknowledged
                 ]
-                found = self._found(txn.name)
-                assert None not in outcomes, f"{txn.name} ({ended}) has lost acknowledged records"
-                assert len(found) <= 1, f"{txn.name} ({ended}) is torn"
-                if txn.told is not None:
-                    assert found <= {txn.told}, f"{txn.name} ({ended}) was told {txn.told}"
-                txn.judge(found)
+                found = self._found(begun.name)
+                assert None not in outcomes, f"{begun.name} ({ended}) has lost acknowledged records"
+                assert len(found) <= 1, f"{begun.name} ({ended}) is torn"
+                if begun.told is not None:
+                    assert found <= {begun.told}, f"{begun.name} ({ended}) was told {begun.told}"
+                begun.judge(found)
 
     def _found(self, name: str) -> set[bool]:
         """Return the outcomes of all records of a transaction."""

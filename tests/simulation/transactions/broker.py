@@ -17,7 +17,8 @@ from barnabas.coordinator.transaction.coordinator import (
 from barnabas.coordinator.transaction.metadata import TV2, Markers, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.settings import TransactionSettings
-from barnabas.coordinator.transaction.table import Expectation, TransactionTable
+from barnabas.coordinator.transaction.table import TransactionTable
+from barnabas.coordinator.transaction.transactional_id import Expectation
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_SEQUENCE, read_header

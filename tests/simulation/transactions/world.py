@@ -253,8 +253,8 @@ class World:
                 await self.brokers.coordinator.abort_timed_out()
                 self._abort_timeless()
             self.audit.look()
-        for each in self._work:
-            each.cancel()
+        for work in self._work:
+            work.cancel()
         await self._breathe()
 
     def _abort_timeless(self) -> None:

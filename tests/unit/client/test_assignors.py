@@ -1,5 +1,7 @@
 """The assignors compared with aiokafka's: members of both clients may be in the same group."""
 
+from typing import Any
+
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from hypothesis import given
@@ -24,7 +26,7 @@ class _Cluster:
         return set(range(self._counts[topic])) if topic in self._counts else None
 
 
-def _foreign(assignor: type, subscribed: dict[str, list[str]], parts: dict[str, int]) -> Assignment:
+def _foreign(assignor: Any, subscribed: dict[str, list[str]], parts: dict[str, int]) -> Assignment:
     metadata = {member: assignor.metadata(topics) for member, topics in subscribed.items()}
     answer = assignor.assign(_Cluster(parts), metadata)
     return {

@@ -172,9 +172,9 @@ class Story:
             if known is None or each.member_id not in known.members:
                 each.stop()
         group = known or self.host.table.groups.get(GROUP)
-        for each in self.classic:
-            if each.generation and (group is None or each.member_id not in group.members):
-                each.stop()
+        for client in self.classic:
+            if client.generation and (group is None or client.member_id not in group.members):
+                client.stop()
 
     def check_transition(self, *, one: bool) -> None:
         """Check that the group goes from state to state as docs/groups.md draws it."""

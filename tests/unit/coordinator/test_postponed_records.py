@@ -214,8 +214,7 @@ class World:
         try:
             self._answer(self.coordinator.add_partitions(add, waits=False))
         except BaseException as error:
-            uncertain = not isinstance(error, KafkaError)
-            client.starts_anew = uncertain or error.code not in RETRIED
+            client.starts_anew = not isinstance(error, KafkaError) or error.code not in RETRIED
             raise
         client.begun = True
         # The first record: the leader has asked, or was told whom to expect.

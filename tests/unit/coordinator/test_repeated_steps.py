@@ -283,7 +283,7 @@ async def test_replay_that_fails_ends_the_service() -> None:
             story._add((A,), TV0)
         here.shard.replay = _fail  # type: ignore[method-assign]
         story.answers.clear()
-        (story._end if fails_after else story._add)(*((True,) if fails_after else ((A,),)), TV0)
+        story._end(True, TV0) if fails_after else story._add((A,), TV0)
         assert story.answers == [(ErrorCode.NOT_COORDINATOR, None)]
         assert len(here.faults) == 1
 

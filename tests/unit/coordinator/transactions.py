@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 from barnabas.broker.loop.slices import Slicer
 from barnabas.coordinator.hosted_shard import HostedShard
@@ -125,7 +125,7 @@ class Transactions:
             self.log.refusal = KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         return self.leads
 
-    async def load(self) -> "Transactions":
+    async def load(self) -> Self:
         """Become the coordinator of the records in the log, as after an election."""
         self.runtime.elected(0, self.log)
         while self.runtime.loading:  # noqa: ASYNC110

@@ -89,7 +89,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(piece or b""))
         return piece
 
-    record_steps_joined = record_steps.joined
+    record_steps_joined = record_steps.joined  # type: ignore[attr-defined]
     monkeypatch.setattr(record_steps, "joined", counting)
     return sizes
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ async def test_message_for_an_earlier_run_waits_for_the_registration_and_is_refu
         "update_metadata": lambda: receiver.update_metadata(update_metadata(4)),
         "stop_replica": lambda: receiver.stop_replica(stop_replica(4)),
     }
-    answer = asyncio.ensure_future(requests[message]())
+    answer: Any = asyncio.ensure_future(requests[message]())
     await turns()
     assert not answer.done()
     receiver.broker_registered(BrokerInfo(1, (), epoch=5))

@@ -137,7 +137,7 @@ class Leader:
         )
         context = RequestContext(API.key, 17, 1, "c", ANONYMOUS, "BROKERS", "h", 1, 0, inter_broker)
         self.lookup.looks = 0
-        return handle(*self.parts, request, context)
+        return handle(*self.parts, request, context)  # type: ignore[call-arg]
 
     def session(self, response: Any) -> dict[int, PartitionData]:
         """Continue the session of an answer; return its partitions by topic."""

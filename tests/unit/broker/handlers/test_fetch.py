@@ -48,7 +48,7 @@ class Reading:
             topics=[FetchTopic(topic="t", partitions=wanted)],
         )
         context = RequestContext(API.key, 12, 1, "c", ANONYMOUS, "PLAINTEXT", "h", 1, 0)
-        return handle(*self._parts, request, context)
+        return handle(*self._parts, request, context)  # type: ignore[call-arg]
 
     def append(self, **producer: Any) -> None:
         batch = build_batch([Record(0, 1, b"k", b"v", ())], **producer)

@@ -45,7 +45,7 @@ async def test_consumer_is_sent_to_follower_in_its_rack_that_has_the_offset() ->
             ],
         )
         context = RequestContext(API.key, 17, 1, "c", ANONYMOUS, "BROKERS", "h", 1, 0)
-        response = handle(*leader.parts, request, context)
+        response = handle(*leader.parts, request, context)  # type: ignore[call-arg]
         if isinstance(response, asyncio.Future):
             response.cancel()
             return -1
@@ -88,7 +88,7 @@ async def test_follower_serves_consumers_up_to_its_high_watermark() -> None:
             ],
         )
         context = RequestContext(API.key, version, 1, "c", ANONYMOUS, "BROKERS", "h", 1, 0)
-        return handle(*leader.parts, request, context)
+        return handle(*leader.parts, request, context)  # type: ignore[call-arg]
 
     def found(response: Any) -> tuple[int, int]:
         answer = response.responses[0].partitions[0]

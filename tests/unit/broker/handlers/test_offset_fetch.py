@@ -63,7 +63,7 @@ def found(answer: Any) -> Found:
     """Return error and offset of every partition."""
     group = answer.groups[0] if answer.groups else answer
     return [
-        (ErrorCode(each.error_code).name, each.committed_offset)
+        (ErrorCode.of(each.error_code).name, each.committed_offset)
         for topic in group.topics
         for each in topic.partitions
     ]

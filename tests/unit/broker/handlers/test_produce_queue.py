@@ -9,7 +9,7 @@ from barnabas.broker.handlers import produce
 from barnabas.broker.replication.partition import Partition
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.log.validator import RECORDS_PER_STEP
+from barnabas.storage.log.record_steps import RECORDS_PER_STEP
 from tests.support.steps import taken
 from tests.unit.broker.handlers.transactional_produce import Rig, batch, codes
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas

@@ -11,7 +11,7 @@ import pytest
 from barnabas.broker.server.context import CloseConnection
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.storage.log.validator import BYTES_PER_STEP
+from barnabas.storage.log.record_steps import BYTES_PER_STEP
 from tests.unit.broker.handlers.transactional_produce import (
     PRODUCER,
     T0,

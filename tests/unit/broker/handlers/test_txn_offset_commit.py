@@ -69,7 +69,7 @@ class Rig:
 
 def codes(answer: Any) -> list[str]:
     return [
-        ErrorCode(partition.error_code).name
+        ErrorCode.of(partition.error_code).name
         for topic in answer.topics
         for partition in topic.partitions
     ]

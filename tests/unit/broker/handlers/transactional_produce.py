@@ -115,7 +115,7 @@ def batch(
 
 def codes(answer: Any) -> list[str]:
     return [
-        ErrorCode(partition.error_code).name
+        ErrorCode.of(partition.error_code).name
         for topic in answer.responses
         for partition in topic.partition_responses
     ]

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -87,6 +88,8 @@ class ServedStore:
 
 
 class RemoteMachine(StoreMachine):
+    harness: Any
+
     async def start(self) -> Harness:
         served = await ServedStore(Path(tempfile.mkdtemp(prefix="barnabas-"))).start()
         await (await served.session()).create(ServedStore.root)

@@ -307,7 +307,7 @@ def request(*topics: tuple[str, list[int]], count: int = 1) -> WriteTxnMarkersRe
 
 def codes(answer: Any) -> list[str]:
     return [
-        ErrorCode(partition.error_code).name
+        ErrorCode.of(partition.error_code).name
         for marker in answer.markers
         for topic in marker.topics
         for partition in topic.partitions
@@ -356,13 +356,13 @@ async def test_rest_of_request_is_not_written_after_a_later_connection_sent_mark
     context = RequestContext(
         27, 1, 0, "broker-1", ANONYMOUS, "INTERNAL", "127.0.0.1", 1, 0, inter_broker=True
     )
-    steps: Any = handler.handle(*parts, request(("t", [0]), count=handler.FEW), context)
+    steps: Any = handler.handle(*parts, request(("t", [0]), count=handler.FEW), context)  # type: ignore[attr-defined]
     next(steps)
     context.connection_id += 1
     assert not parts[1].is_outdated(context)
     context.connection_id -= 1
     answer, _ = taken(steps)
-    assert codes(answer) == ["NETWORK_EXCEPTION"] * handler.FEW
+    assert codes(answer) == ["NETWORK_EXCEPTION"] * handler.FEW  # type: ignore[attr-defined]
     assert rig.markers == []
 
 

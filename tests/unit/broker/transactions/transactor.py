@@ -22,7 +22,7 @@ ONE_PARTITION = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_p
 
 
 def name(code: int) -> str:
-    return ErrorCode(code).name
+    return ErrorCode.of(code).name
 
 
 class Transactor:

@@ -80,7 +80,7 @@ def test_every_schedule_of_two_drivers_ends_with_every_batch_visible_once() -> N
             raise AssertionError(f"{schedule}: {error}") from error
 
 
-@pytest.mark.parametrize("script", sorted(set(SCRIPTS.values()), key=lambda each: each.__name__))
+@pytest.mark.parametrize("script", sorted(set(SCRIPTS.values()), key=repr))
 def test_protocol_survives_the_schedules_that_mutants_do_not(
     script: Callable[[Stage], None],
 ) -> None:

@@ -49,7 +49,7 @@ def test_workers_that_are_not_used_again_are_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_task_without_local_properties_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink.TaskContext, "get", classmethod(lambda _: _Task()))
+    monkeypatch.setattr(sink.TaskContext, "get", classmethod(lambda _: _Task()))  # type: ignore[attr-defined]
     with pytest.raises(SinkError, match="use a micro-batch trigger of PySpark"):
         StreamWriter(Driver(plan())).write(iter(()))
 

@@ -75,7 +75,7 @@ def test_rows_of_all_partitions_are_encoded_by_one_call(monkeypatch: pytest.Monk
         calls.append(settings["runs"])
         return original(*columns, **settings)
 
-    original = module.encode
+    original = module.encode  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "encode", encode)
     keys = [f"key-{number}" for number in range(50)]
     found = encoder(topic="a").encode(batch(key=keys, value=keys))

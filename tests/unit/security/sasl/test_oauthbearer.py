@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import Future
+from typing import Any
 
 import jwt
 import pytest
@@ -38,7 +39,7 @@ GENERAL = (
 
 def jwk(key, kid, **members):
     kinds = {rsa.RSAPrivateKey: RSAAlgorithm, ec.EllipticCurvePrivateKey: ECAlgorithm}
-    reader = next((kinds[kind] for kind in kinds if isinstance(key, kind)), OKPAlgorithm)
+    reader: Any = next((kinds[kind] for kind in kinds if isinstance(key, kind)), OKPAlgorithm)
     public = key if members.pop("private", False) else key.public_key()
     return reader.to_jwk(public, as_dict=True) | {"kid": kid} | members
 

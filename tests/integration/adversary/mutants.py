@@ -340,7 +340,7 @@ def skipped_marker() -> None:
 
     def fewer(*what: Any) -> Any:
         partitions = to_mark(*what)
-        if len(partitions) > 1 and chance.random() < 0.1:
+        if len(partitions) > 1 and chance.random() < 0.5:
             return partitions - {sorted(partitions)[0]}
         return partitions
 

@@ -8,10 +8,10 @@ RUN python3 -m venv /opt/tools \
 ENV PIP="/opt/tools/bin/pip --python /opt/barnabas/bin/python --no-cache-dir --disable-pip-version-check"
 WORKDIR /src
 
-# The dependencies, with the extras `re2` and `security`, are a layer of their own: a change of our
-# sources keeps it.
+# The dependencies, with the extras `console`, `re2` and `security`, are a layer of their own: a change
+# of our sources keeps it.
 COPY pyproject.toml .
-RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['re2'], *p['optional-dependencies']['security'], sep='\n')" \
+RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *(each for extra in ('console', 're2', 'security') for each in p['optional-dependencies'][extra]), sep='\n')" \
     > dependencies.txt \
  && $PIP install -r dependencies.txt
 

@@ -26,6 +26,7 @@ FLOORS = (
     "cli",
     "client",
     "config",
+    "console",
     "coordinator",
     "faults",
     "metrics",
@@ -389,7 +390,7 @@ def test_no_module_imports_itself_through_others():
     assert graph == {}, "these modules import each other, or modules that do"
 
 
-AREAS = ("cli", "faults", "pipeline", "testing", "verify")
+AREAS = ("cli", "console", "faults", "pipeline", "testing", "verify")
 """Floors whose words may differ from those of brokers and clients."""
 SHARED_NAMES = {
     "Connection": "the two ends of a connection",
@@ -421,11 +422,13 @@ def test_a_class_name_means_one_thing():
 ONE_FILE_EACH = (
     "broker.handlers",
     "cli.answers",
+    "console.pages",
     "protocol.messages",
     "protocol.internal",
     "verify.workloads",
 )
-"""Folders with a file for each API, group of commands, message or workload, found by its name."""
+"""Folders with a file for each API, group of commands, page, message or workload, found by its
+name."""
 SMALL_MODULE = 60
 
 

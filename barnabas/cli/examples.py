@@ -131,6 +131,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "verify eos": ("barnabas verify eos",),
     "verify eos check": ("barnabas verify eos check history.jsonl",),
     "verify replicas": ("barnabas verify replicas data-1 data-2 data-3",),
+    "console": ("barnabas console", "barnabas console --port 8081 --mask email"),
     "debug bundle": ("barnabas debug bundle -o bundle.zip",),
     "pipeline example": ("barnabas pipeline example --seconds 60",),
     "pipeline check": ("barnabas pipeline check job.yaml --plan",),

@@ -50,6 +50,10 @@ GROUPS = {
         ),
     },
     "Operate a cluster": {
+        "console": (
+            "Serve pages about a cluster for browsers.",
+            "barnabas.cli.commands.console:console",
+        ),
         "brokers": (
             "List, describe and drain the brokers of a cluster.",
             "barnabas.cli.commands.brokers:brokers",

@@ -69,11 +69,13 @@ def compose() -> dict[str, Any]:
 
 
 def compose_brokers(*profiles: str) -> dict[str, dict[str, Any]]:
-    """Return the services with the broker's image and these profiles."""
+    """Return the services with the broker's image that run a broker, with these profiles."""
     return {
         name: service
         for name, service in compose()["services"].items()
-        if service["image"] == "barnabas" and service.get("profiles", []) == list(profiles)
+        if service["image"] == "barnabas"
+        and service.get("command", ["serve"])[0] == "serve"
+        and service.get("profiles", []) == list(profiles)
     }
 
 

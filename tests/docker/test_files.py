@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from barnabas.cli.processes.secure import make_files
+from barnabas.console.settings import DEFAULT_PORT
 from barnabas.security.certificates import certificates_of, parse_certificate
 from tests.docker.files import (
     MONITORING,
@@ -189,6 +190,19 @@ class TestCompose:
         for name in BROKERS:
             config = compose_config(name)
             assert (config.default_replication_factor, config.min_insync_replicas) == (3, 2)
+
+
+class TestConsole:
+    def test_console_asks_the_brokers_and_is_open_to_this_machine_only(self):
+        service = compose()["services"]["console"]
+        command, *words = service["command"]
+        options = dict(zip(words[::2], words[1::2], strict=True))
+        hosts = [each.partition(":")[0] for each in options["-b"].split(",")]
+        assert (command, hosts) == ("console", [*BROKERS])
+        assert "profiles" not in service
+        assert service["ports"] == [f"127.0.0.1:{DEFAULT_PORT}:{DEFAULT_PORT}"]
+        assert "--allow-changes" not in words
+        assert f"localhost:{DEFAULT_PORT}/" in service["healthcheck"]["test"][-1]
 
 
 def mounted(service: str) -> dict[str, Path]:

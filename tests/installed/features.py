@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,26 @@ def data_source() -> None:
     assert source.name() == "barnabas"
 
 
+def console() -> None:
+    with (
+        Broker() as broker,
+        subprocess.Popen(
+            [COMMAND, "console", "-b", broker.bootstrap_servers, "--port", "0", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        if line := process.stdout.readline():
+            with urllib.request.urlopen(json.loads(line)["url"]) as page:
+                assert b"Overview" in page.read()
+            process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    if process.returncode:
+        raise CommandError(errors.strip())
+
+
 FEATURES: dict[Callable[[], None], str] = {
     broker: "",
     cluster: "",
@@ -189,6 +210,7 @@ FEATURES: dict[Callable[[], None], str] = {
     key_store_of_pkcs12: "security",
     logins_with_tokens: "security",
     stored_passwords: "security",
+    console: "console",
     pattern_of_transactional_ids: "re2",
     subscription_by_expression: "re2",
     rule_for_principals: "re2",

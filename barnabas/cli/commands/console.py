@@ -1,0 +1,72 @@
+"""`barnabas console`: pages about a cluster in a browser."""
+
+import asyncio
+import signal
+from typing import Any
+
+import click
+
+from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.help import Command
+
+
+@click.command(cls=Command)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen here."
+)
+@click.option(
+    "--port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0: a free one.",
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name of this console for browsers, besides localhost and addresses.",
+)
+@click.option("--allow-changes", is_flag=True, help="Offer changes of the cluster too.")
+@click.option("--no-records", is_flag=True, help="Show no records.")
+@click.option(
+    "--mask",
+    "masks",
+    multiple=True,
+    metavar="FIELD",
+    help="Hide this field of JSON values and this header, and values that are no JSON.",
+)
+@cluster_options
+def console(target: Target, no_records: bool, **options: Any) -> None:
+    """Serve pages about a cluster for browsers, until Ctrl-C.
+
+    They only read, unless --allow-changes is given. There is no login: everyone who reaches the
+    address has the rights of the client that --command-config describes.
+    """
+    try:
+        from barnabas.console.app import serve
+        from barnabas.console.settings import ConsoleSettings
+    except ImportError as error:
+        raise click.ClickException(
+            f"{error}; the console needs: pip install 'barnabas[console]'"
+        ) from None
+
+    settings = ConsoleSettings(
+        bootstrap=target.bootstrap,
+        properties=target.properties,
+        timeout=target.timeout,
+        show_records=not no_records,
+        **options,
+    )
+
+    def started(address: str) -> None:
+        target.done(f"The console is at {address} - stop it with Ctrl-C.", url=address)
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(settings, started, stop)
+
+    asyncio.run(run())

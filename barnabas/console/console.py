@@ -1,0 +1,112 @@
+"""The parts that all pages of a console share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from barnabas.client.connection import BrokerUnreachable
+from barnabas.console.render import Renderer
+from barnabas.console.settings import ConsoleSettings
+from barnabas.console.shared import Results, SharedCluster
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
+
+Handler = Callable[["Console", Request], Awaitable[Response]]
+_MISSING = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+)
+CLUSTER_ERRORS = (KafkaError, BrokerUnreachable, ProtocolError, OSError, TimeoutError)
+"""The errors of a cluster that does not answer, or refuses."""
+
+
+class Page(NamedTuple):
+    """A page: its address, its handler, and the text of its link in the navigation, if any."""
+
+    path: str
+    handler: Handler
+    title: str | None = None
+    methods: tuple[str, ...] = ("GET",)
+
+
+class Console:
+    """The cluster, the shared results and the templates of a console."""
+
+    def __init__(
+        self, settings: ConsoleSettings, cluster: SharedCluster, navigation: list[Page]
+    ) -> None:
+        self.settings = settings
+        self.cluster = cluster
+        self.results = Results()
+        self._renderer = Renderer(
+            {
+                "navigation": [(each.path, each.title) for each in navigation],
+                "bootstrap": settings.bootstrap,
+                "allow_changes": settings.allow_changes,
+                "show_records": settings.show_records,
+            }
+        )
+
+    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a page of HTML."""
+        values = {"path": request.url.path, "address": _address(request), **values}
+        return HTMLResponse(self._renderer.page(template, values), status)
+
+    def failure(self, request: Request, error: Exception) -> Response:
+        """Return the page about an error of the cluster or of the request."""
+        title, status = "The cluster does not answer", 502
+        text = str(error) or type(error).__name__
+        if isinstance(error, HTTPException):
+            title, status, text = "Not possible", error.status_code, error.detail
+        elif isinstance(error, KafkaError):
+            title, text = (
+                "The cluster refuses",
+                f"{error.code.name}: {error.message or error.code.text}",
+            )
+            status = 404 if error.code in _MISSING else 502
+        elif isinstance(error, TimeoutError):
+            text = str(error) or "No broker has answered in time."
+        return self.page(request, "failure.html", status, title=title, text=text)
+
+    async def soon(self, future: "asyncio.Future[Any]", seconds: float) -> Any:
+        """Return the result of work if it is there soon, otherwise None; the work goes on."""
+        done, _ = await asyncio.wait((future,), timeout=seconds)
+        return future.result() if done else None
+
+    async def close(self) -> None:
+        self.results.close()
+        await self.cluster.close()
+
+
+def _address(request: Request) -> str:
+    """Return the path and query of a request, at which its live parts are asked for again."""
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path
+
+
+def parameter(request: Request, name: str) -> str:
+    """Return a parameter of the address that must be there."""
+    value = request.query_params.get(name)
+    if value is None:
+        raise HTTPException(400, f"The address lacks the parameter {name}.")
+    return value
+
+
+def whole_number(
+    request: Request, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1
+) -> int:
+    """Return a parameter of the address that is a whole number within bounds."""
+    text = request.query_params.get(name, "").strip()
+    if not text:
+        return default
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        raise HTTPException(400, f"The parameter {name} must be a whole number.")
+    value = int(text)
+    if not least <= value <= most:
+        raise HTTPException(400, f"The parameter {name} must be between {least} and {most}.")
+    return value

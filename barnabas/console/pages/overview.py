@@ -1,0 +1,36 @@
+"""The first page: the cluster and its health."""
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from barnabas.console.console import Console, Page
+
+
+class Overview(NamedTuple):
+    """The size of a cluster; internal topics do not count."""
+
+    cluster_id: str | None
+    controller: int | None
+    brokers: int
+    topics: int
+    partitions: int
+
+
+async def show(console: Console, request: Request) -> Response:
+    cluster = console.cluster
+    await cluster.refresh()
+    topics = [topic for topic in cluster.topics.values() if not topic.is_internal]
+    controller = cluster.controller_id if cluster.controller_id in cluster.nodes else None
+    overview = Overview(
+        cluster.cluster_id,
+        controller,
+        len(cluster.nodes),
+        len(topics),
+        sum(len(topic.leaders) for topic in topics),
+    )
+    return console.page(request, "overview.html", overview=overview)
+
+
+PAGES = (Page("/", show, "Overview"),)

@@ -1,0 +1,73 @@
+"""HTML from templates. Everything that comes from the cluster is escaped."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+NONE: Final = "\N{EN DASH}"
+"""The text of a value that does not exist."""
+
+
+def shown(value: Any) -> Any:
+    """Return a text with its control and direction characters visible; other values unchanged.
+
+    Such characters could otherwise make one name look like another.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else f"\\u{{{ord(each):x}}}" for each in value
+    )
+
+
+def exact(text: str) -> Markup:
+    """Return a text that a form sends back as it is: escaped, without visible controls."""
+    return escape(text)
+
+
+def url(path: str, **parameters: Any) -> str:
+    """Return an address within the console; parameters that are None are left out."""
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def time_text(at_ms: int | None) -> str:
+    """Return a time in UTC, or a dash."""
+    if at_ms is None or at_ms < 0:
+        return NONE
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+    return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def number(value: int | None) -> str:
+    """Return a number with its thousands apart, or a dash for None."""
+    return NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+class Renderer:
+    """The templates, with what every page shows."""
+
+    def __init__(self, shared: Mapping[str, Any]) -> None:
+        self._templates = Environment(
+            loader=PackageLoader("barnabas.console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=shown,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._templates.globals.update(shared)
+        self._templates.globals.update(url=url, NONE=NONE)
+        self._templates.filters.update(exact=exact, number=number, time=time_text)
+
+    def page(self, template: str, values: Mapping[str, Any]) -> str:
+        """Return a page as text."""
+        return self._templates.get_template(template).render(values)

@@ -1,0 +1,119 @@
+"""The client, its metadata, and the results of work that all pages share."""
+
+import asyncio
+import copy
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from barnabas.client.cluster import Cluster
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import metadata
+
+T = TypeVar("T")
+MOST_KEPT: Final = 256
+PERIOD_S: Final = 1.0
+"""The shortest time between two Metadata requests."""
+
+
+class SharedCluster(Cluster):
+    """A cluster that asks for the metadata of all topics, at most once in PERIOD_S.
+
+    A call within that time gets the response, or the error, of the last request.
+    """
+
+    def __init__(self, bootstrap: str, **options: Any) -> None:
+        super().__init__(bootstrap, **options)
+        self._latest: asyncio.Task[metadata.MetadataResponse] | None = None
+        self._asked_at = 0.0
+        self.metadata_requests = 0
+
+    async def refresh(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        create: bool = False,  # noqa: ARG002  (a console creates no topic)
+    ) -> metadata.MetadataResponse:
+        wanted = None if topics is None else list(topics)
+        now = asyncio.get_running_loop().time()
+        latest = self._latest
+        if latest is None or (latest.done() and now - self._asked_at >= PERIOD_S):
+            self._asked_at = now
+            self.metadata_requests += 1
+            self._latest = latest = asyncio.create_task(super().refresh(None))
+        # A page that is left must not cancel the request of the others.
+        response = await asyncio.shield(latest)
+        if len(self.topics) < len(response.topics) or not self.nodes:
+            # An error of another request has made the client forget them.
+            self._keep(response)
+        return response if wanted is None else _part(response, wanted)
+
+    def _keep(self, response: metadata.MetadataResponse) -> None:
+        self._remember_brokers(response)
+        for topic in response.topics:
+            self._remember(topic)
+
+    async def close(self) -> None:
+        if self._latest is not None:
+            self._latest.cancel()
+        await super().close()
+
+
+def _part(response: metadata.MetadataResponse, topics: list[str]) -> metadata.MetadataResponse:
+    """Return the response as if only these topics had been asked for."""
+    known = {row.name: row for row in response.topics}
+    part = copy.copy(response)
+    part.topics = [known.get(name) or _unknown(name) for name in topics]
+    return part
+
+
+def _unknown(name: str) -> metadata.MetadataResponseTopic:
+    return metadata.MetadataResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[]
+    )
+
+
+class _Kept(NamedTuple):
+    task: asyncio.Future[Any]
+    began: float
+
+
+class Results:
+    """The last result of each kind of work, which all that ask within a time share."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+
+    async def get(self, key: Hashable, work: Callable[[], Awaitable[T]], *, for_s: float) -> T:
+        """Return the result of `work` for a key, not older than `for_s`; errors are shared too."""
+        return await asyncio.shield(self.begin(key, work, for_s=for_s))
+
+    def begin(
+        self, key: Hashable, work: Callable[[], Awaitable[T]], *, for_s: float
+    ) -> "asyncio.Future[T]":
+        """Return the future of `get`, whose work goes on if the caller does not wait for it."""
+        now = asyncio.get_running_loop().time()
+        kept = self._kept.get(key)
+        if kept is None or (kept.task.done() and now - kept.began >= for_s):
+            kept = _Kept(asyncio.ensure_future(work()), now)
+            kept.task.add_done_callback(_retrieve)
+            self._kept[key] = kept
+        self._kept.move_to_end(key)
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)[1].task.cancel()
+        return cast("asyncio.Future[T]", kept.task)
+
+    def forget(self) -> None:
+        """Compute everything again: something was changed."""
+        self._kept.clear()
+
+    def close(self) -> None:
+        for kept in self._kept.values():
+            kept.task.cancel()
+        self._kept.clear()
+
+
+def _retrieve(task: "asyncio.Future[Any]") -> None:
+    """Take the error of work for which no caller waits any more."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,32 @@
+// Ask for the live part of this page again at each tick of the server.
+"use strict";
+(() => {
+  const isLive = () => document.querySelector("#live[hx-get]") !== null;
+  const pause = document.getElementById("pause");
+  const stale = document.getElementById("stale");
+  if (!isLive()) return;
+  let stream = null;
+  let paused = false;
+  const update = () => {
+    // A tab in the background asks for nothing.
+    const wanted = !paused && !document.hidden;
+    if (wanted && !stream) {
+      stream = new EventSource("/live");
+      stream.addEventListener("open", () => (stale.hidden = true));
+      stream.addEventListener("error", () => (stale.hidden = false));
+      stream.addEventListener("tick", () => htmx.trigger("#live", "tick"));
+    } else if (!wanted && stream) {
+      stream.close();
+      stream = null;
+    }
+  };
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    update();
+  });
+  document.addEventListener("visibilitychange", update);
+  window.addEventListener("pagehide", () => stream && stream.close());
+  update();
+})();

@@ -1,0 +1,186 @@
+"""The console as a server: who may ask it, what its answers allow, and what it asks the brokers."""
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import pytest
+
+from barnabas.testing import Broker
+from tests.support.command_line import environment, run
+from tests.support.ports import free_port
+from tests.support.running_console import RunningConsole
+
+METRICS = f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"metrics.listener": METRICS}) as broker:
+        broker.create_topic("orders", partitions=3)
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def console(broker: Broker) -> Iterator[RunningConsole]:
+    with RunningConsole(broker.bootstrap_servers) as console:
+        yield console
+
+
+def metadata_requests() -> int:
+    with urllib.request.urlopen(f"http://{METRICS}/metrics") as answer:
+        text = answer.read().decode()
+    rows = re.findall(
+        r'^kafka_network_requestmetrics_requests_total\{request="Metadata".*\} (\S+)$', text, re.M
+    )
+    return int(sum(map(float, rows)))
+
+
+def test_overview_counts_what_the_cluster_has(console: RunningConsole) -> None:
+    words = console.get("/").words
+    assert "Brokers 1" in words
+    assert "Topics 1" in words
+    assert "Partitions 3" in words
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "rebound.example:8080",
+        "127.0.0.1.rebound.example",
+        "localhost.rebound.example:8080",
+        "localhost:8080@rebound.example",
+        "[::1]rebound.example",
+        "[rebound.example]",
+        "",
+    ],
+)
+def test_host_that_is_not_ours_is_refused(console: RunningConsole, host: str) -> None:
+    answered = console.request("/", headers={"Host": host})
+    assert answered.status == 421
+    assert "orders" not in answered.text
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "LOCALHOST:1", "[::1]:8080"])
+def test_host_of_this_machine_is_served(console: RunningConsole, host: str) -> None:
+    assert console.request("/", headers={"Host": host}).status == 200
+
+
+def test_host_that_is_allowed_is_served(broker: Broker) -> None:
+    with RunningConsole(broker.bootstrap_servers, allowed_hosts=("Console.example",)) as console:
+        assert console.request("/", headers={"Host": "console.example:80"}).status == 200
+        assert console.request("/", headers={"Host": "other.example:80"}).status == 421
+
+
+def test_request_with_two_hosts_is_refused(console: RunningConsole) -> None:
+    connection = http.client.HTTPConnection(console.host, timeout=60)
+    connection.putrequest("GET", "/", skip_host=True)
+    connection.putheader("Host", "localhost")
+    connection.putheader("Host", "rebound.example")
+    connection.endheaders()
+    assert connection.getresponse().status in (400, 421)
+    connection.close()
+
+
+@pytest.mark.parametrize("origin", ["http://rebound.example", "null", "http://localhost:1"])
+def test_request_from_another_origin_is_refused(console: RunningConsole, origin: str) -> None:
+    assert console.request("/", headers={"Origin": origin}).status == 403
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_console_without_changes_takes_reads_only(console: RunningConsole, method: str) -> None:
+    answered = console.request("/", method=method)
+    assert answered.status == 405
+    assert answered.headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", ["/", "/static/console.css", "/nothing", "/live?"])
+def test_every_answer_forbids_foreign_and_inline_code(console: RunningConsole, path: str) -> None:
+    answered = console.request(path, method="HEAD" if path == "/live?" else "GET")
+    policy = answered.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answered.headers["X-Content-Type-Options"] == "nosniff"
+    assert answered.headers["Cache-Control"] == "no-store"
+    assert "server" not in answered.headers
+
+
+def test_page_has_no_inline_code_and_nothing_from_elsewhere(console: RunningConsole) -> None:
+    text = console.get("/").text
+    assert re.findall(r"<style|\bstyle=|\bon\w+=|javascript:|<script(?![^>]*\bsrc=)", text) == []
+    assert all(each.startswith(("/", "#")) for each in re.findall(r'(?:src|href)="(.*?)"', text))
+
+
+def test_unknown_page_is_a_page(console: RunningConsole) -> None:
+    answered = console.request("/<b>nothing</b>")
+    assert answered.status == 404
+    assert "Not Found" in answered.words
+
+
+def test_static_files_are_whole_and_no_others_are_served(console: RunningConsole) -> None:
+    assert "htmx" in console.get("/static/htmx.min.js").text
+    assert "Zero-Clause BSD" in console.get("/static/htmx.LICENSE.txt").text
+    for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static/"):
+        assert console.request(path).status == 404
+
+
+def test_live_stream_ticks(console: RunningConsole) -> None:
+    connection = http.client.HTTPConnection(console.host, timeout=60)
+    connection.request("GET", "/live")
+    response = connection.getresponse()
+    assert response.headers.get_content_type() == "text/event-stream"
+    lines = []
+    while not lines or lines[-1] != b"data: 1\n":
+        lines.append(response.readline())
+    assert b"event: tick\n" in lines
+    connection.close()
+
+
+def test_metadata_is_asked_for_once_a_second_for_all_tabs(console: RunningConsole) -> None:
+    before, began = metadata_requests(), monotonic()
+    with ThreadPoolExecutor(10) as tabs:
+        for _ in range(20):
+            list(tabs.map(lambda _: console.get("/"), range(10)))
+    took = monotonic() - began
+    asked = metadata_requests() - before
+    # The broker's own metrics decide; one request may have begun just before.
+    assert 0 < asked <= took + 2, (asked, took)
+
+
+def test_cluster_that_is_down_is_a_page_and_comes_back() -> None:
+    port = free_port()
+    with RunningConsole(f"127.0.0.1:{port}") as console:
+        answered = console.request("/")
+        assert answered.status == 502
+        assert "The cluster does not answer" in answered.words
+        with Broker(port=port):
+            deadline = monotonic() + 30
+            while console.request("/").status != 200:
+                assert monotonic() < deadline
+
+
+def test_command_says_its_address_and_stops_at_sigterm(broker: Broker) -> None:
+    arguments = ["console", "-b", broker.bootstrap_servers, "--port", "0", "--json"]
+    command = [sys.executable, "-m", "barnabas", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["url"]
+        with urllib.request.urlopen(address) as answer:
+            assert b"Overview" in answer.read()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_address_in_use_is_one_line(broker: Broker, console: RunningConsole) -> None:
+    port = console.host.rpartition(":")[2]
+    done = run("console", "-b", broker.bootstrap_servers, "--port", port)
+    assert done.returncode == 1
+    assert b"in use" in done.stderr
+    assert done.stderr.count(b"\n") == 1

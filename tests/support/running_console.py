@@ -1,0 +1,121 @@
+"""A console on a free port, in a thread of its own, and a browser without JavaScript."""
+
+import asyncio
+import html
+import http.client
+import re
+import threading
+from concurrent.futures import Future
+from html.parser import HTMLParser
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from barnabas.console.app import serve
+from barnabas.console.settings import ConsoleSettings
+
+DEADLINE_S = 60
+
+
+class Answered(NamedTuple):
+    """The answer to a request."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    text: str
+
+    @property
+    def words(self) -> str:
+        """The text that a person reads, without tags; spaces are single."""
+        parser = _Words()
+        parser.feed(self.text)
+        return " ".join("".join(parser.parts).split())
+
+    @property
+    def links(self) -> list[str]:
+        """The addresses of the links, as a browser would request them."""
+        return [html.unescape(each) for each in re.findall(r'href="([^"]*)"', self.text)]
+
+
+class _Words(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        self.parts.append(" ")
+
+
+class RunningConsole:
+    """A console of a cluster, with the options of `ConsoleSettings`."""
+
+    def __init__(self, bootstrap: str, **options: Any) -> None:
+        self._settings = ConsoleSettings(bootstrap=bootstrap, port=0, **options)
+        self._address: Future[str] = Future()
+        self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        async def run() -> None:
+            stop = asyncio.Event()
+            self._stop = asyncio.get_running_loop(), stop
+            await serve(self._settings, self._address.set_result, stop)
+
+        try:
+            asyncio.run(run())
+        except BaseException as error:
+            if self._address.done():
+                raise
+            self._address.set_exception(error)
+
+    def __enter__(self) -> "RunningConsole":
+        self._thread.start()
+        self.url = self._address.result(DEADLINE_S)
+        self.host = urlsplit(self.url).netloc
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        assert self._stop is not None
+        loop, stop = self._stop
+        loop.call_soon_threadsafe(stop.set)
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+    def request(
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        headers: dict[str, str] | None = None,
+        body: str | None = None,
+    ) -> Answered:
+        """Send a request and return its answer; a redirect is not followed."""
+        connection = http.client.HTTPConnection(self.host, timeout=DEADLINE_S)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return Answered(response.status, response.headers, response.read().decode())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **parameters: object) -> Answered:
+        """Return a page that must be there."""
+        query = urlencode(parameters)
+        answered = self.request(f"{path}?{query}" if query else path)
+        assert answered.status == 200, answered.words
+        return answered
+
+    def post(self, path: str, headers: dict[str, str] | None = None, **fields: str) -> Answered:
+        """Send a form as a browser would."""
+        kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.url.rstrip("/")}
+        return self.request(
+            path, method="POST", headers={**kind, **(headers or {})}, body=urlencode(fields)
+        )

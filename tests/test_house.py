@@ -30,6 +30,7 @@ FLOORS = (
     "coordinator",
     "faults",
     "metrics",
+    "operations",
     "pipeline",
     "protocol",
     "security",

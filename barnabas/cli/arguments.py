@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from barnabas.cli.quantities import kafka_value, parse_size, parse_time
+from barnabas.operations.quantities import kafka_value, parse_size, parse_time
 
 
 def time(text: str) -> int:

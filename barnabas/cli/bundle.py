@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas import __version__
-from barnabas.cli.health import find_problems
-from barnabas.cli.log_dirs import directories
 from barnabas.cli.profiles import without_secrets
 from barnabas.client.admin import Admin, finalized_features
 from barnabas.client.cluster import Cluster
@@ -23,6 +21,8 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.health import find_problems
+from barnabas.operations.log_dirs import directories
 from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.types import uuid_text

@@ -9,13 +9,13 @@ import click
 
 from barnabas.cli import reassignments
 from barnabas.cli.common import Target
-from barnabas.cli.health import find_problems
 from barnabas.cli.reassignments import Placed, placed_on
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.drain_plan import Loss, losses
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.reassignment_plan import Placements, Plan
+from barnabas.operations.health import find_problems
 from barnabas.protocol.topic_partition import TopicPartition
 
 _POLL_S: Final = 0.5

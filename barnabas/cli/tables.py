@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from barnabas.cli.quantities import duration_text, size_text, time_text
+from barnabas.operations.quantities import duration_text, size_text, time_text
 
 _ABOVE_ASCII: Final = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _UNSEEN: Final = re.compile(f"[{_ABOVE_ASCII}]")

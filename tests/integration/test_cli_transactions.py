@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
-from barnabas.cli.transactions import stuck
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.transactions import stuck
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Broker
 from tests.support.command_line import DEADLINE, Cli, on_a_terminal

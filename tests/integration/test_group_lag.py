@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.broker.app import Broker
 from barnabas.broker.groups import record_lags
-from barnabas.cli.groups.description import describe_group
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.operations.group_description import describe_group
 from barnabas.protocol.topic_partition import TopicPartition as Place
 from tests.support.data_path import running
 from tests.support.in_cluster import member, shared_metadata

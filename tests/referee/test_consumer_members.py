@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.groups.description import describe_all, describe_group
-from barnabas.cli.groups.resets import plan_reset
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.producer import Producer
+from barnabas.operations.group_description import describe_all, describe_group
+from barnabas.operations.group_resets import plan_reset
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import consumer_group_heartbeat
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -8,13 +8,13 @@ from barnabas.cli import names, reassignments
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.draining import order, require, wait_for_replicas
 from barnabas.cli.help import Group
-from barnabas.cli.log_dirs import ONLINE, directories
 from barnabas.cli.partition_arguments import throttle_option
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.drain_plan import leaders_away, leaders_back, replicas_away
 from barnabas.client.reassignment_plan import Placements, Plan
-from barnabas.protocol.messages.describe_cluster import DescribeClusterResponse
+from barnabas.operations.brokers import broker_rows
+from barnabas.operations.log_dirs import ONLINE, directories
 
 
 @click.group(cls=Group)
@@ -136,20 +136,3 @@ def _show_plan(target: Target, now: Placements, plan: Plan) -> None:
         for each, wanted in sorted(plan.items())
     ]
     target.show(["topic", "partition", "replicas", "wanted"], rows)
-
-
-async def broker_rows(cluster: Cluster, described: DescribeClusterResponse) -> list[dict[str, Any]]:
-    """Return a row for each live broker, by id; the metadata of the cluster is refreshed."""
-    await cluster.refresh()
-    rows = [row for topic in cluster.topics.values() for row in topic.description.partitions]
-    return [
-        {
-            "broker": each.broker_id,
-            "address": f"{each.host}:{each.port}",
-            "rack": each.rack,
-            "controller": each.broker_id == described.controller_id,
-            "leaders": sum(row.leader_id == each.broker_id for row in rows),
-            "replicas": sum(each.broker_id in row.replica_nodes for row in rows),
-        }
-        for each in sorted(described.brokers, key=lambda each: each.broker_id)
-    ]

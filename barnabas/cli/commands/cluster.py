@@ -14,7 +14,6 @@ from barnabas.cli.commands.secure import secure_options, secured
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Group
-from barnabas.cli.quantities import time_text
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_LEVELS,
@@ -24,11 +23,12 @@ from barnabas.cli.settings import (
     faults_option,
 )
 from barnabas.cli.tables import tell
+from barnabas.operations.quantities import time_text
 from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from barnabas.cli.health import Changes, Problem
     from barnabas.client.cluster import Cluster
+    from barnabas.operations.health import Changes, Problem
 
 FIRST_ID = 1
 REPLICAS = 3
@@ -134,9 +134,9 @@ def info(target: Target) -> None:
 
 
 async def _info(cluster: "Cluster") -> dict[str, Any]:
-    from barnabas.cli.commands.brokers import broker_rows
     from barnabas.client.admin import Admin, finalized_features
     from barnabas.client.group_admin import GroupAdmin
+    from barnabas.operations.brokers import broker_rows
 
     described = await Admin(cluster).describe_cluster()
     rows = await broker_rows(cluster, described)
@@ -167,7 +167,7 @@ def health(target: Target, watch: bool, wait: float | None) -> None:
     Prints the problems, a cause before its symptoms. The exit code is 0 without one, and 3
     otherwise.
     """
-    from barnabas.cli.health import find_problems
+    from barnabas.operations.health import find_problems
 
     def check() -> "list[Problem]":
         return target.run(find_problems)
@@ -242,7 +242,7 @@ def _watch(
 ) -> NoReturn:
     """Print the problems, and then the changes of every second until Ctrl-C."""
     from barnabas.cli.failures import explain
-    from barnabas.cli.health import Changes, unreachable
+    from barnabas.operations.health import Changes, unreachable
 
     known: list[Problem] = []
     while True:

@@ -12,7 +12,6 @@ from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
 from barnabas.cli.help import Command
-from barnabas.cli.quantities import TIMES, parse_time
 from barnabas.cli.tables import escape_json, tell
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
@@ -20,6 +19,7 @@ from barnabas.client.group import GroupMember
 from barnabas.client.last_records import find_last
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import partition_for
+from barnabas.operations.quantities import TIMES, parse_time
 from barnabas.protocol.topic_partition import TopicPartition
 
 _MAX_FETCH = 8 * 1024 * 1024

@@ -6,21 +6,21 @@ import click
 
 from barnabas.cli import arguments, names
 from barnabas.cli.common import Target, cluster_options
-from barnabas.cli.groups.description import (
+from barnabas.cli.group_tables import (
     card,
-    describe_all,
-    describe_group,
     member_columns,
     member_rows,
     partition_columns,
     partition_rows,
 )
-from barnabas.cli.groups.resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
 from barnabas.cli.help import Group
-from barnabas.cli.partition_arguments import PartitionArgument, topics_or_partitions
+from barnabas.cli.partition_arguments import topics_or_partitions
 from barnabas.cli.tables import tell
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.operations.group_description import describe_all, describe_group
+from barnabas.operations.group_resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
+from barnabas.operations.partitions import PartitionArgument
 from barnabas.protocol.topic_partition import TopicPartition
 
 

@@ -9,16 +9,15 @@ import click
 from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
-from barnabas.cli.log_dirs import broker_ids, directories
 from barnabas.cli.partition_arguments import (
-    PartitionArgument,
     any_partitions,
-    partitions_of,
     some_partitions,
 )
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
+from barnabas.operations.log_dirs import broker_ids, directories
+from barnabas.operations.partitions import PartitionArgument, partitions_of
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 

@@ -10,19 +10,17 @@ from barnabas.cli import reassignments
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
-    PartitionArgument,
     any_partitions,
-    every_partition,
-    partitions_of,
     throttle_option,
 )
-from barnabas.cli.quantities import size_text
 from barnabas.cli.reassignments import Placed, placed_on
 from barnabas.client.admin import Admin
 from barnabas.client.balance_plan import loads, plan_balance
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.client.reassignment_plan import Plan, parse_plan, plan_rows, plan_text
+from barnabas.operations.partitions import PartitionArgument, every_partition, partitions_of
+from barnabas.operations.quantities import size_text
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 

@@ -10,9 +10,9 @@ import click
 
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
-from barnabas.cli.quantities import time_text
 from barnabas.client.cluster import Cluster
 from barnabas.client.user_admin import UserAdmin
+from barnabas.operations.quantities import time_text
 from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl.credentials import DelegationToken
 

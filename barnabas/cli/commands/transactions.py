@@ -9,21 +9,11 @@ from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import (
-    PartitionArgument,
     any_partitions,
     one_partition,
-    partitions_of,
     topic_or_partition,
 )
 from barnabas.cli.tables import for_people, tell
-from barnabas.cli.transactions.hanging import UndecidedTransaction, abort_one, repair_all
-from barnabas.cli.transactions.kept import (
-    COLUMNS,
-    end_two_phase,
-    refuse_two_phase,
-    two_phase_rows,
-)
-from barnabas.cli.transactions.stuck import Event, StuckPartition, stuck_partitions
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import (
     ONGOING,
@@ -32,6 +22,15 @@ from barnabas.client.transaction_admin import (
     TransactionListing,
     client_of,
 )
+from barnabas.operations.partitions import PartitionArgument, partitions_of
+from barnabas.operations.transactions.hanging import UndecidedTransaction, abort_one, repair_all
+from barnabas.operations.transactions.kept import (
+    COLUMNS,
+    end_two_phase,
+    refuse_two_phase,
+    two_phase_rows,
+)
+from barnabas.operations.transactions.stuck import Event, StuckPartition, stuck_partitions
 from barnabas.protocol.topic_partition import TopicPartition
 
 _MINUTE_MS = 60_000

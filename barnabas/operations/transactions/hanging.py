@@ -8,12 +8,12 @@ So the transaction log is read first.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from barnabas.cli.transactions.kept import refuse_to_abort
-from barnabas.cli.transactions.log import History, histories
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.outcome import ReasonedOutcome, TransactionOutcome, verdict
+from barnabas.operations.transactions.kept import refuse_to_abort
+from barnabas.operations.transactions.log import History, histories
 from barnabas.protocol.topic_partition import TopicPartition
 
 _DECIDED: Final = (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED)

@@ -1,6 +1,6 @@
 """The changes that `cluster health --watch` shows."""
 
-from barnabas.cli.health import Changes, Problem, unreachable
+from barnabas.operations.health import Changes, Problem, unreachable
 
 DEAD = Problem("brokers", "broker 3", "not alive")
 LATE = Problem("isr", "orders-0", "not in sync: broker 3")

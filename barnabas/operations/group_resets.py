@@ -5,12 +5,10 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import click
-
-from barnabas.cli.partition_arguments import PartitionArgument, existing, partitions_of
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
+from barnabas.operations.partitions import PartitionArgument, existing, partitions_of
 from barnabas.protocol.topic_partition import TopicPartition
 
 Offsets = dict[TopicPartition, int]
@@ -30,7 +28,7 @@ async def plan_reset(
 ) -> Reset:
     """Return the reset of a group's partitions, or of the named ones, within their logs.
 
-    `way` is the name of the option that says where to, and `value` its value. Raises ClickException
+    `way` is the name of the option that says where to, and `value` its value. Raises ValueError
     if there is no offset to reset.
     """
     admin = GroupAdmin(cluster)
@@ -41,14 +39,14 @@ async def plan_reset(
     if given is not None:
         wanted = [each for each in wanted if each in given]
     if not wanted:
-        raise click.ClickException(_nothing(group, way, value, named))
+        raise ValueError(_nothing(group, way, value, named))
     if way == "to_current":
         # The offsets as they are: neither cut to the log, nor asked for in a log that is gone.
         return Reset(before, {each: before[each] for each in wanted})
     there = await existing(cluster, wanted)
     gone, wanted = sorted({*wanted} - {*there}), there
     if not wanted:
-        raise click.ClickException("no partition that has an offset exists any more")
+        raise ValueError("no partition that has an offset exists any more")
     low = await _bounds(cluster, wanted, EARLIEST)
     high = await _bounds(cluster, wanted, LATEST)
     after: Mapping[TopicPartition, int]
@@ -72,12 +70,10 @@ async def plan_reset(
 
 
 def _committed(group: str, offsets: Offsets, partition: TopicPartition) -> int:
-    """Return the committed offset from which to shift. Raises ClickException as Kafka's tool."""
+    """Return the committed offset from which to shift. Raises ValueError as Kafka's tool."""
     if partition not in offsets:
         topic, index = partition
-        raise click.ClickException(
-            f"group {group} has no committed offset in {topic}-{index} to shift"
-        )
+        raise ValueError(f"group {group} has no committed offset in {topic}-{index} to shift")
     return offsets[partition]
 
 

@@ -5,14 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.cli.transactions import log as transaction_log
-from barnabas.cli.transactions.hanging import verdict_of
-from barnabas.cli.transactions.log import TOPIC, History, _Unreadable, histories
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import OpenTransaction
 from barnabas.coordinator.transaction.metadata import Producer, TransactionMetadata
 from barnabas.coordinator.transaction.outcome import TransactionOutcome
 from barnabas.coordinator.transaction.states import TransactionState
+from barnabas.operations.transactions import log as transaction_log
+from barnabas.operations.transactions.hanging import verdict_of
+from barnabas.operations.transactions.log import TOPIC, History, _Unreadable, histories
 from barnabas.protocol.java_hash import partition_for
 
 PARTITIONS = 50

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from barnabas.cli.log_dirs import ONLINE, directories
-from barnabas.cli.transactions.stuck import held_back
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.log_dirs import ONLINE, directories
+from barnabas.operations.transactions.stuck import held_back
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 

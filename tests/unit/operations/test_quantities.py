@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cli.quantities import (
+from barnabas.operations.quantities import (
     duration_text,
     kafka_value,
     parse_duration,

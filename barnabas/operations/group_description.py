@@ -3,35 +3,23 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from barnabas.cli.partition_arguments import existing
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.group_lag import UNBOUNDED, GroupLag, find_lags
 from barnabas.client.groups.protocol import read_assignment
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.partitions import existing
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import consumer_group_describe
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.records.group_lag import OutOfRange, out_of_range
 from barnabas.protocol.topic_partition import TopicPartition
 
-PARTITIONS: Final = [
-    "topic",
-    "partition",
-    "offset",
-    "end",
-    "lag",
-    "to_read",
-    "held_back",
-    "held_back_by",
-]
-MEMBERS: Final = ["member", "client_id", "host", "assigned"]
 OUT_OF_RANGE: Final = "out_of_range"
-UNREADABLE: Final = "cannot be read"
-_COUNTS: Final = ("to_read", "held_back")
+COUNTS: Final = ("to_read", "held_back")
+"""The fields that count records."""
 
-_EPOCHS: Final = ("epoch", "assignment_epoch")
 _OF_MODERN: Final = ("protocol", "epoch", "target", "subscribed", "expression", "rack")
 """Fields of members in the consumer protocol (KIP-848); None for the others."""
 _MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
@@ -101,60 +89,6 @@ async def describe_all(cluster: Cluster, *, exact: bool = False) -> tuple[list[R
             if listed.group_type not in ("", "classic", "consumer"):
                 others.append(listed.group_id)
     return found, others
-
-
-def card(group: Row) -> Row:
-    """Return the fields of a group for people, without its partitions."""
-    idle = sum(member["assigned"] == [] for member in group["members"])
-    count = len(group["members"])
-    hidden = {"exact", "partitions", *(name for name in _EPOCHS if group[name] is None)}
-    fields = {name: group[name] for name in group if name not in hidden}
-    without = f"{count} ({idle} without partitions)" if idle else count
-    return {**fields, **_bounds(group), "members": without}
-
-
-def partition_columns(group: Row) -> list[str]:
-    """Return the columns of the partitions; an offset outside of its log adds one."""
-    named = any(row[OUT_OF_RANGE] for row in group["partitions"])
-    return [*PARTITIONS, OUT_OF_RANGE] if named else PARTITIONS
-
-
-def partition_rows(group: Row) -> list[Row]:
-    """Return a row for people of each partition.
-
-    Lower bounds are marked, and a producer id stands for an unknown transactional id.
-    """
-    rows = []
-    for row in group["partitions"]:
-        by = row["held_back_by"]
-        if by is None and row["producer_id"] is not None:
-            by = f"producer {row['producer_id']}"
-        rows.append({**row, **_bounds(row), "held_back_by": by})
-    return rows
-
-
-def member_columns(group: Row) -> list[str]:
-    """Return the columns of the members; the consumer protocol adds some."""
-    modern = [] if group["epoch"] is None else ["epoch", "target"]
-    named = any(member["expression"] for member in group["members"])
-    return [*MEMBERS, *modern, *(["expression"] if named else [])]
-
-
-def member_rows(group: Row) -> list[Row]:
-    """Return a row for people of each member."""
-    return [
-        member if member["error"] is None else {**member, "assigned": UNREADABLE}
-        for member in group["members"]
-    ]
-
-
-def _bounds(counts: Row) -> Row:
-    """Return the counts of records; a lower bound ends in +."""
-    mark = "" if counts["exact"] else "+"
-    return {
-        name: f"{counts[name]}{mark}" if mark and counts[name] is not None else counts[name]
-        for name in _COUNTS
-    }
 
 
 def _classic_members(described: DescribedGroup) -> Members:
@@ -256,7 +190,7 @@ def _total(rows: Iterable[Row]) -> Row:
     """Return the sums over the partitions that have a lag; a count that lacks one is None."""
     lags = [row for row in rows if row["lag"] is not None]
     total: Row = {"lag": sum(row["lag"] for row in lags)}
-    for name in _COUNTS:
+    for name in COUNTS:
         counts = [row[name] for row in lags]
         total[name] = None if None in counts else sum(counts)
     return {**total, "exact": all(row["exact"] for row in lags)}

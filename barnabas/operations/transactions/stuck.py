@@ -7,10 +7,6 @@ client and each marker.
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from barnabas.cli.transactions.hanging import verdict_of
-from barnabas.cli.transactions.kept import advice as two_phase_advice
-from barnabas.cli.transactions.kept import explanation, keeper
-from barnabas.cli.transactions.log import History, histories
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.offsets import LATEST, find_offsets
@@ -18,6 +14,10 @@ from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin,
 from barnabas.coordinator.transaction.metadata import TV2, TransactionMetadata
 from barnabas.coordinator.transaction.outcome import ReasonedOutcome, TransactionOutcome
 from barnabas.coordinator.transaction.states import COMPLETED, PREPARED, TransactionState
+from barnabas.operations.transactions.hanging import verdict_of
+from barnabas.operations.transactions.kept import advice as two_phase_advice
+from barnabas.operations.transactions.kept import explanation, keeper
+from barnabas.operations.transactions.log import History, histories
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import describe_transactions
 from barnabas.protocol.topic_partition import TopicPartition

@@ -1,1 +1,0 @@
-"""The description of consumer groups, and the reset of their offsets."""

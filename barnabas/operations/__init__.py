@@ -1,0 +1,1 @@
+"""Questions about a cluster that take several requests, for the command line and the console."""

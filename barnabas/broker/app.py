@@ -50,6 +50,7 @@ from barnabas.broker.maintenance import (
 )
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.platform import Platform, system_platform
+from barnabas.broker.routes import import_handlers
 from barnabas.broker.security.cluster_acls import OBJECTS_OF_A_RULE, ClusterAcls
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.security.scram_users import ScramUsers, stored_secret
@@ -66,6 +67,7 @@ from barnabas.config.listeners import parse_host_port
 from barnabas.config.sasl_keys import SaslKeys, TokenKeys
 from barnabas.metrics.catalogue import PARTITION, BrokerMetrics
 from barnabas.metrics.registry import Registry
+from barnabas.protocol.late_import import ReleaseReplaced
 from barnabas.protocol.types import uuid_text
 from barnabas.security.sasl.credentials import StandIns
 from barnabas.security.tls import client_tls
@@ -82,6 +84,8 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 5.0
 """Seconds that a stopping broker waits for its clients to receive their responses."""
+_HANDLERS_AFTER_S = 1.0
+"""Seconds after the start in which only the handlers of requests are imported."""
 _CLOSERS = 8
 """Threads that close logs when the broker stops, enough to keep the disk's queue full."""
 _log = get_logger(__name__)
@@ -221,8 +225,18 @@ class Broker:
         self._exits.callback(self._coordination.producer_ids.close)
         # Last, because clients need not wait for it.
         self._coordination.producer_ids.have_spare()
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(_HANDLERS_AFTER_S, lambda: self._spawn(self._import_handlers()))
+        self._exits.callback(late.cancel)
         self._exits.push_async_callback(self._stop_serving)
         self._exits.push_async_callback(self._hand_over)
+
+    async def _import_handlers(self) -> None:
+        """Import what no request has needed yet, before an upgrade can replace it."""
+        try:
+            await self._core.slicer.run(import_handlers())
+        except (ImportError, ReleaseReplaced) as error:
+            _log.error("handlers not imported: restart this broker", reason=str(error))
 
     def _announce(self) -> None:
         """Listen at a Unix socket for brokers of this host, unless they must show who they are."""

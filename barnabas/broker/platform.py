@@ -34,9 +34,9 @@ class CleanerBackend(Protocol):
     def stop(self) -> None: ...
 
 
-def unchanged(routes: list[Route], cache: MetadataCache) -> list[Route]:  # noqa: ARG001
-    """Return the routes as they are."""
-    return routes
+def nothing_around(cache: MetadataCache) -> Callable[[Route], Route]:  # noqa: ARG001
+    """Return the function that leaves a route as it is."""
+    return lambda route: route
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Platform:
     open_store: OpenStore = open_metadata
     transaction_clock: Clock | None = None
     """The clock for transaction timeouts, if a test needs a separate one."""
-    around: Callable[[list[Route], MetadataCache], list[Route]] = unchanged
-    """A wrapper around all request handlers: tests use it to hold, delay and refuse requests."""
+    around: Callable[[MetadataCache], Callable[[Route], Route]] = nothing_around
+    """A wrapper around each request handler: tests use it to hold, delay and refuse requests."""
 
 
 def system_platform(config: BrokerConfig) -> Platform:

@@ -1,11 +1,11 @@
 """The table of the APIs that a broker serves, and the routes that its listeners get from it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
 from random import Random
 from types import GeneratorType, MethodType
-from typing import Any, Final, NamedTuple, Protocol, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVarTuple, cast
 
 from barnabas.broker.cluster.broker_epochs import BrokerEpochs
 from barnabas.broker.cluster.cache import MetadataCache
@@ -19,73 +19,6 @@ from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
-from barnabas.broker.handlers import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    allocate_producer_ids,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    alter_user_scram_credentials,
-    api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    controlled_shutdown,
-    create_acls,
-    create_delegation_token,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_delegation_token,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    end_txn,
-    envelope,
-    expect_producers,
-    expire_delegation_token,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leader_and_isr,
-    leave_group,
-    list_config_resources,
-    list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    renew_delegation_token,
-    sasl_authenticate,
-    sasl_handshake,
-    stop_replica,
-    sync_group,
-    txn_offset_commit,
-    update_features,
-    update_metadata,
-    write_txn_markers,
-)
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import LoggerLevels
@@ -106,15 +39,89 @@ from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
 from barnabas.broker.transactions.transaction_service import TransactionService
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
+from barnabas.coordinator.expressions import takes_patterns
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.ports import Clock
 from barnabas.metrics.catalogue import BrokerMetrics
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import APIS, KEYS
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.late_import import import_late
 from barnabas.protocol.messages.api_versions import ApiVersion
 from barnabas.protocol.schema import Api
 from barnabas.protocol.steps import Steps
 from barnabas.storage.opening.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from barnabas.broker.handlers import (
+        add_offsets_to_txn,
+        add_partitions_to_txn,
+        allocate_producer_ids,
+        alter_client_quotas,
+        alter_configs,
+        alter_partition,
+        alter_partition_reassignments,
+        alter_replica_log_dirs,
+        alter_user_scram_credentials,
+        api_versions,
+        consumer_group_describe,
+        consumer_group_heartbeat,
+        controlled_shutdown,
+        create_acls,
+        create_delegation_token,
+        create_partitions,
+        create_topics,
+        delete_acls,
+        delete_groups,
+        delete_records,
+        delete_topics,
+        describe_acls,
+        describe_client_quotas,
+        describe_cluster,
+        describe_configs,
+        describe_delegation_token,
+        describe_groups,
+        describe_log_dirs,
+        describe_producers,
+        describe_topic_partitions,
+        describe_transactions,
+        describe_user_scram_credentials,
+        elect_leaders,
+        end_txn,
+        envelope,
+        expect_producers,
+        expire_delegation_token,
+        fetch,
+        find_coordinator,
+        heartbeat,
+        incremental_alter_configs,
+        init_producer_id,
+        join_group,
+        leader_and_isr,
+        leave_group,
+        list_config_resources,
+        list_groups,
+        list_offsets,
+        list_partition_reassignments,
+        list_transactions,
+        metadata,
+        offset_commit,
+        offset_delete,
+        offset_fetch,
+        offset_for_leader_epoch,
+        produce,
+        renew_delegation_token,
+        sasl_authenticate,
+        sasl_handshake,
+        stop_replica,
+        sync_group,
+        txn_offset_commit,
+        update_features,
+        update_metadata,
+        write_txn_markers,
+    )
+else:
+    # A name stands for its module, which is imported at the first request of the API.
+    globals().update({each.module: each.module for each in APIS.values()})
 
 Cs = TypeVarTuple("Cs")
 Guard = Callable[[Route, Rights], Route]
@@ -188,23 +195,38 @@ class HandlerModule(Protocol[*Cs]):
 class ApiRow(NamedTuple):
     """A row of the table."""
 
-    module: HandlerModule[*tuple[Any, ...]]
+    name: str
+    """The name of its two modules."""
     collaborators: Callable[[BrokerParts], tuple[Any, ...]]
     of_controller: bool = False
     """Whether only the controller can answer: other brokers forward the requests of clients."""
+
+    @property
+    def module(self) -> HandlerModule[*tuple[Any, ...]]:
+        """The handler, which is imported now if this is the first use of the API.
+
+        Raises ReleaseReplaced.
+        """
+        return cast(
+            HandlerModule[*tuple[Any, ...]], import_late(f"barnabas.broker.handlers.{self.name}")
+        )
 
     @property
     def api(self) -> Api:
         return self.module.API
 
     @property
+    def key(self) -> int:
+        return KEYS[self.name]
+
+    @property
     def versions(self) -> range:
-        return APIS[self.api.key].served
+        return APIS[self.key].served
 
     @property
     def clients(self) -> range:
         """The versions for clients of a cluster."""
-        return APIS[self.api.key].clients
+        return APIS[self.key].clients
 
     def refuse(self, request: Any, code: ErrorCode, version: int) -> Steps[Any]:
         """Return the answer to a request that fails as a whole.
@@ -261,7 +283,38 @@ def _bound(handle: Callable[..., Any], collaborators: tuple[Any, ...]) -> Callab
     return partial(handle, *collaborators)
 
 
-def client_routes(parts: BrokerParts) -> list[Route]:
+class Routes(Mapping[int, Route]):
+    """The routes of a listener, by API key. A route is made when it is first looked up: a start
+    imports no handlers."""
+
+    def __init__(
+        self,
+        rows: Iterable[tuple[ApiRow, range]],
+        make: Callable[[ApiRow, range], Route],
+    ) -> None:
+        """`rows` have the served versions."""
+        self._rows = {row.key: (row, versions) for row, versions in rows}
+        self._make = make
+        self._made: dict[int, Route] = {}
+
+    def __getitem__(self, key: int) -> Route:
+        """Raises KeyError for an API without a row, TypeError for a handler without rights, and
+        ReleaseReplaced."""
+        if key not in self._made:
+            self._made[key] = self._make(*self._rows[key])
+        return self._made[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._rows
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def client_routes(parts: BrokerParts, around: Callable[[Route], Route]) -> Routes:
     """Return the routes of a client listener.
 
     A broker that is not in a cluster has no other listener, and serves clients all versions.
@@ -269,17 +322,17 @@ def client_routes(parts: BrokerParts) -> list[Route]:
     in_cluster = parts.config().in_cluster
     rows = [(row, row.clients if in_cluster else row.versions) for row in API_TABLE if row.clients]
     guard = None if parts.gate is None else parts.gate.guard
-    return _routes(parts, rows, guard, parts.forwarder)
+    return _routes(parts, rows, guard, parts.forwarder, around)
 
 
-def inter_broker_routes(parts: BrokerParts) -> list[Route]:
+def inter_broker_routes(parts: BrokerParts, around: Callable[[Route], Route]) -> Routes:
     """Return the routes of the inter-broker listener: all APIs in all versions."""
     gate, guard = parts.gate, None
     shared = parts.config().serves_clients_and_brokers
     if gate is not None:
         guard = gate.guard_shared if shared else gate.guard_between
     rows = [(row, row.versions) for row in API_TABLE]
-    return _routes(parts, rows, guard, parts.forwarder if shared else None)
+    return _routes(parts, rows, guard, parts.forwarder if shared else None, around)
 
 
 def _routes(
@@ -287,13 +340,23 @@ def _routes(
     rows: list[tuple[ApiRow, range]],
     guard: Guard | None,
     forwarder: Forwarder | None,
-) -> list[Route]:
-    parts = parts._replace(served={row.api.key: versions for row, versions in rows})
-    routes = []
-    for row, versions in rows:
+    around: Callable[[Route], Route],
+) -> Routes:
+    parts = parts._replace(served={row.key: versions for row, versions in rows})
+
+    def make(row: ApiRow, versions: range) -> Route:
         route = row.route(parts, versions, guard)
-        routes.append(forwarder.route(route) if forwarder and row.of_controller else route)
-    return routes
+        route = forwarder.route(route) if forwarder and row.of_controller else route
+        return around(route)
+
+    return Routes(rows, make)
+
+
+def import_handlers() -> Steps[None]:
+    """Import the handlers of all APIs. Raises ReleaseReplaced."""
+    for row in API_TABLE:
+        _ = row.module
+        yield None
 
 
 def _row(
@@ -302,7 +365,7 @@ def _row(
     *,
     of_controller: bool = False,
 ) -> ApiRow:
-    return ApiRow(module, collaborators, of_controller)
+    return ApiRow(cast(str, module), collaborators, of_controller)
 
 
 def _fetch(
@@ -327,19 +390,21 @@ def _token_requests(parts: BrokerParts) -> TokenRequests:
     return TokenRequests(parts.tokens, parts.config, parts.clock.now_ms, parts.random.getrandbits)
 
 
-def _controller_routes(parts: BrokerParts) -> dict[int, Route]:
+def _controller_routes(parts: BrokerParts) -> Routes:
     """Return the routes of the requests that other brokers forward, as clients have them."""
     guard = None if parts.gate is None else parts.gate.guard
-    return {
-        row.api.key: row.route(parts, row.versions, guard) for row in API_TABLE if row.of_controller
-    }
+    rows = [(row, row.versions) for row in API_TABLE if row.of_controller]
+    return Routes(rows, lambda row, versions: row.route(parts, versions, guard))
 
 
 def _announced(parts: BrokerParts) -> list[ApiVersion]:
-    return api_versions.announce(
+    # Asked for by the row of the API alone, so the module is there.
+    from barnabas.broker.handlers.api_versions import announce
+
+    return announce(
         parts.served,
         two_phase_commit=parts.config().transaction_two_phase_commit_enable,
-        patterns=list_transactions.takes_patterns(),
+        patterns=takes_patterns(),
     )
 
 

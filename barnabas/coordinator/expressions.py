@@ -6,6 +6,7 @@ substitute. The package google-re2 is the extra `re2`; it is imported with the f
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final, Protocol
 
 NOT_INSTALLED: Final = "needs google-re2 on the broker: pip install 'barnabas[re2]'"
@@ -40,6 +41,11 @@ class NotInstalledError(Exception):
 
 class _Compiled(Protocol):
     def fullmatch(self, text: str) -> object | None: ...
+
+
+def takes_patterns() -> bool:
+    """Return whether the package is installed; it is not imported."""
+    return find_spec("re2") is not None
 
 
 @dataclass(frozen=True, slots=True)

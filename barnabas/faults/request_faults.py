@@ -5,7 +5,7 @@ Faults apply to every request of their API on all listeners, so also to requests
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -109,18 +109,18 @@ class RequestFaults:
         self._cache_changed = asyncio.Event()
         self._slicer = Slicer(time.monotonic)
 
-    def around(self, routes: list[Route], cache: MetadataCache) -> list[Route]:
-        """Return the dispatch table with the faults in front of every handler."""
+    def around(self, cache: MetadataCache) -> Callable[[Route], Route]:
+        """Return the function that puts the faults in front of a route's handler."""
         if self._cache is None:
             self._cache = cache
             cache.on_change(self._cache_changed.set)
-        return [
-            each._replace(
-                handle=partial(self._handle, each.handle, each.api.key),
-                again=None if each.again is None else partial(self._again, each.again),
-            )
-            for each in routes
-        ]
+        return self._before
+
+    def _before(self, route: Route) -> Route:
+        return route._replace(
+            handle=partial(self._handle, route.handle, route.api.key),
+            again=None if route.again is None else partial(self._again, route.again),
+        )
 
     def _again(
         self, again: Again, request: Any, context: RequestContext, response: Any

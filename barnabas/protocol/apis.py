@@ -5,9 +5,9 @@ in `barnabas/broker/handlers/` answers them. A module is imported when it is nee
 """
 
 from functools import cache
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
+from barnabas.protocol.late_import import import_late
 from barnabas.protocol.schema import MAX_REQUEST_ELEMENTS, Api
 
 
@@ -106,7 +106,8 @@ APIS: Final = {
 The header of a request is decoded with it: a broker closes the connection of a request whose key is
 missing here, even if `barnabas/broker/routes.py` has a row for it.
 """
-_KEYS: Final = {listed.module: key for key, listed in APIS.items()}
+KEYS: Final = {listed.module: key for key, listed in APIS.items()}
+"""The keys by module."""
 
 
 def declare(
@@ -118,13 +119,16 @@ def declare(
     max_elements: int = MAX_REQUEST_ELEMENTS,
 ) -> Api:
     """Return the API of a module of messages; `module` is its `__name__`."""
-    key = _KEYS[module.rpartition(".")[2]]
+    key = KEYS[module.rpartition(".")[2]]
     name = request.__name__.removesuffix("Request")
     return Api(key, name, APIS[key].versions, flexible, request, response, max_elements)
 
 
 @cache
 def api(key: int) -> Api:
-    """Return the API of a key; import its module on the first call. KeyError for an unknown key."""
-    found: Api = import_module(f"barnabas.protocol.messages.{APIS[key].module}").API
+    """Return the API of a key; import its module on the first call. KeyError for an unknown key.
+
+    Raises ReleaseReplaced.
+    """
+    found: Api = import_late(f"barnabas.protocol.messages.{APIS[key].module}").API
     return found

@@ -12,7 +12,7 @@ specifier gives the versions in which the field exists, its default and its tag:
 A field that a version lacks is decoded as its default; encoding another value than the default in
 a version without the field raises ProtocolError unless the field is `ignorable`.
 
-Declaring is cheap, because a broker imports every message before its first request: annotations are
+Declaring is cheap, because a start and the first request of an API wait for it: annotations are
 resolved, and constructors and codecs compiled, when they are first needed.
 """
 

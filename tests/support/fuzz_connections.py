@@ -151,14 +151,14 @@ class World:
         features = Features(None)  # type: ignore[arg-type]
         shared = SharedResources(
             dispatcher=Dispatcher(
-                [
-                    Route(
+                {
+                    handler.API.key: Route(
                         handler.API,
                         handler.API.versions,
                         partial(handler.handle, "cluster", 1, features, announced),
                         row_of(handler).refuse,
                     )
-                ],
+                },
                 clock=clock,
                 slicer=Slicer(clock.monotonic),
                 metrics=metrics.requests,

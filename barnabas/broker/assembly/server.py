@@ -68,11 +68,11 @@ def make_server(
             replication.isr_manager.connection_closed(connection.connection_id)
 
     def shared(*, inter_broker: bool) -> SharedResources:
-        routes = inter_broker_routes(parts) if inter_broker else client_routes(parts)
+        routes = inter_broker_routes if inter_broker else client_routes
         serves_clients = not inter_broker or config.serves_clients_and_brokers
         return SharedResources(
             dispatcher=Dispatcher(
-                platform.around(routes, core.cache),
+                routes(parts, platform.around(core.cache)),
                 clock=platform.clock,
                 slicer=core.slicer,
                 metrics=metrics.requests,

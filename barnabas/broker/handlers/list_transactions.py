@@ -8,7 +8,6 @@ v2 is not announced then: Kafka's clients say that the pattern is what the broke
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.rights import DESCRIBE, TRANSACTIONAL_ID, Need, Rights, Shown
@@ -83,11 +82,6 @@ def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transact
         )
 
     return wanted
-
-
-def takes_patterns() -> bool:
-    """Return whether the package for patterns is installed; it is not imported."""
-    return find_spec("re2") is not None
 
 
 def _pattern(pattern: str | None) -> Callable[[str], bool]:

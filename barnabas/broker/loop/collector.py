@@ -58,6 +58,8 @@ class Collector:
         self._wanted_since: float | None = None
         self._frozen = 0
         """The frozen objects after the last collection of everything, and those of `note`."""
+        self._counted = False
+        """Whether the objects that were frozen at the start are counted."""
         self._includes_frozen = False
         """Whether the next collection is one of everything, if the frozen objects are so many."""
         self._blocks = 0
@@ -68,7 +70,7 @@ class Collector:
     def start(self) -> None:
         """Freeze the objects that exist now: they live as long as the broker."""
         gc.freeze()
-        self._frozen, self._blocks = gc.get_freeze_count(), sys.getallocatedblocks()
+        self._blocks = sys.getallocatedblocks()
         first, second, _ = gc.get_threshold()
         gc.set_threshold(first, second, _NEVER)
         gc.enable()
@@ -97,6 +99,9 @@ class Collector:
     def look(self) -> None:
         """Collect if it is time, and look again later."""
         wait, quiet_s = _EVERY_S, self._quiet_s()
+        if not self._counted:
+            # Not at the start: the first clients would wait for it, for some milliseconds.
+            self._frozen, self._counted = gc.get_freeze_count(), True
         if self._includes_frozen and quiet_s >= _LONG_QUIET_S:
             # Those of a request may have been freed meanwhile.
             # To count them takes a tenth of the time of a collection.

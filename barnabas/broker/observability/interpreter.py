@@ -17,8 +17,9 @@ def is_profile_guided(stdlib: Path = _STDLIB) -> bool | None:
     is that of the shared library, which has no such option.
     """
     with suppress(OSError, UnicodeDecodeError):
-        for file in stdlib.glob("_sysconfigdata_*.py"):
-            return _OPTION in file.read_text() or _is_debian()
+        for name in os.listdir(stdlib):
+            if name.startswith("_sysconfigdata_") and name.endswith(".py"):
+                return _OPTION in (stdlib / name).read_text() or _is_debian()
     return None
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import GeneratorType
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
@@ -300,7 +300,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        routes: Iterable[Route],
+        routes: Mapping[int, Route],
         *,
         clock: Clock,
         slicer: Slicer,
@@ -308,25 +308,15 @@ class Dispatcher:
         inter_broker: bool = False,
         quotas: ClientQuotas | None = None,
     ) -> None:
-        """Raises ValueError if two handlers have the same key. Without `quotas` clients have
-        none."""
+        """`routes` are those by API key. Without `quotas` clients have none."""
         self.slicer = slicer
         self._quotas = quotas
         self._inter_broker = inter_broker
         self.now_ms = clock.now_ms
         self.monotonic = clock.monotonic
         self._metrics = metrics
-        self._routes: dict[int, Route] = {}
+        self.routes = routes
         self._served: dict[tuple[int, int], _Served] = {}
-        for route in routes:
-            if route.api.key in self._routes:
-                raise ValueError(f"two handlers claim {route.api.name} ({route.api.key})")
-            self._routes[route.api.key] = route
-
-    @property
-    def routes(self) -> Mapping[int, Route]:
-        """The routes by API key."""
-        return self._routes
 
     def arrival(self) -> Arrival:
         """Read the clocks, once for all frames that arrive together."""
@@ -500,15 +490,15 @@ class Dispatcher:
 
     def _serve(self, context: RequestContext) -> _Served | None:
         """Return the served API in a version; None for an unknown version of ApiVersions."""
-        route = self._routes.get(context.api_key)
+        key = context.api_key
+        # A lookup may import the handler, whose KeyError is no missing route.
+        route = self.routes[key] if key in self.routes else None  # noqa: SIM401
         if route is None or context.api_version not in route.serves:
-            if route is not None and context.api_key == api_versions.API.key:
+            if route is not None and key == api_versions.API.key:
                 return None
-            raise ProtocolError(
-                f"API key {context.api_key} version {context.api_version} is not served"
-            )
+            raise ProtocolError(f"API key {key} version {context.api_version} is not served")
         served = _Served(route, context.api_version, self._metrics)
-        self._served[context.api_key, context.api_version] = served
+        self._served[key, context.api_version] = served
         return served
 
     def _unknown_api_versions(

@@ -96,11 +96,14 @@ class ListenerSasl:
         self.delay_s = config.connection_failed_authentication_delay_ms / 1000
         self.versions = self.served.routes[api_versions.API.key]
         self.dispatcher = Dispatcher(
-            [
-                self.versions,
-                _route(sasl_handshake, self._handshake),
-                _route(sasl_authenticate, self._authenticate),
-            ],
+            {
+                each.api.key: each
+                for each in (
+                    self.versions,
+                    _route(sasl_handshake, self._handshake),
+                    _route(sasl_authenticate, self._authenticate),
+                )
+            },
             clock=clock,
             slicer=self.served.slicer,
             metrics=metrics,

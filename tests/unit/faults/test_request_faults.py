@@ -19,7 +19,7 @@ def test_requests_are_not_served_from_memory_while_there_is_a_fault() -> None:
     plain = Route(produce.API, range(14), lambda *_: None)
     repeat = Repeat(lambda *_: ANSWER, None)
     some = [plain, plain._replace(again=lambda *_: None), plain._replace(again=lambda *_: repeat)]
-    never, not_now, always = faults.around(some, cache)
+    never, not_now, always = map(faults.around(cache), some)
     asked: Any = (None, None, None)
     assert never.again is None
     assert not_now.again is not None

@@ -120,10 +120,10 @@ class Peer:
         slicer: Slicer | None = None,
         guard: NoPauseGuard = NO_PAUSE_GUARD,
     ) -> None:
-        routes = [
-            Route(each, each.versions, handle, _refuse)
+        routes = {
+            each.key: Route(each, each.versions, handle, _refuse)
             for each in (produce.API, heartbeat.API, api_versions.API, *apis)
-        ]
+        }
         self.spares = SpareBuffers()
         self.metrics = BrokerMetrics(Registry()).requests
         self.memory = memory or RequestMemory(1 << 30)

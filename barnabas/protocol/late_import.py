@@ -1,0 +1,44 @@
+"""The import of a module after the start of its process, from the release that started.
+
+An upgrade replaces the files under a running process. A module of the new release among those of
+the old one may do anything, so it is not imported.
+"""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import barnabas
+from barnabas.protocol.errors import ProtocolError
+
+
+class ReleaseReplaced(ProtocolError):
+    """The installed package is of another release than this process."""
+
+
+def import_late(name: str) -> Any:
+    """Return a module of the package, and import it if nothing has done so.
+
+    Raises ReleaseReplaced if the package was replaced since this process started.
+    """
+    found = sys.modules.get(name)
+    if found is not None:
+        return found
+    if not _is_same_release():
+        raise ReleaseReplaced(
+            f"release {barnabas.__version__} runs, and its files were replaced by another one "
+            f"before {name} was imported: restart this process"
+        )
+    return import_module(name)
+
+
+def _is_same_release() -> bool:
+    spec = barnabas.__spec__
+    assert spec is not None
+    loader: Any = spec.loader
+    try:
+        # Zip files too; None without sources.
+        source = loader.get_source(spec.name)
+    except ImportError:
+        return False
+    return source is None or f'__version__ = "{barnabas.__version__}"' in source.splitlines()

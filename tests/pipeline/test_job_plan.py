@@ -71,7 +71,7 @@ def job_file(*changes: tuple[str, str]) -> JobFile:
 def run(spark: "SparkSession", file: JobFile, source: "DataFrame") -> list[tuple[object, ...]]:
     from barnabas.pipeline.spark.plan import build
 
-    rows = file.located(lambda: build(spark, file.job, source)).collect()
+    rows = file.located(lambda: build(spark, file.job, lambda *_: source)).rows.collect()
     plain = [
         (row.topic, row.key, row.value, {each.key: each.value for each in row.headers})
         for row in rows
@@ -105,7 +105,7 @@ def test_a_record_is_parsed_once_for_each_kind_of_row(spark):
     from barnabas.pipeline.spark.plan import build
 
     file = job_file()
-    rows = build(spark, file.job, records(spark, b"{}"))
+    rows = build(spark, file.job, lambda *_: records(spark, b"{}")).rows
     plan = rows._jdf.queryExecution().executedPlan().toString()
     assert plan.count("from_json(") == 2
 
@@ -220,38 +220,154 @@ def test_the_example_of_the_documentation_sums_orders(spark):
     ],
 )
 def test_an_option_that_is_refused_is_told_where_it_stands(part, option, error):
-    from barnabas.pipeline.spark.job import sink_options, source_options
+    from barnabas.pipeline.spark.job import check_options
 
     file = job_file(
         ("sink: {topic: out, key: id}", "sink:\n  topic: out"),
         (part, f"{part}\n  options: {{{option}}}"),
     )
     with pytest.raises(JobError, match=f"^job.yaml:{error}"):
-        file.located(lambda: (source_options(file.job), sink_options(file.job)))
+        file.located(lambda: check_options(file.job))
 
 
 def test_queries_that_cannot_be_a_stream_are_told(spark):
-    from barnabas.pipeline.spark.job import check_streaming
-    from barnabas.pipeline.spark.plan import build
-
     file = job_file(
         ("id, amount * 2 AS twice", "amount, count(*) AS number"),
         ("WHERE amount > 1", "GROUP BY amount"),
         ("key: id", "mode: append"),
     )
-    rate = spark.readStream.format("rate").load()
+    with pytest.raises(JobError, match=r"^job.yaml:15:7: rows of a group .* mode append"):
+        check_as_stream(spark, file)
+
+
+def check_as_stream(spark: "SparkSession", file: JobFile) -> None:
+    """Check the queries of a job whose sources are streams without brokers."""
+    from barnabas.pipeline.spark.plan import build
+    from barnabas.pipeline.spark.stream_rules import check_streaming
+
+    rate = spark.readStream.format("rate")
     names = {"key": "binary", "value": "binary", "topic": "string", "partition": "int"}
-    source = rate.selectExpr(
-        *(f"CAST(null AS {kind}) AS {name}" for name, kind in names.items()),
-        "value AS offset",
-        "timestamp",
-    )
 
-    def check() -> None:
-        check_streaming(spark, file.job, build(spark, file.job, source))
+    def read(*_: object) -> "DataFrame":
+        return rate.load().selectExpr(
+            *(f"CAST(null AS {kind}) AS {name}" for name, kind in names.items()),
+            "value AS offset",
+            "timestamp",
+            f"CAST(null AS {HEADERS}) AS headers",
+        )
 
-    with pytest.raises(JobError, match=r"^job.yaml:16:20: .*append"):
-        file.located(check)
+    file.located(lambda: check_streaming(spark, file.job, build(spark, file.job, read)))
+
+
+TWO = """\
+name: job
+sources:
+  - {topic: clicks, view: clicks, codec: json, schema: {id: string, at: timestamp}}
+  - view: orders
+    topic: orders
+    codec: json
+    schema: {id: string, amount: int, at: timestamp}
+    watermark: {column: at, delay: 1 minute}
+steps:
+  - view: joined
+    sql: |
+      SELECT o.id, o.amount, c.at
+      FROM orders o
+      JOIN clicks c ON o.id = c.id
+sink: {topic: out, key: id}
+checkpoint: c
+"""
+CLICKS_WATERMARK = (
+    "at: timestamp}}\n",
+    "at: timestamp}, watermark: {column: at, delay: 1 minute}}\n",
+)
+BOUND = "c.id AND c.at BETWEEN o.at - INTERVAL 1 MINUTE AND o.at"
+
+
+def two_sources(*changes: tuple[str, str]) -> JobFile:
+    text = TWO
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return JobFile(Path("job.yaml"), text)
+
+
+def test_views_of_two_sources_are_joined_and_bad_records_of_both_are_named(spark):
+    from barnabas.pipeline.spark.plan import build
+
+    file = two_sources(("checkpoint", "bad_records: bad\ncheckpoint"))
+    values = {
+        "orders": [b'{"id": "a", "amount": 5}', b'{"id": "b"}', b"no"],
+        "clicks": [b'{"id": "a", "at": "2026-01-01T12:00:00Z"}', b"none"],
+    }
+
+    def read(_: object, source: object) -> "DataFrame":
+        return records(spark, *values[source.view])  # type: ignore[attr-defined]
+
+    rows = build(spark, file.job, read).rows.collect()
+    assert sorted((row.topic, bytes(row.value)) for row in rows) == [
+        ("bad", b"no"),
+        ("bad", b"none"),
+        ("out", b'{"id":"a","amount":5,"at":"2026-01-01T12:00:00.000Z"}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        (CLICKS_WATERMARK, ("JOIN clicks", "LEFT JOIN clicks"), ("c.id\n", f"{BOUND}\n")),
+        (("key: id", "key: id, mode: update"),),
+    ],
+)
+def test_joins_that_spark_can_run_are_accepted(spark, changes):
+    check_as_stream(spark, two_sources(*changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ((("JOIN clicks", "LEFT JOIN clicks"),), "14:7: a LEFT JOIN of two streams has to know"),
+        (
+            (("JOIN clicks", "FULL OUTER JOIN clicks"), CLICKS_WATERMARK),
+            "14:7: a FULL JOIN of two streams has to know when no match can come any more: give"
+            " both sides a watermark, and ON a bound of time",
+        ),
+        (
+            (("o.amount, c.at", "o.amount"), ("JOIN clicks", "LEFT ANTI JOIN clicks")),
+            "14:7: a LEFT ANTI JOIN cannot have a stream on its right",
+        ),
+        (
+            (("JOIN clicks", "LEFT JOIN clicks"), ("key: id", "key: id, mode: update")),
+            "14:7: a LEFT JOIN of two streams needs the mode append",
+        ),
+        (
+            (("o.id = c.id", "o.id < c.id"),),
+            "14:7: a join of two streams needs an equality in ON, such as a.id = b.id",
+        ),
+        (
+            (("JOIN clicks c ON o.id = c.id", "JOIN clicks c ON o.id = c.id ORDER BY o.id"),),
+            "14:36: a stream has no end at which it could be sorted: remove ORDER BY",
+        ),
+        (
+            (
+                ("o.id, o.amount, c.at", "count(DISTINCT o.amount) AS id"),
+                ("o.id = c.id", "o.id = c.id GROUP BY o.at"),
+            ),
+            "12:19: a stream cannot count distinct values",
+        ),
+        (
+            (("c.at\n", "row_number() OVER (PARTITION BY o.id ORDER BY o.at) AS n\n"),),
+            "12:43: a stream has no functions OVER a window of rows",
+        ),
+        ((("column: at", "column: ta"),), "8:17: no column 'ta'; did you mean 'at'?"),
+    ],
+)
+def test_a_join_that_spark_refuses_is_told_before_the_start(spark, changes, error):
+    with pytest.raises(JobError) as raised:
+        check_as_stream(spark, two_sources(*changes))
+    assert str(raised.value).startswith(f"job.yaml:{error}")
+    assert "\n" not in str(raised.value)
 
 
 def test_ctrl_c_stays_with_the_command_when_spark_has_started():

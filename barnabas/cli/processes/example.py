@@ -106,7 +106,7 @@ def prepare(directory: Path) -> JobFile:
         directory.mkdir(parents=True, exist_ok=True)
         path.write_text(job_text())
     file = read_job(path)
-    if TOPIC not in (file.job.source.topics or [TOPIC]):
+    if TOPIC not in {name for _, source in file.job.inputs for name in source.topics or [TOPIC]}:
         raise click.ClickException(f"{path}: the job must read topic {TOPIC}")
     # A folder with this name beside a job file of the example is the example's own.
     if data.exists():

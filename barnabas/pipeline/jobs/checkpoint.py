@@ -49,15 +49,22 @@ def _last(directory: Path) -> int:
 
 
 def _offsets(path: Path) -> dict[TopicPartition, int]:
-    """Return the offsets of a batch's only source."""
+    """Return the offsets of a batch's sources; of two sources of a partition, the lower one.
+
+    A source that has not begun has the line `-`.
+    """
     lines = path.read_text().splitlines()
     try:
         if lines[0] != "v1":
             raise ValueError(f"its version is {lines[0]}")
-        return {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in json.loads(lines[2]).items()
-            for partition, offset in partitions.items()
-        }
+        found: dict[TopicPartition, int] = {}
+        for topics in (json.loads(each) for each in lines[2:] if each != "-"):
+            for topic, partitions in topics.items():
+                for number, offset in partitions.items():
+                    partition = TopicPartition(topic, int(number))
+                    found[partition] = min(int(offset), found.get(partition, int(offset)))
+        if not lines[2:]:
+            raise ValueError("it names no source")
+        return found
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has no offsets of a barnabas source: {error}") from None

@@ -118,8 +118,15 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
 
 
+class Watermark(_Part):
+    """The limit for late rows: `delay` behind the latest time in `column`."""
+
+    column: str
+    delay: Duration
+
+
 class Source(_Part):
-    """The input: its topics, and the codec that turns values into columns."""
+    """An input: its topics, and the codec that turns values into columns."""
 
     topics: Annotated[list[Topic], BeforeValidator(_list), Field(min_length=1)] | None = Field(
         None, alias="topic"
@@ -129,13 +136,14 @@ class Source(_Part):
     codec: Codec = "binary"
     columns: dict[str, Annotated[str, BeforeValidator(_column_type)]] = Field({}, alias="schema")
     key: Literal["string", "binary"] = "string"
+    watermark: Watermark | None = None
     json_options: Texts = {}
     options: Texts = {}
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Source":
         if (self.topics is None) == (self.pattern is None):
-            raise _error("source needs one of the keys 'topic' and 'pattern'")
+            raise _error("a source needs one of the keys 'topic' and 'pattern'")
         if self.codec == "json" and not self.columns:
             raise _error("codec json needs the key 'schema', a mapping of columns to their types")
         if self.codec != "json" and (self.columns or self.json_options):
@@ -150,12 +158,10 @@ class Source(_Part):
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
 
 
-class Watermark(_Part):
-    """The limit for late rows: `delay` behind the latest time in `column`."""
+class ViewWatermark(Watermark):
+    """The watermark of an earlier view."""
 
     view: Name | None = Field(None, alias="from")
-    column: str
-    delay: Duration
 
 
 class Dedupe(_Part):
@@ -171,7 +177,7 @@ class Step(_Part):
 
     view: Name
     sql: str | None = None
-    watermark: Watermark | None = None
+    watermark: ViewWatermark | None = None
     dedupe: Dedupe | None = None
 
     @model_validator(mode="after")
@@ -211,7 +217,8 @@ class Job(_Part):
 
     name: SinkId
     bootstrap: str = "localhost:9092"
-    source: Source
+    source: Source | None = None
+    sources: Annotated[list[Source], Field(min_length=1)] | None = None
     steps: list[Step] = []
     sink: Sink
     bad_records: Topic = FAIL
@@ -222,6 +229,19 @@ class Job(_Part):
     security: Annotated[dict[str, Any], PlainValidator(_security)] = Field({}, repr=False)
     """The security keys of a client; `JobFile` puts their values in the place of references."""
 
+    @model_validator(mode="after")
+    def _has_one_form(self) -> "Job":
+        if (self.source is None) == (self.sources is None):
+            raise _error("the job needs one of the keys 'source' and 'sources'")
+        return self
+
+    @property
+    def inputs(self) -> Sequence[tuple[Location, Source]]:
+        """The sources, each with its location."""
+        if self.source is not None:
+            return [(("source",), self.source)]
+        return [(("sources", index), each) for index, each in enumerate(self.sources or ())]
+
     @property
     def sink_id(self) -> str:
         """The sink's id: `sink.id`, or the name of the job."""
@@ -230,7 +250,7 @@ class Job(_Part):
     @property
     def last_view(self) -> str:
         """The view that the sink writes unless `sink.from` names another."""
-        return self.steps[-1].view if self.steps else self.source.view
+        return self.steps[-1].view if self.steps else self.inputs[-1][1].view
 
     @property
     def bad_topic(self) -> str | None:
@@ -245,15 +265,17 @@ class Job(_Part):
     @property
     def unique_columns(self) -> Sequence[str]:
         """The columns of the values of which the job keeps the first row only."""
+        known = self.inputs[0][1].columns.keys() if len(self.inputs) == 1 else ()
         for step in self.steps:
-            if step.dedupe and set(step.dedupe.columns) <= self.source.columns.keys():
+            if step.dedupe and set(step.dedupe.columns) <= set(known):
                 return step.dedupe.columns
         return []
 
     @property
     def keeps_all(self) -> bool:
         """Whether every record must reach the output: no query and no watermark drops any."""
-        return not any(step.sql or step.watermark for step in self.steps)
+        narrowing = any(step.sql or step.watermark for step in self.steps)
+        return not narrowing and len(self.inputs) == 1 and self.inputs[0][1].watermark is None
 
 
 class Problem(Exception):
@@ -268,26 +290,33 @@ class Problem(Exception):
 def check_references(job: Job) -> list[Problem]:
     """Return the faults between keys: views that are not there, options that have a key."""
     problems = []
-    views = [job.source.view]
+    views: list[str] = []
+
+    def add(location: Location, view: str) -> None:
+        if view in views:
+            text = f"view {view!r} is there already; choose another name"
+            problems.append(Problem((*location, "view"), text))
+        views.append(view)
+
+    for location, source in job.inputs:
+        add(location, source.view)
     for index, step in enumerate(job.steps):
         if step.input is not None and step.input not in views:
             problems.append(_unknown_view(("steps", index, *step.from_location), step.input, views))
-        if step.view in views:
-            text = f"view {step.view!r} is there already; choose another name"
-            problems.append(Problem(("steps", index, "view"), text))
-        views.append(step.view)
+        add(("steps", index), step.view)
     if job.sink.view is not None and job.sink.view not in views:
         problems.append(_unknown_view(("sink", "from"), job.sink.view, views))
     if job.bad_topic == job.sink.topic:
         problems.append(Problem(("bad_records",), "bad records need a topic of their own"))
-    for part, options in (("source", job.source.options), ("sink", job.sink.options)):
-        for name in options:
+    parts: list[tuple[Location, Source | Sink]] = [*job.inputs, (("sink",), job.sink)]
+    for location, part in parts:
+        for name in part.options:
             owner = _SET_BY_KEY.get(name.lower())
             if is_security(name):
                 owner = "security"
             if owner:
                 text = f"option {name!r} is set by {owner}; remove it"
-                problems.append(Problem((part, "options", name), text))
+                problems.append(Problem((*location, "options", name), text))
     return problems
 
 

@@ -8,16 +8,22 @@ from barnabas.pipeline.jobs.spec import Job, Location, Problem, near
 
 async def input_topics(cluster: Cluster, job: Job) -> Sequence[str]:
     """Return the topics that a job reads."""
-    if job.source.topics is not None:
-        return job.source.topics
-    return [name for name in await _topics(cluster) if job.source.matches(name)]
+    known = await _topics(cluster) if any(each.pattern for _, each in job.inputs) else ()
+    found: dict[str, None] = {}
+    for _, source in job.inputs:
+        found |= dict.fromkeys(source.topics or filter(source.matches, known))
+    return list(found)
 
 
 async def missing_topics(cluster: Cluster, job: Job) -> list[Problem]:
     """Return a fault for each topic of a job that is not there, with the nearest one."""
     known = await _topics(cluster)
     wanted: list[tuple[Location, str]] = [
-        *((("source", "topic"), name) for name in job.source.topics or ()),
+        *(
+            ((*location, "topic"), name)
+            for location, source in job.inputs
+            for name in source.topics or ()
+        ),
         (("sink", "topic"), job.sink.topic),
         *([(("bad_records",), job.bad_topic)] if job.bad_topic else []),
     ]

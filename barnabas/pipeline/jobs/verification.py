@@ -303,8 +303,13 @@ def _due(
     first one, unless the job reads from the earliest on.
     """
     due: dict[Partition, range] = {}
-    from_start = job.source.options.get("startingOffsets") == "earliest"
+    earliest = {"startingOffsets": "earliest"}.items()
     for partition, bounds in inputs.items():
+        from_start = any(
+            earliest <= source.options.items()
+            and (partition.topic in (source.topics or ()) or source.matches(partition.topic))
+            for _, source in job.inputs
+        )
         seen = lineage.seen(partition)
         start = bounds.start if from_start else seen.start
         end = seen.stop if checkpoint is None else checkpoint.offsets.get(partition, 0)

@@ -191,13 +191,19 @@ class Monitor:
 def read_event(text: str, metrics: str, tasks_ended: float | None = None) -> BatchFigures:
     """Return the figures of one of Spark's progress events, its JSON.
 
-    `metrics` names the observed metrics with the number of rows read, which Spark counts once for
-    each branch of the query. `tasks_ended` is when the last task of the batch has ended, in seconds
-    since the epoch; None if unknown.
+    The names of the observed metrics with the numbers of rows read begin with `metrics`. Spark
+    counts the rows of a source once for each branch of the query. `tasks_ended` is when the last
+    task of the batch has ended, in seconds since the epoch; None if unknown.
     """
     event: Mapping[str, Any] = json.loads(text)
     times: Mapping[str, int] = event.get("durationMs", {})
-    observed = event.get("observedMetrics", {}).get(metrics, {})
+    of_sources = [
+        counts
+        for name, counts in event.get("observedMetrics", {}).items()
+        if name.startswith(metrics)
+    ]
+    observed = {name: sum(each[name] for each in of_sources) for name in ("rows", "bad")}
+    rows_in = observed["rows"] if of_sources else event.get("numInputRows", 0)
     total_ms = times.get("triggerExecution", 0)
     write_ms = times.get("addBatch", 0)
     began = datetime.fromisoformat(event["timestamp"]).timestamp()
@@ -212,9 +218,9 @@ def read_event(text: str, metrics: str, tasks_ended: float | None = None) -> Bat
     return BatchFigures(
         number=event["batchId"],
         ended_at_seconds=began + total_ms / 1000,
-        rows_in=observed.get("rows", event.get("numInputRows", 0)) if has_data else 0,
+        rows_in=rows_in if has_data else 0,
         rows_out=None if rows_out < 0 else rows_out,
-        bad_rows=observed.get("bad", 0) if has_data else 0,
+        bad_rows=observed["bad"] if has_data else 0,
         lag=_lag(event.get("sources", [])),
         total_ms=total_ms,
         source_ms=times.get("latestOffset", 0) + times.get("getBatch", 0),

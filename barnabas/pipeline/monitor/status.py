@@ -40,7 +40,8 @@ async def read_status(cluster: Cluster, job: Job, checkpoint: Checkpoint | None)
     state = await read_sink_state(cluster, job.sink_id, reader)
     if checkpoint is None:
         return Status(job.name, job.sink_id, None, None, None, None, state)
-    topics = {each.topic for each in checkpoint.offsets} | set(job.source.topics or ())
+    named = {name for _, source in job.inputs for name in source.topics or ()}
+    topics = {each.topic for each in checkpoint.offsets} | named
     ends: dict[TopicPartition, Bounds] = {}
     for topic in sorted(topics):
         ends |= await bounds_of(cluster, topic)

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from barnabas.pipeline import register
 from barnabas.pipeline.jobs.reading import JobFile
-from barnabas.pipeline.jobs.spec import AVAILABLE_NOW, Job, Problem
+from barnabas.pipeline.jobs.spec import AVAILABLE_NOW, Job, Location, Problem, Source
 from barnabas.pipeline.monitor.progress import (
     FAILED,
     RUNNING,
@@ -44,14 +44,13 @@ from barnabas.pipeline.sink.options import SinkOptionsError
 from barnabas.pipeline.sink.options import parse_options as parse_sink_options
 from barnabas.pipeline.source.option_values import OptionError
 from barnabas.pipeline.source.options import read_options as read_source_options
-from barnabas.pipeline.spark.plan import INPUT_METRICS, build, one_line
+from barnabas.pipeline.spark.plan import INPUT_METRICS, build
+from barnabas.pipeline.spark.stream_rules import check_streaming
 
 FORMAT: Final = "barnabas"
 LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
 _POLL_SECONDS: Final = 0.5
 _BATCH: Final = re.compile(r"batch = (\d+)")
-
-Records = Callable[[SparkSession, Job], DataFrame]
 
 
 class JobFailed(ValueError):
@@ -61,9 +60,15 @@ class JobFailed(ValueError):
 # -- the options of source and sink ----------------------------------------------------------------
 
 
-def source_options(job: Job) -> dict[str, str]:
+def check_options(job: Job) -> None:
+    """Raise Problem for an option that a source or the sink refuses."""
+    for location, source in job.inputs:
+        source_options(job, location, source)
+    sink_options(job)
+
+
+def source_options(job: Job, location: Location, source: Source) -> dict[str, str]:
     """Return the options for `readStream`; raises Problem for one that the source refuses."""
-    source = job.source
     options = dict(source.options)
     if source.topics is not None:
         options["subscribe"] = ",".join(source.topics)
@@ -77,7 +82,7 @@ def source_options(job: Job) -> dict[str, str]:
     try:
         read_source_options(options, stream=True)
     except OptionError as error:
-        raise _option_problem("source", source.options, str(error)) from None
+        raise _option_problem(location, source.options, str(error)) from None
     return options
 
 
@@ -90,15 +95,15 @@ def sink_options(job: Job) -> dict[str, str]:
     try:
         parse_sink_options(options, streaming=True)
     except SinkOptionsError as error:
-        raise _option_problem("sink", job.sink.options, str(error)) from None
+        raise _option_problem(("sink",), job.sink.options, str(error)) from None
     return options
 
 
-def _option_problem(part: str, options: Mapping[str, str], text: str) -> Problem:
+def _option_problem(location: Location, options: Mapping[str, str], text: str) -> Problem:
     """Return a refusal of source or sink, at the option that it names."""
     named = [name for name in options if name.lower() in text.lower()]
     longest = sorted(named, key=len)[-1:]
-    return Problem((part, "options", *longest), text)
+    return Problem((*location, "options", *longest), text)
 
 
 # -- the session -----------------------------------------------------------------------------------
@@ -242,39 +247,27 @@ def check_java() -> None:
 def check_job(file: JobFile, *, log_level: str = "off") -> str:
     """Plan the queries of a job without running them; return Spark's plan. Raises JobError."""
     job = file.job
-    file.located(lambda: (source_options(job), sink_options(job)))
+    file.located(lambda: check_options(job))
     with session_of(job, log_level=log_level, **{"spark.master": "local[1]"}) as spark:
         register(spark)
-        rows = file.located(lambda: _rows(spark, job, read_stream))
-        file.located(lambda: check_streaming(spark, job, rows))
+        rows = file.located(lambda: _rows(spark, job))
         plan: str = rows._jdf.queryExecution().analyzed().toString()
         return plan
 
 
-def read_stream(spark: SparkSession, job: Job) -> DataFrame:
-    """Return the stream of the source's records."""
-    return spark.readStream.format(FORMAT).options(**source_options(job)).load()
-
-
-def _rows(spark: SparkSession, job: Job, records: Records) -> DataFrame:
+def _read_stream(spark: SparkSession, job: Job, location: Location, source: Source) -> DataFrame:
+    """Return the stream of a source's records."""
+    options = source_options(job, location, source)
     try:
-        source = records(spark, job)
+        return spark.readStream.format(FORMAT).options(**options).load()
     except PySparkException as error:
-        raise Problem(("source",), failure_text(str(error))) from error
-    return build(spark, job, source)
+        raise Problem(location, failure_text(str(error))) from error
 
 
-def check_streaming(spark: SparkSession, job: Job, rows: DataFrame) -> None:
-    """Ask Spark whether the queries can be a stream; raises Problem."""
-    jvm = spark._jvm
-    assert jvm is not None
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}
-    try:
-        checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode[job.sink.mode]())
-    except PySparkException as error:
-        raise Problem(("sink", "mode"), one_line(error)) from error
+def _rows(spark: SparkSession, job: Job) -> DataFrame:
+    plan = build(spark, job, partial(_read_stream, spark, job))
+    check_streaming(spark, job, plan)
+    return plan.rows
 
 
 def run_job(
@@ -285,7 +278,6 @@ def run_job(
     *,
     log_level: str = "off",
     read_sink: Callable[[], SinkState] = SinkState,
-    records: Records = read_stream,
 ) -> None:
     """Run a job until it ends, fails, or `stop` is set; `tell` gets its progress meanwhile.
 
@@ -293,11 +285,11 @@ def run_job(
     """
     job = file.job
     tell(monitor.progress(time.time()))
-    options = file.located(lambda: (source_options(job), sink_options(job)))[1]
+    file.located(lambda: check_options(job))
     with session_of(job, log_level=log_level) as spark:
         register(spark)
-        rows = file.located(lambda: _rows(spark, job, records))
-        writer = _writer(rows, job, options, file.checkpoint)
+        rows = file.located(lambda: _rows(spark, job))
+        writer = _writer(rows, job, sink_options(job), file.checkpoint)
         try:
             query = file.located(lambda: _start(writer))
             monitor.query, monitor.run, monitor.state = str(query.id), str(query.runId), RUNNING

@@ -5,8 +5,9 @@ source's records. Their errors are Problems with the location in the job file.
 """
 
 import re
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from functools import reduce
+from typing import Final, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,7 +25,15 @@ from pyspark.sql.types import (
 
 from barnabas.pipeline.jobs.lineage import LINEAGE_HEADER
 from barnabas.pipeline.jobs.reading import TextProblem
-from barnabas.pipeline.jobs.spec import Job, Location, Problem, Source, Step, nearest
+from barnabas.pipeline.jobs.spec import (
+    Job,
+    Location,
+    Problem,
+    Source,
+    Step,
+    Watermark,
+    nearest,
+)
 
 LINEAGE: Final = "_lineage"
 REASON: Final = "_reason"
@@ -35,40 +44,64 @@ _LINE_AND_COLUMN: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
 _HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 INPUT_METRICS: Final = "barnabas_input"
-"""The name of the observed metrics: `rows`, the number of records read, and `bad` among them."""
+"""The names of the observed metrics begin so: `rows`, the records read, and `bad` among them."""
 
 
-def build(spark: SparkSession, job: Job, records: DataFrame) -> DataFrame:
-    """Return the rows for the sink: topic, key, value, headers and timestamp.
+class PlannedStep(NamedTuple):
+    """A step of the job as a DataFrame; Spark's errors about it stand at its location."""
 
-    `records` has the columns of the source. Raises Problem.
-    """
-    marked = parse(job, records)
-    counted = marked.observe(
-        INPUT_METRICS, f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad")
-    )
-    view = _good(job, counted)
-    views = {job.source.view: view}
-    view.createOrReplaceTempView(job.source.view)
-    previous = job.source.view
+    location: Location
+    sql: str | None
+    view: DataFrame
+
+
+class JobPlan(NamedTuple):
+    """The rows for the sink: topic, key, value, headers and timestamp; and the steps to them."""
+
+    rows: DataFrame
+    steps: Sequence[PlannedStep]
+
+
+def build(spark: SparkSession, job: Job, read: Callable[[Location, Source], DataFrame]) -> JobPlan:
+    """Plan a job. `read` returns the records of a source, with its columns. Raises Problem."""
+    views: dict[str, DataFrame] = {}
+    bad: list[DataFrame] = []
+
+    def add(name: str, view: DataFrame) -> None:
+        views[name] = view
+        view.createOrReplaceTempView(name)
+
+    for index, (location, source) in enumerate(job.inputs):
+        marked = parse(job, location, source, read(location, source))
+        counts = f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad")
+        good = _good(job, source, marked.observe(f"{INPUT_METRICS}_{index}", *counts))
+        if source.watermark is not None:
+            good = _with_watermark(good, source.watermark, (*location, "watermark"))
+        add(source.view, good)
+        if job.bad_topic is not None:
+            bad.append(_bad(job.bad_topic, index, marked))
+    steps = []
+    previous = job.inputs[-1][1].view
     for index, step in enumerate(job.steps):
-        views[step.view] = _step(spark, ("steps", index), step, views, previous)
-        views[step.view].createOrReplaceTempView(step.view)
+        location = ("steps", index)
+        add(step.view, _step(spark, location, step, views, previous))
+        steps.append(PlannedStep(location, step.sql, views[step.view]))
         previous = step.view
-    rows = output(job, views[job.sink.view or job.last_view])
-    return rows if job.bad_topic is None else rows.unionByName(_bad(job.bad_topic, marked))
+    # Spark numbers the sources of a checkpoint by their order in the plan: with the bad records
+    # first it is that of the file, whatever the queries do.
+    parts = [*bad, output(job, views[job.sink.view or job.last_view])]
+    return JobPlan(reduce(DataFrame.unionByName, parts), steps)
 
 
-# -- the source ----------------------------------------------------------------------------------
+# -- the sources ---------------------------------------------------------------------------------
 
 
-def parse(job: Job, records: DataFrame) -> DataFrame:
+def parse(job: Job, location: Location, source: Source, records: DataFrame) -> DataFrame:
     """Return the records with the columns of their values, and `_reason` where that failed.
 
     The columns of the source that views see begin with an underscore; `value` and `key` are those
     of the record, unchanged.
     """
-    source = job.source
     columns = [
         *(f.col(name).alias(f"_{name}") for name in ("topic", "partition", "offset", "timestamp")),
         *([f.col("headers").alias("_headers")] if "headers" in records.columns else []),
@@ -83,7 +116,7 @@ def parse(job: Job, records: DataFrame) -> DataFrame:
             "mode": "PERMISSIVE",
             "columnNameOfCorruptRecord": _CORRUPT,
         }
-        parsed = f.from_json(f.col("value").cast("string"), _schema(source), options)
+        parsed = f.from_json(f.col("value").cast("string"), _schema(location, source), options)
         with_value = records.select(*columns, parsed.alias(_PARSED))
     else:
         value = f.col("value").cast("string") if source.codec == "string" else f.col("value")
@@ -98,14 +131,14 @@ def _place(prefix: str) -> Column:
     return f.concat(topic, f.lit("/"), partition.cast("string"), at, offset.cast("string"))
 
 
-def _schema(source: Source) -> StructType:
+def _schema(location: Location, source: Source) -> StructType:
     schema = StructType()
     for name, text in source.columns.items():
         try:
             kind = DataType.fromDDL(_NOT_NULL.sub("", text.strip()))
         except PySparkException:
             why = f"{text!r} is not a type of Spark SQL"
-            raise Problem(("source", "schema", name), why) from None
+            raise Problem((*location, "schema", name), why) from None
         schema.add(name, kind)
     return schema.add(_CORRUPT, StringType())
 
@@ -134,8 +167,8 @@ def _reason(source: Source) -> Column:
     return reason
 
 
-def _good(job: Job, marked: DataFrame) -> DataFrame:
-    """Return the view of the source: parsed values, then the columns of the record."""
+def _good(job: Job, source: Source, marked: DataFrame) -> DataFrame:
+    """Return the view of a source: parsed values, then the columns of the record."""
     good = f.col(REASON).isNull()
     if job.bad_topic is None:
         failure = f.concat(f.lit("bad record at "), _place("_"), f.lit(": "), f.col(REASON))
@@ -145,11 +178,11 @@ def _good(job: Job, marked: DataFrame) -> DataFrame:
         )
     hidden = {REASON, _PARSED, "_raw_key", "_raw_value"}
     record = [f.col(name) for name in marked.columns if name not in hidden]
-    values = [f.col(_PARSED)[name].alias(name) for name in job.source.columns]
+    values = [f.col(_PARSED)[name].alias(name) for name in source.columns]
     return marked.where(good).select(*values, *record)
 
 
-def _bad(topic: str, marked: DataFrame) -> DataFrame:
+def _bad(topic: str, index: int, marked: DataFrame) -> DataFrame:
     """Return the rows for records that cannot be parsed: unchanged, with reason and place."""
     added = {
         "barnabas.reason": f.col(REASON),
@@ -159,7 +192,7 @@ def _bad(topic: str, marked: DataFrame) -> DataFrame:
         **({LINEAGE_HEADER: f.col(LINEAGE)} if LINEAGE in marked.columns else {}),
     }
     # Without the observation Spark moves the filter below the parser, and parses four times.
-    counted = marked.observe("barnabas_bad", f.count(REASON).alias("rows"))
+    counted = marked.observe(f"barnabas_bad_{index}", f.count(REASON).alias("rows"))
     return counted.where(f.col(REASON).isNotNull()).select(
         f.lit(topic).alias("topic"),
         f.col("_raw_key").alias("key"),
@@ -192,19 +225,24 @@ def _step(
         return _query(spark, (*location, "sql"), step.sql, views)
     view = views[step.input or previous]
     if step.watermark is not None:
-        location = (*location, "watermark", "column")
-        column = column_of(view, step.watermark.column, location)
-        if not isinstance(view.schema[column].dataType, TimestampType | TimestampNTZType):
-            kind = view.schema[column].dataType.simpleString()
-            text = f"the watermark needs a column of type timestamp; {column!r} is {kind}"
-            raise Problem(location, text)
-        return view.withWatermark(column, step.watermark.delay)
+        return _with_watermark(view, step.watermark, (*location, "watermark"))
     assert step.dedupe is not None
     place: Location = (*location, "dedupe", "columns")
     columns = [column_of(view, name, place) for name in step.dedupe.columns]
     if step.dedupe.within_watermark:
         return view.dropDuplicatesWithinWatermark(columns)
     return view.dropDuplicates(columns)
+
+
+def _with_watermark(view: DataFrame, watermark: Watermark, location: Location) -> DataFrame:
+    location = (*location, "column")
+    column = column_of(view, watermark.column, location)
+    kind = view.schema[column].dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType):
+        kind_name = kind.simpleString()
+        text = f"the watermark needs a column of type timestamp; {column!r} is {kind_name}"
+        raise Problem(location, text)
+    return view.withWatermark(column, watermark.delay)
 
 
 def column_of(view: DataFrame, name: str, location: Location) -> str:

@@ -105,7 +105,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_job_has_its_secrets_in_files_and_variables(job: Path):
     file = JobFile(job, JOB)
-    for options in (source_options(file.job), sink_options(file.job)):
+    for options in (source_options(file.job, *file.job.inputs[0]), sink_options(file.job)):
         assert {name: options[name] for name in LOGIN} == LOGIN
     assert SECRET not in f"{file.job!r}"
 

@@ -36,7 +36,7 @@ def problem_of(text: str) -> str:
 def test_keys_that_are_left_out_have_defaults():
     file = JobFile(PATH, GOOD)
     job = file.job
-    assert job.source.topics == ["in"]
+    assert [source.topics for _, source in job.inputs] == [["in"]]
     assert (job.sink_id, job.last_view, job.bad_topic) == ("orders", "all", None)
     assert (job.trigger, job.sink.mode, job.sink.codec) == ("0 seconds", "append", "json")
     assert job.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
@@ -61,7 +61,7 @@ def test_a_checkpoint_with_a_scheme_stands_as_it_is():
         (
             "topic: in",
             "topic: in, pattern: a.*",
-            "2:1: source needs one of the keys 'topic' and 'pattern'",
+            "2:1: a source needs one of the keys 'topic' and 'pattern'",
         ),
         (
             "schema: {id: string not null",
@@ -95,6 +95,19 @@ def test_a_checkpoint_with_a_scheme_stands_as_it_is():
             "14:13: option 'sinkID' is set by sink.id; remove it",
         ),
         ("checkpoint: points\n", "", "1:1: the job needs the key 'checkpoint'"),
+        ("source: {", "sourc: {", "2:1: unknown key 'sourc'; did you mean 'source'?"),
+        ("source: {", "sources: []\nsource: {", "2:1: sources must not be empty"),
+        ("source: {", "sources: [{topic: a}]\nsource: {", "1:1: the job needs one of the keys"),
+        (
+            "source: {topic: in, codec: json",
+            "sources:\n  - {topic: in}\n  - {topic: in, codec: json",
+            "4:5: view 'source' is there already; choose another name",
+        ),
+        (
+            "source: {topic: in, codec: json",
+            "sources:\n  - {topic: in}\n  - {codec: json",
+            "4:5: a source needs one of the keys 'topic' and 'pattern'",
+        ),
         ("column: at, ", "", "5:5: steps[0].watermark needs the key 'column'"),
         ("spark: {", "bad_records: out\nx: {", "16:1: unknown key 'x'; known: bad_records, "),
         ("spark: {", "bad_records: out\nspark: {", "15:1: bad records need a topic of their own"),

@@ -116,6 +116,15 @@ def test_a_checkpoint_has_query_batches_and_offsets(tmp_path):
     assert read_checkpoint(tmp_path.as_uri()) == Checkpoint("q", 11, 10, offsets)
 
 
+def test_a_checkpoint_of_several_sources_has_the_lower_offset_of_a_partition(tmp_path):
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text('v1\n{}\n{"a":{"0":5}}\n-\n{"a":{"0":3},"b":{"0":7}}')
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+    offsets = {TopicPartition("a", 0): 3, TopicPartition("b", 0): 7}
+    assert read_checkpoint(str(tmp_path)) == Checkpoint("q", 0, 0, offsets)
+
+
 def test_a_checkpoint_that_is_elsewhere_or_not_there_is_none(tmp_path):
     assert read_checkpoint("s3a://a/b") is None
     assert read_checkpoint(str(tmp_path / "none")) is None

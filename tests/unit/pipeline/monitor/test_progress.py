@@ -43,7 +43,11 @@ def event(number: int = 5, **changes: object) -> str:
                 }
             ],
             "sink": {"numOutputRows": 18},
-            "observedMetrics": {"seen": {"rows": 20, "bad": 2}},
+            "observedMetrics": {
+                "seen_0": {"rows": 15, "bad": 2},
+                "seen_1": {"rows": 5, "bad": 0},
+                "other": {"rows": 2},
+            },
             **changes,
         }
     )

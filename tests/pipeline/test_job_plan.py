@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from barnabas.pipeline.jobs.reading import JobError, JobFile, read_job
+from barnabas.pipeline.jobs.spec import Problem
 from tests.support.spark import spark_session
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +73,7 @@ def job_file(*changes: tuple[str, str]) -> JobFile:
 def run(spark: "SparkSession", file: JobFile, source: "DataFrame") -> list[tuple[object, ...]]:
     from barnabas.pipeline.spark.plan import build
 
-    rows = file.located(lambda: build(spark, file.job, lambda *_: source)).rows.collect()
+    rows = file.located(lambda: build(spark, file.job, lambda *_: source, {})).rows.collect()
     plain = [
         (row.topic, row.key, row.value, {each.key: each.value for each in row.headers})
         for row in rows
@@ -105,7 +107,7 @@ def test_a_record_is_parsed_once_for_each_kind_of_row(spark):
     from barnabas.pipeline.spark.plan import build
 
     file = job_file()
-    rows = build(spark, file.job, lambda *_: records(spark, b"{}")).rows
+    rows = build(spark, file.job, lambda *_: records(spark, b"{}"), {}).rows
     plan = rows._jdf.queryExecution().executedPlan().toString()
     assert plan.count("from_json(") == 2
 
@@ -220,7 +222,7 @@ def test_the_example_of_the_documentation_sums_orders(spark):
     ],
 )
 def test_an_option_that_is_refused_is_told_where_it_stands(part, option, error):
-    from barnabas.pipeline.spark.job import check_options
+    from barnabas.pipeline.spark.job_options import check_options
 
     file = job_file(
         ("sink: {topic: out, key: id}", "sink:\n  topic: out"),
@@ -240,7 +242,7 @@ def test_queries_that_cannot_be_a_stream_are_told(spark):
         check_as_stream(spark, file)
 
 
-def check_as_stream(spark: "SparkSession", file: JobFile) -> None:
+def check_as_stream(spark: "SparkSession", file: JobFile, **tables: "DataFrame") -> None:
     """Check the queries of a job whose sources are streams without brokers."""
     from barnabas.pipeline.spark.plan import build
     from barnabas.pipeline.spark.stream_rules import check_streaming
@@ -256,7 +258,7 @@ def check_as_stream(spark: "SparkSession", file: JobFile) -> None:
             f"CAST(null AS {HEADERS}) AS headers",
         )
 
-    file.located(lambda: check_streaming(spark, file.job, build(spark, file.job, read)))
+    file.located(lambda: check_streaming(spark, file.job, build(spark, file.job, read, tables)))
 
 
 TWO = """\
@@ -304,7 +306,7 @@ def test_views_of_two_sources_are_joined_and_bad_records_of_both_are_named(spark
     def read(_: object, source: object) -> "DataFrame":
         return records(spark, *values[source.view])  # type: ignore[attr-defined]
 
-    rows = build(spark, file.job, read).rows.collect()
+    rows = build(spark, file.job, read, {}).rows.collect()
     assert sorted((row.topic, bytes(row.value)) for row in rows) == [
         ("bad", b"no"),
         ("bad", b"none"),
@@ -368,6 +370,159 @@ def test_a_join_that_spark_refuses_is_told_before_the_start(spark, changes, erro
         check_as_stream(spark, two_sources(*changes))
     assert str(raised.value).startswith(f"job.yaml:{error}")
     assert "\n" not in str(raised.value)
+
+
+ENRICH = """\
+name: job
+source: {topic: in, codec: json, schema: {id: string, parity: int}}
+tables:
+  - {view: sides, TABLE}
+steps:
+  - view: enriched
+    sql: SELECT s.id, t.name FROM source s LEFT JOIN sides t ON s.parity = t.parity
+sink: {topic: out, key: id}
+checkpoint: c
+"""
+
+
+def enriched(spark: "SparkSession", table: str, folder: Path) -> list[bytes]:
+    from barnabas.pipeline.spark.plan import build
+    from barnabas.pipeline.spark.tables import Tables
+
+    file = JobFile(folder / "job.yaml", ENRICH.replace("TABLE", table))
+    source = records(spark, b'{"id": "a", "parity": 1}', b'{"id": "b", "parity": 2}')
+    tables = Tables(spark, file.job, folder)
+    rows = file.located(lambda: build(spark, file.job, lambda *_: source, tables.read()))
+    return sorted(bytes(row.value) for row in rows.rows.collect())
+
+
+def write_table(spark: "SparkSession", kind: str, folder: Path) -> str:
+    """Write one row, parity 1 with the name odd; return the keys of the table."""
+    rows = spark.createDataFrame([(1, "odd")], "parity int, name string")
+    writer = rows.write.mode("overwrite")
+    if kind == "jdbc":
+        url = f"jdbc:derby:{folder}/derby;create=true"
+        writer.format("jdbc").options(url=url, dbtable="sides").save()
+        return f'format: jdbc, options: {{url: "{url}", dbtable: sides}}'
+    writer.format(kind).save(str(folder / "sides"))
+    return f"format: {kind}, path: sides, schema: {{parity: int, name: string}}"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "jdbc"])
+def test_records_are_joined_with_a_table(spark, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)  # Derby writes its log there.
+    table = write_table(spark, kind, tmp_path)
+    assert enriched(spark, table, tmp_path) == [b'{"id":"a","name":"odd"}', b'{"id":"b"}']
+
+
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        ("format: parquet, path: none", "4:36: table sides: Path does not exist: "),
+        (
+            "format: delta, path: x",
+            "4:19: Spark has no package for delta; give spark.jars",
+        ),
+        (
+            "format: jdbc, options: {url: jdbc:none:x, dbtable: t}",
+            "4:19: Spark has no package for jdbc; give spark.jars.packages",
+        ),
+        (
+            "format: jdbc, options: {url: jdbc:x, dbtable: t, driver: org.none.Driver}",
+            "4:19: Spark has no package for jdbc; give spark.jars.packages",
+        ),
+        ("format: csv, path: bad, schema: {parity: int, name: string}", "4:6: table sides: "),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_told_before_the_start(spark, tmp_path, table, error):
+    (tmp_path / "bad").write_text("one,odd\n")
+    with pytest.raises(JobError) as raised:
+        enriched(spark, table, tmp_path)
+    assert str(raised.value).startswith(f"{tmp_path}/job.yaml:{error}")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_table_of_a_topic_has_the_last_value_of_each_key(spark):
+    from barnabas.pipeline.spark.tables import last_of_each_key
+
+    def record(key: bytes | None, value: bytes | None, partition: int, offset: int, at: int):
+        moment = NOON.replace(second=at)
+        return (key, value, "in", partition, offset, moment, [])
+
+    rows = [
+        record(b"a", b"1", 0, 0, 9),
+        record(b"a", b"2", 0, 1, 5),
+        record(b"gone", b"1", 0, 2, 5),
+        record(b"gone", None, 0, 3, 5),
+        record(None, b"no key", 0, 4, 5),
+        record(b"moved", b"old", 0, 9, 5),
+        record(b"moved", b"new", 1, 0, 6),
+    ]
+    found = last_of_each_key(spark.createDataFrame(rows, STOCK)).collect()
+    assert sorted((bytes(row.key), bytes(row.value), row.offset) for row in found) == [
+        (b"a", b"2", 1),
+        (b"moved", b"new", 0),
+    ]
+
+
+def test_a_table_is_read_again_when_it_is_due_and_stays_if_it_cannot_be(spark, tmp_path):
+    from barnabas.pipeline.spark.tables import Tables
+
+    table = write_table(spark, "parquet", tmp_path)
+    text = ENRICH.replace("TABLE", f"{table}, refresh: 1 millisecond")
+    file = JobFile(tmp_path / "job.yaml", text)
+    tables = Tables(spark, file.job, tmp_path)
+
+    def names() -> list[str]:
+        return [row.name for row in tables.read()["sides"].collect()]
+
+    assert names() == ["odd"]
+    spark.sql("SELECT 3 AS parity, 'new' AS name").write.mode("append").parquet(
+        str(tmp_path / "sides")
+    )
+    until(lambda: tables.are_due)
+    assert sorted(names()) == ["new", "odd"]
+    tables.drop_old()
+    (tmp_path / "sides").rename(tmp_path / "away")
+    until(lambda: tables.are_due)
+    with pytest.raises(Problem, match="Path does not exist"):
+        tables.read()
+
+
+JOINED = """\
+  - {view: prices, format: csv, path: x, schema: {id: string, price: int}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("join", "error"),
+    [
+        ("orders o JOIN prices p", None),
+        ("prices p JOIN orders o", None),
+        ("orders o LEFT JOIN prices p", None),
+        ("orders o RIGHT JOIN prices p", "a RIGHT JOIN cannot keep the rows of a table"),
+        ("prices p RIGHT JOIN orders o", None),
+        ("prices p LEFT JOIN orders o", "a LEFT JOIN cannot keep the rows of a table"),
+        ("orders o FULL JOIN prices p", "a FULL JOIN cannot keep the rows of a table"),
+        ("prices p FULL JOIN orders o", "a FULL JOIN cannot keep the rows of a table"),
+        ("orders o LEFT SEMI JOIN prices p", None),
+        ("prices p LEFT SEMI JOIN orders o", "a LEFT SEMI JOIN cannot keep the rows of a table"),
+        ("orders o LEFT ANTI JOIN prices p", None),
+        ("prices p LEFT ANTI JOIN orders o", "a LEFT ANTI JOIN cannot have a stream on its right"),
+    ],
+)
+def test_joins_of_a_stream_with_a_table(spark, join, error):
+    file = two_sources(
+        ("orders o\n      JOIN clicks c ON o.id = c.id", f"{join} ON o.id = p.id"),
+        ("o.id, o.amount, c.at", "o.id" if not join.startswith("prices p LEFT") else "p.id"),
+        ("steps:", f"tables:\n{JOINED}steps:"),
+    )
+    prices = spark.createDataFrame([("a", 1)], "id string, price int")
+    if error is None:
+        check_as_stream(spark, file, prices=prices)
+        return
+    with pytest.raises(JobError, match=f"job.yaml:15:[0-9]+: {error}"):
+        check_as_stream(spark, file, prices=prices)
 
 
 def test_ctrl_c_stays_with_the_command_when_spark_has_started():

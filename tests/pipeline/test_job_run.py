@@ -24,6 +24,7 @@ from barnabas.client.producer import Producer
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
 from tests.support.command_line import environment
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("spark-jobs"), pytest.mark.timeout(600)]
 
@@ -125,6 +126,15 @@ def produce(servers: str, topic: str, values: list[bytes]) -> None:
                 await producer.send(
                     topic, value, key=b"k%d" % number, headers=(("h", b"1"),)
                 )  # fmt: skip
+
+    asyncio.run(work())
+
+
+def produce_keyed(servers: str, topic: str, values: dict[str, bytes | None]) -> None:
+    async def work() -> None:
+        async with Cluster(servers) as cluster, Producer(cluster) as producer:
+            for key, value in values.items():
+                await producer.send(topic, value, key=key.encode())
 
     asyncio.run(work())
 
@@ -242,6 +252,61 @@ def test_a_job_in_update_mode_writes_through_the_sink(servers: str, tmp_path: Pa
     assert code == 0, errors
     found = [json.loads(each.value or b"") for each in consume(servers, "counts")]
     assert sorted(found, key=str) == [{"amount": 1, "n": 2}, {"amount": 2, "n": 1}]
+
+
+ENRICHED = """\
+name: enriched
+source:
+  topic: sales
+  codec: json
+  schema: {product: string}
+  options: {startingOffsets: earliest}
+tables:
+  - {view: products, topic: products, codec: json, schema: {price: int}, refresh: 3 seconds}
+steps:
+  - view: enriched
+    sql: SELECT s.product, p.price FROM source s LEFT JOIN products p ON s.product = p._key
+sink: {topic: enriched}
+checkpoint: points
+spark:
+  spark.master: local[2]
+  spark.sql.shuffle.partitions: 2
+"""
+
+
+def test_a_table_of_a_topic_follows_the_topic_while_the_job_runs(
+    servers: str, tmp_path: Path
+) -> None:
+    create(servers, "sales", "products", "enriched")
+    (tmp_path / "job.yaml").write_text(ENRICHED)
+    prices = {"k0": b"1", "k1": b"1"}
+
+    def set_prices(**changes: bytes | None) -> None:
+        produce_keyed(
+            servers,
+            "products",
+            {key: each and b'{"price": %b}' % each for key, each in changes.items()},
+        )
+
+    def found() -> list[str]:
+        return sorted((each.value or b"").decode() for each in consume(servers, "enriched"))
+
+    def sell() -> list[str]:
+        """Sell both products, and return the whole output when both are there."""
+        count = len(found()) + 2
+        produce(servers, "sales", [b'{"product": "k0"}', b'{"product": "k1"}'])
+        # A busy machine takes minutes to start: pytest's timeout is the deadline.
+        return until(lambda: (rows := found())[count - 1 :] and rows, within_s=300)
+
+    set_prices(**prices)
+    with running(servers, tmp_path / "job.yaml") as (process, _):
+        assert sell() == ['{"product":"k0","price":1}', '{"product":"k1","price":1}']
+        set_prices(k0=b"2", k1=None)
+        until(
+            lambda: {'{"product":"k0","price":2}', '{"product":"k1"}'} <= set(sell()), within_s=120
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 0
 
 
 def test_workers_start_with_our_modules_compiled_pyspark_and_unix_sockets(

@@ -1,7 +1,6 @@
 """Job files: YAML with the position of each key, and errors that name line and column."""
 
 import inspect
-import os
 import typing
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,16 @@ from pydantic_core import ErrorDetails
 
 from barnabas.client.security import KEYS, SECRETS
 from barnabas.config.key import ConfigError
-from barnabas.pipeline.jobs.spec import Job, Location, Problem, check_references, near, nearest
+from barnabas.pipeline.jobs.references import IN_CLEAR, resolve
+from barnabas.pipeline.jobs.spec import (
+    FOLDER,
+    Job,
+    Location,
+    Problem,
+    check_references,
+    near,
+    nearest,
+)
 from barnabas.pipeline.security import options_of, split_security
 
 _LONGEST: Final = 1 << 20
@@ -57,7 +65,7 @@ class JobFile:
         self._values: dict[Location, _Scalar] = {}
         data = self._parse(text)
         try:
-            self.job = Job.model_validate(data)
+            self.job = Job.model_validate(data, context={FOLDER: path.parent})
         except ValidationError as error:
             raise self.failure(_problems(error.errors())) from None
         if problems := check_references(self.job):
@@ -206,23 +214,19 @@ def _client_value(name: str, value: object, folder: Path) -> str:
     location = ("security", name)
     if name not in KEYS:
         raise Problem(location, f"unknown key {name!r}; {nearest(name, KEYS)}")
+    try:
+        found = resolve(name, value, folder)
+    except ValueError as error:
+        raise Problem(location, str(error)) from None
+    if found is not None:
+        return found
     match value:
-        case {"file": str(path), **more} if not more:
-            try:
-                return (folder / path).read_text(encoding="utf-8").removesuffix("\n")
-            except (OSError, UnicodeDecodeError):
-                raise Problem(location, f"{name}: file {path} cannot be read") from None
-        case {"env": str(variable), **more} if not more:
-            if (found := os.environ.get(variable)) is None:
-                raise Problem(location, f"{name}: set the environment variable {variable}")
-            return found
         case str() if name not in SECRETS:
             return value
         case bool() | int() if name not in SECRETS:
             return str(value).lower()
     if name in SECRETS:
-        text = "a secret does not belong into a job file; write {file: PATH} or {env: VARIABLE}"
-        raise Problem(location, f"{name}: {text}")
+        raise Problem(location, f"{name}: {IN_CLEAR}")
     raise Problem(location, f"{name} takes text, {{file: PATH}} or {{env: VARIABLE}}")
 
 

@@ -6,23 +6,37 @@ run the queries is found out by `barnabas.pipeline.spark.plan`.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from barnabas.config.spelling import closest
+from barnabas.pipeline.jobs.references import IN_CLEAR, resolve
 from barnabas.pipeline.security import is_security
 
 Location = tuple[str | int, ...]
 """The keys and indexes that lead from the root of a job file to a value."""
 
+FOLDER: Final = "folder"
+"""The name of the folder of the job file in the context of a validation."""
 FAIL: Final = "fail"
 AVAILABLE_NOW: Final = "available-now"
 
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
-_DURATION = re.compile(r"\d{1,9} (millisecond|second|minute|hour|day)s?")
+_DURATION = re.compile(r"(\d{1,9}) (millisecond|second|minute|hour|day)s?")
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 _TYPE = re.compile(r"([a-z_]+)(\s*\(\s*\d+\s*(,\s*\d+\s*)?\))?")
 _NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 _TYPES: Final = (
@@ -42,6 +56,12 @@ _SET_BY_KEY: Final = {
     "querytype": "a job, which is always a stream",
 }
 """Options of the formats, in lower case, that a job file has keys for."""
+
+
+def seconds_of(duration: str) -> float:
+    """Return a duration of a job file in seconds."""
+    number, unit, _ = re.split(r" (millisecond|second|minute|hour|day)", duration)
+    return timedelta(**{f"{unit}s": int(number)}).total_seconds()
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
@@ -73,6 +93,24 @@ def _texts(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _text_of_scalar(each) for key, each in value.items()}
     return {} if value is None else value
+
+
+def _texts_or_references(value: object, info: ValidationInfo) -> object:
+    """Return options in which no secret stands in clear."""
+    given = _texts(value)
+    if not isinstance(given, Mapping):
+        return given
+    folder: Path = (info.context or {}).get(FOLDER, Path())
+    found = {}
+    for name, each in given.items():
+        try:
+            text = resolve(name, each, folder)
+        except ValueError as error:
+            raise _error(str(error)) from None
+        if text is None and _SECRET.search(name):
+            raise _error(f"{name}: {IN_CLEAR}")
+        found[name] = each if text is None else text
+    return found
 
 
 def _list(value: object) -> object:
@@ -144,6 +182,10 @@ class Source(_Part):
     def _fits_together(self) -> "Source":
         if (self.topics is None) == (self.pattern is None):
             raise _error("a source needs one of the keys 'topic' and 'pattern'")
+        self._check_codec()
+        return self
+
+    def _check_codec(self) -> None:
         if self.codec == "json" and not self.columns:
             raise _error("codec json needs the key 'schema', a mapping of columns to their types")
         if self.codec != "json" and (self.columns or self.json_options):
@@ -151,11 +193,46 @@ class Source(_Part):
         for column in self.columns:
             if column.startswith("_"):
                 raise _error(f"column {column!r}: names that begin with _ are for the record")
-        return self
 
     def matches(self, topic: str) -> bool:
         """Return whether `pattern` matches the whole name of a topic."""
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
+
+
+class Table(Source):
+    """A table for joins: files, a database, or the last value of each key of a topic."""
+
+    view: Name
+    format: Literal["parquet", "csv", "json", "delta", "jdbc"] | None = None
+    path: Annotated[str, Field(min_length=1)] | None = None
+    refresh: Duration | None = None
+    options: Annotated[dict[str, str], BeforeValidator(_texts_or_references)] = Field(
+        {}, repr=False
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Table":
+        given = self.model_fields_set
+        if (self.topics is None) == (self.format is None):
+            raise _error(f"table {self.view!r} needs one of the keys 'topic' and 'format'")
+        if self.topics is not None:
+            self._refuse(given & {"path"}, "is for a format")
+            self._check_codec()
+            if len(self.topics) > 1:
+                raise _error(f"table {self.view!r}: a table has one topic")
+        else:
+            self._refuse(given & {"codec", "key", "json_options"}, "is for a topic")
+            if (self.path is None) != (self.format == "jdbc"):
+                key = "the options 'url' and 'dbtable'" if self.path else "the key 'path'"
+                raise _error(f"table {self.view!r}: format {self.format} needs {key}")
+            if self.format in ("csv", "json") and not self.columns:
+                raise _error(f"table {self.view!r}: format {self.format} needs the key 'schema'")
+        self._refuse(given & {"pattern", "watermark"}, "is for a source")
+        return self
+
+    def _refuse(self, keys: Iterable[str], why: str) -> None:
+        for key in keys:
+            raise _error(f"table {self.view!r}: key {key!r} {why}")
 
 
 class ViewWatermark(Watermark):
@@ -219,6 +296,7 @@ class Job(_Part):
     bootstrap: str = "localhost:9092"
     source: Source | None = None
     sources: Annotated[list[Source], Field(min_length=1)] | None = None
+    tables: list[Table] = []
     steps: list[Step] = []
     sink: Sink
     bad_records: Topic = FAIL
@@ -298,7 +376,8 @@ def check_references(job: Job) -> list[Problem]:
             problems.append(Problem((*location, "view"), text))
         views.append(view)
 
-    for location, source in job.inputs:
+    tables = [(("tables", index), table) for index, table in enumerate(job.tables)]
+    for location, source in (*job.inputs, *tables):
         add(location, source.view)
     for index, step in enumerate(job.steps):
         if step.input is not None and step.input not in views:
@@ -306,9 +385,13 @@ def check_references(job: Job) -> list[Problem]:
         add(("steps", index), step.view)
     if job.sink.view is not None and job.sink.view not in views:
         problems.append(_unknown_view(("sink", "from"), job.sink.view, views))
+    if job.sink.view in [table.view for table in job.tables]:
+        text = f"view {job.sink.view!r} is a table; a sink writes the view of a stream"
+        problems.append(Problem(("sink", "from"), text))
     if job.bad_topic == job.sink.topic:
         problems.append(Problem(("bad_records",), "bad records need a topic of their own"))
-    parts: list[tuple[Location, Source | Sink]] = [*job.inputs, (("sink",), job.sink)]
+    of_topics = [each for each in tables if each[1].format is None]
+    parts: list[tuple[Location, Source | Sink]] = [*job.inputs, *of_topics, (("sink",), job.sink)]
     for location, part in parts:
         for name in part.options:
             owner = _SET_BY_KEY.get(name.lower())

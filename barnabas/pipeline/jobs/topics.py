@@ -24,6 +24,11 @@ async def missing_topics(cluster: Cluster, job: Job) -> list[Problem]:
             for location, source in job.inputs
             for name in source.topics or ()
         ),
+        *(
+            (("tables", index, "topic"), name)
+            for index, table in enumerate(job.tables)
+            for name in table.topics or ()
+        ),
         (("sink", "topic"), job.sink.topic),
         *([(("bad_records",), job.bad_topic)] if job.bad_topic else []),
     ]

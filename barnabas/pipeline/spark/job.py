@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from barnabas.pipeline import register
-from barnabas.pipeline.jobs.reading import JobFile
+from barnabas.pipeline.jobs.reading import JobError, JobFile
 from barnabas.pipeline.jobs.spec import AVAILABLE_NOW, Job, Location, Problem, Source
 from barnabas.pipeline.monitor.progress import (
     FAILED,
@@ -39,71 +39,24 @@ from barnabas.pipeline.monitor.progress import (
     failure_text,
     read_event,
 )
-from barnabas.pipeline.security import options_of
-from barnabas.pipeline.sink.options import SinkOptionsError
-from barnabas.pipeline.sink.options import parse_options as parse_sink_options
-from barnabas.pipeline.source.option_values import OptionError
-from barnabas.pipeline.source.options import read_options as read_source_options
+from barnabas.pipeline.spark.job_options import (
+    FORMAT,
+    check_options,
+    sink_options,
+    source_options,
+)
 from barnabas.pipeline.spark.plan import INPUT_METRICS, build
 from barnabas.pipeline.spark.stream_rules import check_streaming
+from barnabas.pipeline.spark.tables import Tables, plan_table
 
-FORMAT: Final = "barnabas"
 LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
+_LOG: Final = logging.getLogger("barnabas.pipeline")
 _POLL_SECONDS: Final = 0.5
 _BATCH: Final = re.compile(r"batch = (\d+)")
 
 
 class JobFailed(ValueError):
     """The failure of a job: one line that says why."""
-
-
-# -- the options of source and sink ----------------------------------------------------------------
-
-
-def check_options(job: Job) -> None:
-    """Raise Problem for an option that a source or the sink refuses."""
-    for location, source in job.inputs:
-        source_options(job, location, source)
-    sink_options(job)
-
-
-def source_options(job: Job, location: Location, source: Source) -> dict[str, str]:
-    """Return the options for `readStream`; raises Problem for one that the source refuses."""
-    options = dict(source.options)
-    if source.topics is not None:
-        options["subscribe"] = ",".join(source.topics)
-    else:
-        options["subscribePattern"] = source.pattern or ""
-    options["kafka.bootstrap.servers"] = job.bootstrap
-    options |= options_of(job.security)
-    if job.bad_topic is not None:
-        # Bad records leave with their headers.
-        options["includeHeaders"] = "true"
-    try:
-        read_source_options(options, stream=True)
-    except OptionError as error:
-        raise _option_problem(location, source.options, str(error)) from None
-    return options
-
-
-def sink_options(job: Job) -> dict[str, str]:
-    """Return the options for `writeStream`; raises Problem for one that the sink refuses."""
-    options = dict(job.sink.options)
-    options["kafka.bootstrap.servers"] = job.bootstrap
-    options |= options_of(job.security)
-    options["sinkId"] = job.sink_id
-    try:
-        parse_sink_options(options, streaming=True)
-    except SinkOptionsError as error:
-        raise _option_problem(("sink",), job.sink.options, str(error)) from None
-    return options
-
-
-def _option_problem(location: Location, options: Mapping[str, str], text: str) -> Problem:
-    """Return a refusal of source or sink, at the option that it names."""
-    named = [name for name in options if name.lower() in text.lower()]
-    longest = sorted(named, key=len)[-1:]
-    return Problem((*location, "options", *longest), text)
 
 
 # -- the session -----------------------------------------------------------------------------------
@@ -250,7 +203,14 @@ def check_job(file: JobFile, *, log_level: str = "off") -> str:
     file.located(lambda: check_options(job))
     with session_of(job, log_level=log_level, **{"spark.master": "local[1]"}) as spark:
         register(spark)
-        rows = file.located(lambda: _rows(spark, job))
+        folder = file.path.parent
+        tables = {
+            table.view: file.located(
+                partial(plan_table, spark, job, folder, ("tables", index), table)
+            )
+            for index, table in enumerate(job.tables)
+        }
+        rows = file.located(lambda: _rows(spark, job, tables))
         plan: str = rows._jdf.queryExecution().analyzed().toString()
         return plan
 
@@ -264,8 +224,8 @@ def _read_stream(spark: SparkSession, job: Job, location: Location, source: Sour
         raise Problem(location, failure_text(str(error))) from error
 
 
-def _rows(spark: SparkSession, job: Job) -> DataFrame:
-    plan = build(spark, job, partial(_read_stream, spark, job))
+def _rows(spark: SparkSession, job: Job, tables: Mapping[str, DataFrame]) -> DataFrame:
+    plan = build(spark, job, partial(_read_stream, spark, job), tables)
     check_streaming(spark, job, plan)
     return plan.rows
 
@@ -288,12 +248,22 @@ def run_job(
     file.located(lambda: check_options(job))
     with session_of(job, log_level=log_level) as spark:
         register(spark)
-        rows = file.located(lambda: _rows(spark, job))
-        writer = _writer(rows, job, sink_options(job), file.checkpoint)
+        tables = Tables(spark, job, file.path.parent)
+
+        def plan() -> DataStreamWriter:
+            rows = file.located(lambda: _rows(spark, job, tables.read()))
+            return _writer(rows, job, sink_options(job), file.checkpoint)
+
+        writer = plan()
         try:
-            query = file.located(lambda: _start(writer))
-            monitor.query, monitor.run, monitor.state = str(query.id), str(query.runId), RUNNING
-            _watch(spark, query, monitor, tell, stop, read_sink)
+            while True:
+                query = file.located(partial(_start, writer))
+                tables.drop_old()
+                monitor.query, monitor.run, monitor.state = str(query.id), str(query.runId), RUNNING
+                again = _watch(spark, query, monitor, tell, stop, read_sink, tables, plan)
+                if again is None:
+                    break
+                writer = again
         except Exception as error:
             monitor.state, monitor.error = FAILED, monitor.error or str(error)
             raise
@@ -335,12 +305,20 @@ def _watch(
     tell: Callable[[Progress], None],
     stop: threading.Event,
     read_sink: Callable[[], SinkState],
-) -> None:
-    while not stop.is_set() and query.isActive:
+    tables: Tables,
+    plan: Callable[[], DataStreamWriter],
+) -> DataStreamWriter | None:
+    """Watch a query to its end; return the plan of the next one if tables were read again."""
+    again = None
+    while not stop.is_set() and query.isActive and again is None:
         _read_events(spark, query, monitor)
         monitor.cluster = read_sink()
         tell(monitor.progress(time.time()))
         stop.wait(_POLL_SECONDS)
+        if tables.are_due:
+            again = _planned_again(plan)
+    if again is not None:
+        _wait_for_end_of_batch(query, stop)
     if query.isActive:
         query.stop()
     failure = query.exception()
@@ -349,7 +327,33 @@ def _watch(
         monitor.error = failure_text(str(failure))
         raise JobFailed(f"job {monitor.job} failed: {monitor.error}")
     monitor.cluster = read_sink()
-    monitor.state = STOPPED
+    if again is None or stop.is_set():
+        monitor.state = STOPPED
+        return None
+    return again
+
+
+def _planned_again(plan: Callable[[], DataStreamWriter]) -> DataStreamWriter | None:
+    """Read the tables that are due; if one cannot be read, the query keeps those that it has."""
+    try:
+        return plan()
+    except JobError as error:
+        _LOG.warning("%s; the job goes on with the tables that it has", error)
+        return None
+
+
+def _wait_for_end_of_batch(query: StreamingQuery, stop: threading.Event) -> None:
+    """Wait until the query waits for data, or has ended another batch.
+
+    A batch that is stopped is repeated: without its end a long one would be repeated for ever.
+    """
+    began = query.lastProgress
+    while query.isActive and not stop.is_set():
+        last = query.lastProgress
+        is_idle = query.status["message"].startswith("Waiting")
+        if is_idle or (last is not None and (began is None or last.batchId > began.batchId)):
+            return
+        stop.wait(_POLL_SECONDS / 10)
 
 
 def _read_events(spark: SparkSession, query: StreamingQuery, monitor: Monitor) -> None:

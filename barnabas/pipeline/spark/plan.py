@@ -5,7 +5,7 @@ source's records. Their errors are Problems with the location in the job file.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from typing import Final, NamedTuple
 
@@ -62,7 +62,12 @@ class JobPlan(NamedTuple):
     steps: Sequence[PlannedStep]
 
 
-def build(spark: SparkSession, job: Job, read: Callable[[Location, Source], DataFrame]) -> JobPlan:
+def build(
+    spark: SparkSession,
+    job: Job,
+    read: Callable[[Location, Source], DataFrame],
+    tables: Mapping[str, DataFrame],
+) -> JobPlan:
     """Plan a job. `read` returns the records of a source, with its columns. Raises Problem."""
     views: dict[str, DataFrame] = {}
     bad: list[DataFrame] = []
@@ -71,6 +76,8 @@ def build(spark: SparkSession, job: Job, read: Callable[[Location, Source], Data
         views[name] = view
         view.createOrReplaceTempView(name)
 
+    for view, rows in tables.items():
+        add(view, rows)
     for index, (location, source) in enumerate(job.inputs):
         marked = parse(job, location, source, read(location, source))
         counts = f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad")
@@ -116,7 +123,8 @@ def parse(job: Job, location: Location, source: Source, records: DataFrame) -> D
             "mode": "PERMISSIVE",
             "columnNameOfCorruptRecord": _CORRUPT,
         }
-        parsed = f.from_json(f.col("value").cast("string"), _schema(location, source), options)
+        schema = schema_of(location, source).add(_CORRUPT, StringType())
+        parsed = f.from_json(f.col("value").cast("string"), schema, options)
         with_value = records.select(*columns, parsed.alias(_PARSED))
     else:
         value = f.col("value").cast("string") if source.codec == "string" else f.col("value")
@@ -131,7 +139,8 @@ def _place(prefix: str) -> Column:
     return f.concat(topic, f.lit("/"), partition.cast("string"), at, offset.cast("string"))
 
 
-def _schema(location: Location, source: Source) -> StructType:
+def schema_of(location: Location, source: Source) -> StructType:
+    """Return the columns of `schema`; raises Problem."""
     schema = StructType()
     for name, text in source.columns.items():
         try:
@@ -140,7 +149,7 @@ def _schema(location: Location, source: Source) -> StructType:
             why = f"{text!r} is not a type of Spark SQL"
             raise Problem((*location, "schema", name), why) from None
         schema.add(name, kind)
-    return schema.add(_CORRUPT, StringType())
+    return schema
 
 
 def _reason(source: Source) -> Column:
@@ -168,11 +177,20 @@ def _reason(source: Source) -> Column:
 
 
 def _good(job: Job, source: Source, marked: DataFrame) -> DataFrame:
-    """Return the view of a source: parsed values, then the columns of the record."""
-    good = f.col(REASON).isNull()
     if job.bad_topic is None:
-        failure = f.concat(f.lit("bad record at "), _place("_"), f.lit(": "), f.col(REASON))
         advice = "; set bad_records to a topic, which then gets such records"
+        return good_records(source, marked, advice)
+    return good_records(source, marked, None)
+
+
+def good_records(source: Source, marked: DataFrame, advice: str | None) -> DataFrame:
+    """Return the view of a source: parsed values, then the columns of the record.
+
+    Other records are left out; with `advice` they fail the query, whose error ends with it.
+    """
+    good = f.col(REASON).isNull()
+    if advice is not None:
+        failure = f.concat(f.lit("bad record at "), _place("_"), f.lit(": "), f.col(REASON))
         good = f.when(good, f.lit(True)).otherwise(
             f.raise_error(f.concat(failure, f.lit(advice))).cast("boolean")
         )

@@ -11,7 +11,7 @@ from barnabas.pipeline.jobs.reading import JobError, JobFile
 from barnabas.pipeline.security import Security, split_security
 from barnabas.pipeline.sink.options import parse_options
 from barnabas.pipeline.source.options import read_options
-from barnabas.pipeline.spark.job import sink_options, source_options
+from barnabas.pipeline.spark.job_options import sink_options, source_options
 
 SECRET = "squirrel-in-the-attic"
 LOGIN = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipeline.jobs.reading import JobError, JobFile, TextProblem, read_job
-from barnabas.pipeline.jobs.spec import Problem
+from barnabas.pipeline.jobs.spec import Problem, seconds_of
 
 GOOD = """\
 name: orders
@@ -126,6 +126,53 @@ def test_a_checkpoint_with_a_scheme_stands_as_it_is():
 def test_a_mistake_is_told_with_line_and_column(old, new, error):
     assert old in GOOD
     first, *_ = problem_of(GOOD.replace(old, new, 1)).splitlines()
+    assert first.startswith(f"job.yaml:{error}")
+
+
+TABLES = """\
+name: orders
+source: {topic: in}
+tables:
+  - {view: products, topic: products, codec: json, schema: {id: string}}
+  - {view: regions, format: csv, path: regions.csv, schema: {id: string}}
+  - view: users
+    format: jdbc
+    options: {url: jdbc:x, dbtable: users, password: {env: TABLE_PASSWORD}}
+    refresh: 10 minutes
+sink: {topic: out, codec: binary}
+checkpoint: points
+"""
+
+
+def test_a_table_has_its_secrets_elsewhere(monkeypatch):
+    monkeypatch.setenv("TABLE_PASSWORD", "hidden")
+    file = JobFile(PATH, TABLES)
+    assert file.job.tables[2].options["password"] == "hidden"
+    assert "hidden" not in repr(file.job)
+    assert seconds_of(file.job.tables[2].refresh or "") == 600
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("format: csv", "format: cvs", "5:21: format: 'cvs' is not possible; did you mean 'csv'?"),
+        ("format: csv, ", "", "5:5: table 'regions' needs one of the keys 'topic' and 'format'"),
+        ("format: csv", "topic: a", "5:5: table 'regions': key 'path' is for a format"),
+        (", path: regions.csv", "", "5:5: table 'regions': format csv needs the key 'path'"),
+        (", schema: {id: string}}\n  - view: users", "}\n  - view: users", "5:5: table 'regions':"),
+        ("jdbc\n", "jdbc\n    path: x\n", "6:5: table 'users': format jdbc needs the options"),
+        ("topic: products", "topic: products, pattern: p.*", "4:5: table 'products': key"),
+        ("view: regions", "view: products", "5:6: view 'products' is there already"),
+        ("{env: TABLE_PASSWORD}", "hidden", "8:5: password: a secret does not belong into a job"),
+        ("TABLE_PASSWORD", "NO_PASSWORD", "8:5: password: set the environment variable NO_PAS"),
+        ("10 minutes", "sometimes", "9:5: 'sometimes' is not a duration such as"),
+        ("topic: out", "topic: out, from: regions", "10:20: view 'regions' is a table; a sink"),
+    ],
+)
+def test_a_mistake_in_a_table_is_told_with_line_and_column(monkeypatch, old, new, error):
+    monkeypatch.setenv("TABLE_PASSWORD", "hidden")
+    assert old in TABLES
+    first, *_ = problem_of(TABLES.replace(old, new, 1)).splitlines()
     assert first.startswith(f"job.yaml:{error}")
 
 

@@ -394,12 +394,12 @@ class HostedShard(Generic[S, R]):
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def put(self, record: R, encoded: Encoded, now: Instant, *, postpones: bool = False) -> bool:
+    def put(self, record: R, encoded: Encoded, now: Instant, postpones: bool = False) -> bool:
         """Append a record that is committed at once, and replay it; return whether the shard is
         still served.
 
-        Returns False, too, while something is on its way that a decision would have to wait for,
-        and raises KafkaError if the log refuses the record: nothing has changed then.
+        Returns False, too, if the log refuses the record, and while something is on its way that a
+        decision would have to wait for: nothing has changed then.
         """
         if (
             self._queues
@@ -411,7 +411,10 @@ class HostedShard(Generic[S, R]):
         postponed = self.postponed
         waits = postpones and postponed.takes(now[1])
         if not waits:
-            postponed.append((encoded,), now[0])
+            try:
+                postponed.append((encoded,), now[0])
+            except KafkaError:
+                return False
         try:
             self.shard.replay(record, NO_PRODUCER_ID)
             if waits:

@@ -20,7 +20,7 @@ from barnabas.broker.server import repeats
 from barnabas.broker.server.connection import Connection
 from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.repeats import LARGEST, Repeats
-from barnabas.broker.transactions.produce_verification import RepeatedVerification
+from barnabas.broker.transactions.produce_verification import ProduceVerification
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.template import Templates
 from barnabas.security.acl.rules import AclOperation, ResourceType
@@ -127,7 +127,7 @@ TOO_LARGE = "if sum(map(len, template.constants)) > LARGEST:"
     ),
     (
         [AWAY, WRITE.says("NOT_LEADER_OR_FOLLOWER"), BACK, *KNOWN],
-        (again, "basis = *known[1:4], ", "basis = known[1], known[3], "),
+        (again, "(*basis, ", "(place, opener, "),
         (Repeats.serve, "if answer is None:", "if False:"),
     ),
     ([TOPIC_GOES, do("create"), *KNOWN],),
@@ -298,10 +298,10 @@ OF_Y_BEFORE = do("send", "y", epochs=-1, base_sequence=0)
     (
         [*OPEN_Y, *[END_Y, Y.quick] * 2, END_Y, OF_Y_BEFORE.says(FENCED)],
         (
-            RepeatedVerification.guard,
-            "guard if self._verifier.add_again(added, producer) else None", "guard",
+            ProduceVerification.add_again,
+            "guard if self._verifier.add_again(added, producer, now_ms) else None", "guard",
         ),
-        (RepeatedVerification.guard, "except KafkaError:", "except ZeroDivisionError:"),
+        (ProduceVerification.add_again, "except KafkaError:", "except ZeroDivisionError:"),
     ),
     ([*OPEN_X, WRITE.quick, do("send", "x", transactional=False).says("INVALID_TXN_STATE")],),
     (

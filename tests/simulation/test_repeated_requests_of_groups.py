@@ -175,7 +175,12 @@ def test_changed_producer_group_and_member_are_noticed(version: int, story: list
 @finds(in_transaction._commit_again, " or verifier.verifies", "", "true")
 @finds(in_transaction._commit_again, "or verifier.verifies", "or True", "false")
 @finds(in_transaction._commit_again, "transactions.verify_at_once((asked,))", "True", "true")
-@finds(in_transaction._commit_again, "verifier.add_again(added, producer) if", "True if", "false")
+@finds(
+    in_transaction._commit_again,
+    "verifier.add_again(added, producer, now_ms) if",
+    "True if",
+    "false",
+)
 @pytest.mark.parametrize("verifies", ["true", "false"])
 def test_transaction_of_offsets_is_verified_as_configured(verifies: str) -> None:
     after = sent(4, 9).says("TRANSACTION_ABORTABLE") if verifies == "true" else sent(4, 9).quick

@@ -15,7 +15,7 @@ from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
 from barnabas.coordinator.transaction import partitions as rules
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.repeated import RepeatedAdd
+from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import end_txn, write_txn_markers
 from barnabas.protocol.steps import at_once
@@ -209,8 +209,8 @@ NEXT_Y = [question(asks("y", T0, adds=True)), do("end", "y").quick]
     ),
     (
         [*2 * [do("add", "x", U0), END_X], do("delete", "u", wait_s=5), do("add", "x", U0).slow],
-        (RepeatedAdd._find, "or None in [partition(*each) for each in named]"),
-        (RepeatedAdd.add, "or self._changes != self._metadata.topic_changes"),
+        (RepeatedStep._find, "or None in [partition(*each) for each in self._named]"),
+        (RepeatedStep.again, "or self._changes != self._metadata.topic_changes"),
     ),
     (
         [do("init", "x"), *3 * [do("add", "x", T0, group_id="g").slow, END_X]],

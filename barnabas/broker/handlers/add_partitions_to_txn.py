@@ -42,7 +42,7 @@ from barnabas.coordinator.soon import Soon, ignore, in_task, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
-from barnabas.coordinator.transaction.repeated import RepeatedAdd
+from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
     API,
@@ -78,7 +78,7 @@ Partitions = dict[TopicPartition, None]
 Answers = dict[TopicPartition, ErrorCode]
 Asked = Answers | ErrorCode | asyncio.Future[None]
 """The answer about a transaction, or the future of its record."""
-_Question: TypeAlias = "tuple[AddPartitions | VerifyPartitions, RepeatedAdd | None]"
+_Question: TypeAlias = "tuple[AddPartitions | VerifyPartitions, RepeatedStep | None]"
 """A leader's question, without its producer."""
 
 
@@ -166,18 +166,11 @@ def again(
         return None
     added = _addition(request, context, at_once(_partitions(topics)))
     added = added._replace(partitions=tuple(added.partitions))
-    return Repeat(_add_again, (coordinator.repeated_add(added), added.producer))
+    return Repeat(coordinator.repeated(added).again, (added.producer, False))
 
 
 def _any_refused(topics: Sequence[AddPartitionsToTxnTopicResult]) -> bool:
     return any(each.partition_error_code for topic in topics for each in topic.results_by_partition)
-
-
-def _add_again(
-    known: tuple[RepeatedAdd, Producer], _now_ms: int, _values: tuple[()]
-) -> tuple[()] | None:
-    added, producer = known
-    return () if added.add(producer) else None
 
 
 def _verified_again(
@@ -207,13 +200,14 @@ def _question(
     added = AddPartitions(
         asked.transactional_id, producer, partitions, TV2, principal=asked.principal
     )
-    return added, coordinator.repeated_add(added)
+    return added, coordinator.repeated(added)
 
 
 def _verify_again(
     coordinator: TransactionCoordinator,
     cache: MetadataCache,
     asked: Sequence[tuple[_Question, tuple[int, int]]],
+    now_ms: int,
 ) -> Sequence[tuple[()]] | None:
     """Have the coordinator add or verify the partitions, if it certainly refuses none."""
     questions: list[VerifyPartitions] = []
@@ -227,7 +221,7 @@ def _verify_again(
             return None
         else:
             assert added is not None
-            return [()] if added.add(Producer(*producer)) else None
+            return None if added.again((Producer(*producer), False), now_ms) is None else [()]
     return [()] * len(questions) if coordinator.verify_at_once(questions) else None
 
 

@@ -16,7 +16,6 @@ from barnabas.coordinator.soon import Soon, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
-from barnabas.coordinator.transaction.repeated import RepeatedEnd
 from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnResponse, WrittenTopic
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
@@ -26,7 +25,6 @@ __all__ = ["API", "RIGHTS", "again", "handle"]
 RIGHTS = Rights(whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"),))
 
 _EPOCH_PER_TRANSACTION_SINCE = 5
-_new = tuple.__new__
 _PRODUCER: Final = ("producer_id", "producer_epoch")
 
 
@@ -79,23 +77,10 @@ def again(
     if response.error_code or request.written is not None:
         return None
     ending = _ending(request, None, context)
-    repeated = transactions.repeated_end(ending)
+    step = transactions.repeated(ending)
     if context.api_version < _EPOCH_PER_TRANSACTION_SINCE:
-        return Repeat(_end_again, (repeated, ending.producer, ending.committed))
-    return Repeat(_end_next, repeated, (*_PRODUCER, "committed"), _PRODUCER)
-
-
-def _end_again(
-    known: tuple[RepeatedEnd, Producer, bool], _now_ms: int, _values: tuple[()]
-) -> tuple[()] | None:
-    repeated, producer, committed = known
-    return None if repeated.end(producer, committed) is None else ()
-
-
-def _end_next(
-    repeated: RepeatedEnd, _now_ms: int, values: tuple[int, int, bool]
-) -> Producer | None:
-    return repeated.end(_new(Producer, values[:2]), values[2])
+        return Repeat(step.again, (ending.producer, ending.committed))
+    return Repeat(step.again, None, (*_PRODUCER, "committed"), _PRODUCER)
 
 
 def _handle_written(

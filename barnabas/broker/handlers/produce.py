@@ -35,12 +35,12 @@ from barnabas.broker.server.repeats import Repeat
 from barnabas.broker.transactions.produce_verification import (
     ADDS_SINCE,
     ProduceVerification,
-    RepeatedVerification,
     Verdicts,
     VerificationError,
 )
 from barnabas.broker.transactions.producer_id_limit import ProducerIdCount, ProducerIdLimit
 from barnabas.coordinator.soon import Soon, chain, settle, spawn, wait
+from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
@@ -607,12 +607,17 @@ def _answer(work: _Work, *, failed: bool) -> ProduceResponse | None:
 
 
 _Writing = tuple[
-    ReplicaManager, TopicPartition, Standing, Opener | None, RepeatedVerification | None
+    ReplicaManager,
+    ProduceVerification,
+    RepeatedStep | None,
+    TopicPartition,
+    Standing,
+    Opener | None,
 ]
-"""The rest of a request for one partition: the partition, its standing, the owner of the
-transaction that the batches belong to, and its verification. They are None if the client's right to
-the transaction was not asked for: the batch had none. A topic that is made anew has partitions with
-other standings."""
+"""The rest of a request for one partition: what adds it to each transaction, the partition, its
+standing, and the owner of the transaction that the batches belong to; None if the client's right to
+it was not asked for: the batch had none. A topic that is made anew has partitions with other
+standings."""
 
 
 def again(
@@ -647,20 +652,20 @@ def again(
     partition = replicas.find(place)
     if name is None or partition is None or not partition.standing.is_prompt:
         return None
-    opener = verified = None
+    opener = added = None
     if request.transactional_id is not None and begins_transactional(records):
         opener = Opener(request.transactional_id, version >= ADDS_SINCE, context.owner)
-        verified = verification.repeated(place, opener)
-    known = replicas, place, partition.standing, opener, verified
-    basis = *known[1:4], None if verified is None else verified.adds
-    return Repeat(_append_again, known, _VARYING, _OF_ANSWER, basis)
+        added = verification.repeated(place, opener)
+    basis = place, partition.standing, opener
+    known = replicas, verification, added, *basis
+    return Repeat(_append_again, known, _VARYING, _OF_ANSWER, (*basis, added is not None))
 
 
 def _append_again(
     writing: _Writing, now_ms: int, values: tuple[memoryview]
 ) -> tuple[int, int, int] | None:
     (records,) = values
-    replicas, place, standing, opener, verified = writing
+    replicas, verification, added, place, standing, opener = writing
     partition = replicas.find(place)
     if partition is None or standing is not partition.standing or partition.appends:
         return None
@@ -668,14 +673,17 @@ def _append_again(
         header = read_header(records)
     except CorruptRecordError:
         return None
-    producer_id, guard = header.producer_id, None
-    entry = partition.log.producers.entries.get(producer_id)
+    producers, producer_id, guard = partition.log.producers, header.producer_id, None
+    entry = producers.entries.get(producer_id)
     if producer_id >= 0 and entry is None:
         # The handler limits the number of new producers.
         return None
     if header.attributes & TRANSACTIONAL:
         if (opened := None if entry is None else entry.opened_by) is None:
-            guard = None if verified is None else verified.guard(partition, header)
+            if opener is None or added is None:
+                guard = producers.expected(producer_id, header.producer_epoch, opener)
+            else:
+                guard = verification.add_again(added, producers, opener, header, now_ms)
             if guard is None:
                 return None
         elif opened != opener:

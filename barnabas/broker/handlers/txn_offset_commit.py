@@ -44,7 +44,7 @@ from barnabas.coordinator.soon import Soon, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
-from barnabas.coordinator.transaction.repeated import RepeatedAdd
+from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
     API,
@@ -169,7 +169,7 @@ _Known = tuple[
     CommitOffsets,
     Claim,
     TopicPartition,
-    RepeatedAdd,
+    RepeatedStep,
 ]
 
 
@@ -200,12 +200,12 @@ def again(
         TV2,
         principal=claim.principal,
     )
-    added = transactions.repeated_add(addition)
+    added = transactions.repeated(addition)
     known = groups, cache, verifier, transactions, commit, claim, place, added
     return Repeat(_commit_again, known, ("producer_epoch", *found.fields), (), found.basis)
 
 
-def _commit_again(known: _Known, _now_ms: int, values: tuple[int, ...]) -> tuple[()] | None:
+def _commit_again(known: _Known, now_ms: int, values: tuple[int, ...]) -> tuple[()] | None:
     groups, cache, verifier, transactions, commit, claim, place, added = known
     epoch, *values_of_offsets = values
     offsets = next_offsets(cache, commit.offsets, values_of_offsets)
@@ -225,7 +225,7 @@ def _commit_again(known: _Known, _now_ms: int, values: tuple[int, ...]) -> tuple
         producer = Producer(claim.producer_id, epoch)
         asked = VerifyPartitions(claim.transactional_id, producer, (place,), claim.principal)
         if guard is not None and not (
-            verifier.add_again(added, producer)
+            verifier.add_again(added, producer, now_ms)
             if claim.epoch_per_transaction
             else transactions.verify_at_once((asked,))
         ):

@@ -141,6 +141,7 @@ def _write_again(
     origins: MarkerOrigins,
     context: RequestContext,
     asked: Sequence[tuple[Any, tuple[int, int, bool]]],
+    _now_ms: int,
 ) -> Sequence[tuple[int]] | None:
     """Write markers, if each of them is certainly written and committed at once."""
     writes: list[MarkerWrite] = []

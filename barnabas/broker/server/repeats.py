@@ -71,9 +71,9 @@ class Repeat(NamedTuple):
 class RepeatByElement(NamedTuple):
     """The way to serve requests whose elements repeat, in any combination."""
 
-    serve: Callable[[Sequence[tuple[Any, tuple[Any, ...]]]], Sequence[Sequence[Any]] | None]
-    """Is called with a list of elements: what is known of each, and its values. Returns the values
-    of the answer for each element, or None, having changed nothing."""
+    serve: Callable[[Sequence[tuple[Any, tuple[Any, ...]]], int], Sequence[Sequence[Any]] | None]
+    """Is called with a list of elements, what is known of each and its values, and the time in ms.
+    Returns the values of the answer for each element, or None, having changed nothing."""
     form: ByElement
     known: Sequence[Any]
     """The rest of each element of the request."""
@@ -152,7 +152,7 @@ class Repeats:
             return None
         parts: list[Any] | None
         if self._form is not None:
-            parts = self._serve_by_element(self._form, bytes(frame))
+            parts = self._serve_by_element(self._form, bytes(frame), arrival[0])
             if parts is None:
                 return None
         else:
@@ -184,7 +184,7 @@ class Repeats:
         times.sum += taken_ms
         return parts
 
-    def _serve_by_element(self, form: ByElement, data: bytes) -> list[Any] | None:
+    def _serve_by_element(self, form: ByElement, data: bytes, now_ms: int) -> list[Any] | None:
         at = _CONTENT_AT + len(self._head)
         if not data.startswith(self._head, _CONTENT_AT) or len(data) == at:
             return None
@@ -201,7 +201,7 @@ class Repeats:
             found.append(element)
         if data[at:] != form.request.behind:
             return None
-        answers = self._serve_elements([(each[0][1], each[2]) for each in found])
+        answers = self._serve_elements([(each[0][1], each[2]) for each in found], now_ms)
         if answers is None:
             return None
         packed = []

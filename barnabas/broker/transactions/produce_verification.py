@@ -13,18 +13,18 @@ from contextlib import suppress
 from typing import Final
 
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
-from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.transactions.verification_request import Answers
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
-from barnabas.coordinator.transaction.repeated import RepeatedAdd
+from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.producers.state import ProducerStateManager
 from barnabas.storage.producers.verification import UNVERIFIED, Opener, VerificationGuard
 
 _new = tuple.__new__
@@ -62,17 +62,36 @@ class ProduceVerification:
         self._replicas = replicas
         self._verifier = verifier
 
-    def repeated(self, place: TopicPartition, opener: Opener) -> RepeatedVerification:
-        """Return the verification of further batches of a client in one partition."""
+    def repeated(self, place: TopicPartition, opener: Opener) -> RepeatedStep | None:
+        """Return what adds a partition to each transaction of a client; None if its coordinator is
+        another broker, or verifies only."""
         transactional_id, adds, principal = opener
-        added = None
-        if adds:
-            # Each transaction names its producer.
-            producer = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-            added = self._verifier.repeated_add(
-                AddPartitions(transactional_id, producer, (place,), TV2, principal=principal)
-            )
-        return RepeatedVerification(self._verifier, opener, added)
+        if not adds:
+            return None
+        # Each transaction names its producer.
+        producer = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        return self._verifier.repeated_add(
+            AddPartitions(transactional_id, producer, (place,), TV2, principal=principal)
+        )
+
+    def add_again(
+        self,
+        added: RepeatedStep,
+        producers: ProducerStateManager,
+        opener: Opener,
+        header: BatchHeader,
+        now_ms: int,
+    ) -> VerificationGuard | None:
+        """Add the partition of a batch to its transaction; return the guard for the append, or None
+        if the batch is not certainly accepted."""
+        producer = _producer(header)
+        transactional_id, adds, principal = opener
+        claim = transactional_id, *producer, header.base_sequence, adds, principal
+        try:
+            guard = producers.begin_verification(_new(Claim, claim))
+        except KafkaError:
+            return None
+        return guard if self._verifier.add_again(added, producer, now_ms) else None
 
     def ask(
         self, transactional_id: str, version: int, batches: Batches, principal: str | None = None
@@ -154,38 +173,6 @@ class ProduceVerification:
         with suppress(KafkaError):
             log = self._replicas.partition(*partition).log
             log.producers.forget_verification(producer.producer_id, guard)
-
-
-class RepeatedVerification:
-    """The verification before the first batch of each transaction of a client in one partition."""
-
-    __slots__ = ("_added", "_opener", "_verifier")
-
-    def __init__(
-        self, verifier: TransactionVerifier, opener: Opener, added: RepeatedAdd | None
-    ) -> None:
-        self._verifier = verifier
-        self._opener = opener
-        self._added = added
-
-    @property
-    def adds(self) -> bool:
-        """Whether the partition is added to the transaction, by a coordinator of this broker."""
-        return self._added is not None
-
-    def guard(self, partition: Partition, header: BatchHeader) -> VerificationGuard | None:
-        """Return the guard for the append, if the batch is certainly accepted; otherwise None."""
-        producers, added = partition.log.producers, self._added
-        if added is None:
-            return producers.expected(header[9], header[10], self._opener)
-        producer = _producer(header)
-        transactional_id, adds, principal = self._opener
-        claim = transactional_id, *producer, header.base_sequence, adds, principal
-        try:
-            guard = producers.begin_verification(_new(Claim, claim))
-        except KafkaError:
-            return None
-        return guard if self._verifier.add_again(added, producer) else None
 
 
 def _producer(header: BatchHeader) -> Producer:

@@ -17,7 +17,7 @@ from barnabas.coordinator.soon import Soon, chain, spawn, wait
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
-from barnabas.coordinator.transaction.repeated import RepeatedAdd
+from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.metrics.catalogue import TransactionMetrics
 from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -71,18 +71,18 @@ class TransactionVerifier:
             answers.add_done_callback(lambda done: self._count_later(done, began))
         return answers
 
-    def repeated_add(self, request: AddPartitions) -> RepeatedAdd | None:
+    def repeated_add(self, request: AddPartitions) -> RepeatedStep | None:
         """Return what adds the same partitions to further transactions; None if this broker does
         not coordinate them."""
         if self._coordinator.shard_of(request.transactional_id) is None:
             return None
-        return self._coordinator.repeated_add(request)
+        return self._coordinator.repeated(request)
 
-    def add_again(self, added: RepeatedAdd, producer: Producer) -> bool:
+    def add_again(self, added: RepeatedStep, producer: Producer, now_ms: int) -> bool:
         """Add partitions as `ask` does, if that is certainly accepted at once; return whether it
         is."""
         began = self._clock.monotonic()
-        if not added.add(producer):
+        if added.again((producer, False), now_ms) is None:
             return False
         self._time_ms.observe((self._clock.monotonic() - began) * 1000)
         return True

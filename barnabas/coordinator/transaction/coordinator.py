@@ -18,7 +18,7 @@ from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPar
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded, ProducerIds
 from barnabas.coordinator.transaction.producers import Initialised, InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, decode_record, encode_record
-from barnabas.coordinator.transaction.repeated import Metadata, RepeatedAdd, RepeatedEnd
+from barnabas.coordinator.transaction.repeated import Metadata, RepeatedStep
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.states import PREPARED
 from barnabas.coordinator.transaction.table import LogOutOfOrder, TransactionTable, TxnDecision
@@ -150,13 +150,9 @@ class TransactionCoordinator:
             request.transactional_id, lambda table, now: ending.end(table, request, now)
         )
 
-    def repeated_add(self, request: AddPartitions) -> RepeatedAdd:
+    def repeated(self, request: AddPartitions | EndTxn) -> RepeatedStep:
         """Return what serves further requests of a client like this one."""
-        return RepeatedAdd(self, self._clock, request)
-
-    def repeated_end(self, request: EndTxn) -> RepeatedEnd:
-        """Return what serves further requests of a client like this one."""
-        return RepeatedEnd(self, self._clock, request)
+        return RepeatedStep(self, self._clock, request)
 
     # -- the runtime -----------------------------------------------------------------------------
 

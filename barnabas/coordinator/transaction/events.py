@@ -73,9 +73,9 @@ class EventHistory:
         at_ms: int,
         text: str,
         partitions: Collection[TopicPartition] = (),
-    ) -> None:
-        """Add an event, which may name partitions, and drop the oldest one if there are too
-        many."""
+    ) -> deque[_Noted]:
+        """Add an event, which may name partitions, and drop the oldest one if there are too many;
+        return the events."""
         if len(partitions) > FEW or len(text) > EVENT_LENGTH:
             text, partitions = _shown(text, partitions), ()
         events = of.events
@@ -83,7 +83,9 @@ class EventHistory:
             events = self._begin(of)
         else:
             self._latest.move_to_end(of)
-        events.noted.append((at_ms, text, partitions))
+        noted = events.noted
+        noted.append((at_ms, text, partitions))
+        return noted
 
     def came_from(self, of: HasEvents, client_host: str) -> None:
         """Note the address of a client that asks for the producer id."""

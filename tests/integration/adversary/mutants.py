@@ -28,7 +28,7 @@ from barnabas.coordinator.transaction.metadata import (
     TransactionMetadata,
 )
 from barnabas.coordinator.transaction.records import TransactionRecord
-from barnabas.coordinator.transaction.repeated import RepeatedAdd
+from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.coordinator.transaction.transactional_id import TransactionalId
@@ -182,7 +182,7 @@ def forgetful_coordinator() -> None:
 
     TransactionTable.transition = unwritten  # type: ignore[method-assign]
     # A step that repeats would write its record.
-    RepeatedAdd.add = lambda *_: False  # type: ignore[method-assign]
+    RepeatedStep.again = lambda *_: None  # type: ignore[method-assign]
 
 
 def window_of_one() -> None:

@@ -86,8 +86,8 @@ async def test_replay_that_fails_ends_the_service(monkeypatch: pytest.MonkeyPatc
 def repeated(transactions: Transactions, producer: Producer, version: int = TV0) -> Any:
     """Return what adds A to the producer's transactions, and what ends them."""
     coordinator = transactions.coordinator
-    add = coordinator.repeated_add(AddPartitions(ID, producer, (A,), version, 1))
-    end = coordinator.repeated_end(EndTxn(ID, producer, True, version, None, 1))
+    add = coordinator.repeated(AddPartitions(ID, producer, (A,), version, 1))
+    end = coordinator.repeated(EndTxn(ID, producer, True, version, None, 1))
     return add, end
 
 
@@ -96,18 +96,18 @@ async def test_repeated_step_is_refused_where_it_would_wait() -> None:
     producer = transactions.init()
     add, end = repeated(transactions, producer)
     transactions.log.commits_at_once = False
-    assert not add.add(producer)
+    assert transactions.again(add, producer) is None
     assert transactions.state == "Empty"
     transactions.log.commits_at_once = True
-    assert not add.add(Producer(producer.producer_id, 7))
+    assert transactions.again(add, Producer(producer.producer_id, 7)) is None
     assert transactions.state == "Empty"
-    assert add.add(producer)
-    assert end.end(producer, True) == producer
-    assert end.end(producer, True) is None
-    assert not add.add(producer)
+    assert transactions.again(add, producer) == ()
+    assert transactions.again(end, producer) == ()
+    assert transactions.again(end, producer) is None
+    assert transactions.again(add, producer) is None
     assert transactions.state == "PrepareCommit"
     transactions.runtime.resigned(0)
-    assert end.end(producer, True) is None
+    assert transactions.again(end, producer) is None
 
 
 async def test_repeated_end_that_needs_another_producer_id_is_refused() -> None:
@@ -116,7 +116,7 @@ async def test_repeated_end_that_needs_another_producer_id_is_refused() -> None:
     )
     transactions = await Transactions().write(open_now).load()
     _, end = repeated(transactions, EXHAUSTED, TV2)
-    assert end.end(EXHAUSTED, True) is None
+    assert transactions.again(end, EXHAUSTED) is None
     assert transactions.state == "Ongoing"
 
 
@@ -126,18 +126,18 @@ async def test_repeated_step_is_refused_behind_a_write_or_a_long_replay() -> Non
     add, _ = repeated(transactions, producer)
     hosted = transactions.runtime._hosted[0]
     hosted._replays = deque()
-    assert not add.add(producer)
+    assert transactions.again(add, producer) is None
     hosted._replays = None
     hosted._queues["another"] = _WriteQueue()
-    assert not add.add(producer)
+    assert transactions.again(add, producer) is None
     hosted._queues.clear()
     hosted.serving = False
-    assert not add.add(producer)
+    assert transactions.again(add, producer) is None
     hosted.serving = True
     hosted._compression = Compression.GZIP
-    assert not add.add(producer)
+    assert transactions.again(add, producer) is None
     hosted._compression = Compression.NONE
-    assert add.add(producer)
+    assert transactions.again(add, producer) == ()
 
 
 async def test_certain_write_is_refused_where_it_would_wait() -> None:

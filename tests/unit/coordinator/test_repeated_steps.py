@@ -14,7 +14,7 @@ from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TV0, TV
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.producers import InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord
-from barnabas.coordinator.transaction.repeated import MOST_STEPS, RepeatedAdd, RepeatedEnd
+from barnabas.coordinator.transaction.repeated import MOST_STEPS, RepeatedStep
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.java_hash import partition_for
@@ -34,7 +34,7 @@ from tests.unit.coordinator.transactions import FIRST_ID, ID, A, B, Transactions
 
 AB = (A, B)
 MANY = tuple(TopicPartition("many", index) for index in range(9))
-ADD, ASK_ADD, END, ASK_END = RepeatedAdd.add, RepeatedAdd._ask, RepeatedEnd.end, RepeatedEnd._ask
+AGAIN, ASK = RepeatedStep.again, RepeatedStep._ask
 
 
 class Repeating(Story):
@@ -51,15 +51,15 @@ class Repeating(Story):
         """The client before the present one."""
         self._known: dict[object, Any] = {}
 
-    def _repeated(
-        self, key: object, make: Callable[[], Any], serve: Callable[[Any], Any], ask: Any
-    ) -> None:
+    def _repeated(self, key: object, request: Any, commits: bool, ask: Callable[[], Any]) -> None:
         known = self._known.get(key) if self.remembers else None
         if known is None:
-            self._known[key] = make()
-        elif served := serve(known):
+            self._known[key] = self.transactions.coordinator.repeated(request)
+        elif (served := self.transactions.again(known, self.producer, commits)) is not None:
             self.served += 1
-            self._heard(lambda: None if served is True else served)
+            # A client of the older protocol goes on with the same producer.
+            same = self.producer if isinstance(request, EndTxn) else None
+            self._heard(lambda: served or same)
             return
         self._heard(ask)
 
@@ -69,8 +69,8 @@ class Repeating(Story):
         request = AddPartitions(ID, producer, partitions, version, connection, self.owner)
         self._repeated(
             (partitions, version, connection, self.owner),
-            lambda: coordinator.repeated_add(request),
-            lambda known: known.add(producer),
+            request,
+            False,
             lambda: coordinator.add_partitions(request),
         )
 
@@ -79,8 +79,8 @@ class Repeating(Story):
         request = EndTxn(ID, producer, commits, version, None, self.connection, self.owner)
         self._repeated(
             (version, self.connection, self.owner),
-            lambda: coordinator.repeated_end(request),
-            lambda known: known.end(producer, commits),
+            request,
+            commits,
             lambda: coordinator.end(request),
         )
 
@@ -204,48 +204,28 @@ SENDS = "if table.send_markers(_new(Markers, markers))"
 
 @cases(
     "story",
-    ([("expire",), ADDS], (ADD, "entry is None or ")),
-    ([("expire",), ENDS], (END, "entry is None or ")),
-    ([("init", False), FORMER_ADDS], (ADD, IS_PRODUCER)),
-    ([("init", False), ADDS, FORMER_ENDS], (END, IS_PRODUCER)),
-    ([*CONNECTIONS, ADDS_AB], (ADD, "entry.admit(producer, connection)", "pass")),
-    ([*CONNECTIONS, ENDS], (END, "entry.admit(producer, request.connection)", "pass")),
-    (
-        [("again", 1, TV2)],
-        (ADD, "connection is not None and "), (END, "elif ( entry", "if ( entry"),
-    ),
-    (
-        FEATURE,
-        (ADD, "table.transaction_version()", "0"),
-        (END, "table.transaction_version()", "0"),
-    ),
-    ([("again", 3, TV0), ADDS, ("end", False, TV0)], (END, "version, committed", "version")),
-    (RESUMES, (ADD, OF_SHAPE + "before, distance, rest, version", "version")),
-    (RESUMES, (END, OF_SHAPE + "partitions, distance, rest, version", "version")),
-    ([("broker", "leads", False), ADDS, ENDS], (END, SENDS + ":", SENDS + " or True:")),
+    ([("expire",), ADDS], (AGAIN, "entry is None or ")),
+    ([("init", False), FORMER_ADDS], (AGAIN, IS_PRODUCER)),
+    ([("init", False), ADDS, FORMER_ENDS],),
+    ([*CONNECTIONS, ADDS_AB], (AGAIN, "entry.admit(_new(Producer, producer), connection)", "pass")),
+    ([*CONNECTIONS, ENDS], (AGAIN, "entry.latest_use != ", "entry.latest_use == ")),
+    ([("again", 1, TV2)], (AGAIN, "connection is not None and ")),
+    (FEATURE, (AGAIN, "table.transaction_version()", "0")),
+    ([("again", 3, TV0), ADDS, ("end", False, TV0)], (AGAIN, "version, committed", "version, 1")),
+    (RESUMES, (AGAIN, OF_SHAPE + "partitions, distance, rest, version", "version")),
+    ([("broker", "leads", False), ADDS, ENDS], (AGAIN, SENDS + ":", SENDS + " or True:")),
     (
         [("broker", "refuses_ends", True), ADDS, ENDS, ("pass", 200)],
-        (END, "table.marked(self._id, following)", "pass"),
+        (AGAIN, "table.marked(self._id, following)", "pass"),
     ),
-    ([FIRST_OWNER, ("init", False), SECOND_OWNER, ADDS] * 2, (ASK_ADD, REQUIRE_OWNER, "pass")),
-    (
-        [SECOND_OWNER, ADDS, ENDS, FIRST_OWNER, ("init", False), ADDS, SECOND_OWNER, ENDS],
-        (ASK_END, REQUIRE_OWNER, "pass"),
-    ),
-    ([("broker", "leads", False), ADDS, ENDS, ADDS], (ASK_ADD, "entry.require_free()", "pass")),
-    (
-        [ADDS, ("keep", False), ("former", *ADDS_AB)],
-        (ASK_ADD, "entry.require(txn.producer)", "pass"),
-    ),
-    (
-        [ADDS, ADDS],
-        (ASK_ADD, " or txn.partitions.issuperset(request.partitions)"),
-    ),
-    ([ADDS, ("keep", False), FORMER_ENDS], (ASK_END, "reply is not EndTxnReply.DECIDE or ")),
-    (LATER, (ADD, "now_ms if begins else start_ms", "now_ms")),
-    ([*CONNECTIONS, ADDS_AB], (ADD, "entry.latest_use != ", "entry.latest_use == ")),
-    ([*CONNECTIONS, ENDS], (END, "entry.latest_use != ", "entry.latest_use == ")),
-    ([("end", False, TV2)], (ASK_END, "0 < len(partitions)", "len(partitions)")),
+    ([FIRST_OWNER, ("init", False), SECOND_OWNER, ADDS] * 2, (ASK, REQUIRE_OWNER, "pass")),
+    ([SECOND_OWNER, ADDS, ENDS, FIRST_OWNER, ("init", False), ADDS, SECOND_OWNER, ENDS],),
+    ([("broker", "leads", False), ADDS, ENDS, ADDS], (ASK, "entry.require_free()", "pass")),
+    ([ADDS, ("keep", False), ("former", *ADDS_AB)], (ASK, "entry.require(txn.producer)", "pass")),
+    ([ADDS, ADDS], (ASK, " or partitions.issuperset(request.partitions)")),
+    ([ADDS, ("keep", False), FORMER_ENDS], (ASK, "reply is not EndTxnReply.DECIDE or ")),
+    (LATER, (AGAIN, "if state is not _ONGOING", "if True")),
+    ([("end", False, TV2)], (ASK, "0 < len(partitions)", "len(partitions)")),
 )  # fmt: skip
 def test_known_requests_change_nothing_either(story: list[Step]) -> None:
     assert same(KNOWN + story)
@@ -261,7 +241,7 @@ def test_known_requests_change_nothing_either(story: list[Step]) -> None:
     ([("again", 2, TV0), ("add", MANY, TV0), ("again", 2, TV0)], 4),
     (
         [("add", MANY, TV0), ENDS, ("mark",)] * 3, 0,
-        (ASK_ADD, "len(target.partitions) > FEW or "), (ASK_END, "<= FEW", "<= 99"),
+        (ASK, "len(target.partitions) > FEW or "), (ASK, "<= FEW", "<= 99"),
     ),
 )  # fmt: skip
 def test_transactions_of_few_partitions_that_follow_each_other_repeat(
@@ -270,11 +250,10 @@ def test_transactions_of_few_partitions_that_follow_each_other_repeat(
     assert same(story) == served
 
 
-PUT = "if not hosted.put(record, encoded, now)"
+WRITES = "if not _write(hosted, target, epoch, start_ms, last_epoch, now)"
 
 
-@finds(ADD, PUT + ":", PUT + " and False:")
-@finds(END, PUT + ":", PUT + " and False:")
+@finds(AGAIN, WRITES + ":", WRITES + " and False:")
 async def test_replay_that_fails_ends_the_service() -> None:
     for fails_after in (0, 1):
         story = await told([LEADS, ("again", 2, TV0)], remembers=True)
@@ -292,64 +271,62 @@ def _fail(*_: object) -> None:
     raise ValueError("a bug")
 
 
-@finds(END, " or epoch >= LAST_CLIENT_EPOCH")
+@finds(AGAIN, " or epoch + self._bumps > LAST_CLIENT_EPOCH")
 async def test_last_epoch_is_left_to_the_general_way() -> None:
     """The next step needs another producer id, and no client has the epoch above."""
     for epoch in (LAST_CLIENT_EPOCH, LAST_CLIENT_EPOCH + 1):
         open_now = transaction(TransactionState.ONGOING, epoch, partitions=frozenset({A}))
         here = await Transactions().write(open_now).load()
         producer = Producer(FIRST_ID - 1, epoch)
-        ends = here.coordinator.repeated_end(EndTxn(ID, producer, True, TV2, None, 1))
-        assert ends.end(producer, True) is None
-        adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (B,), TV2))
-        assert adds.add(producer) is (epoch == LAST_CLIENT_EPOCH)
+        ends = here.coordinator.repeated(EndTxn(ID, producer, True, TV2, None, 1))
+        assert here.again(ends, producer) is None
+        adds = here.coordinator.repeated(AddPartitions(ID, producer, (B,), TV2))
+        assert here.again(adds, producer) == (() if epoch == LAST_CLIENT_EPOCH else None)
         assert here.state == "Ongoing"
 
 
-@finds(ADD, " or epoch > LAST_CLIENT_EPOCH")
+@finds(AGAIN, " or epoch + self._bumps > LAST_CLIENT_EPOCH")
 async def test_epoch_that_no_client_has_is_refused() -> None:
     """The state has the same shape as before."""
     empty = transaction(TransactionState.EMPTY, LAST_CLIENT_EPOCH)
     here = await Transactions().write(empty).load()
     producer = Producer(FIRST_ID - 1, LAST_CLIENT_EPOCH)
-    adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (A,), TV0))
+    adds = here.coordinator.repeated(AddPartitions(ID, producer, (A,), TV0))
     for _ in range(2):
-        assert adds.add(producer)
+        assert here.again(adds, producer) == ()
         here.end(producer, commits=False, version=TV0)
         here.mark()
     above = Producer(FIRST_ID - 1, LAST_CLIENT_EPOCH + 1)
     here.table.replay(TransactionRecord(ID, here.txn._replace(epoch=above.epoch)))
-    assert not adds.add(above)
+    assert here.again(adds, above) is None
 
 
-@finds(ADD, " and table.settings.fences_older_connections")
-@finds(END, " and table.settings.fences_older_connections")
+@finds(AGAIN, " and table.settings.fences_older_connections")
 async def test_guard_of_older_connections_may_be_off() -> None:
     here = await Transactions(fences_older_connections=False).load()
     producer = here.init()
     for connection in (2, 1):
-        adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (A,), TV0, connection))
-        assert adds.add(producer)
-        end = EndTxn(ID, producer, True, TV0, None, connection)
-        assert here.coordinator.repeated_end(end).end(producer, True)
+        add = AddPartitions(ID, producer, (A,), TV0, connection)
+        for request in (add, EndTxn(ID, producer, True, TV0, None, connection)):
+            assert here.again(here.coordinator.repeated(request), producer) == ()
         here.mark()
     assert here.table.ids[ID].latest_use is None
 
 
-@finds(RepeatedEnd._keep, "len(self._steps) >= MOST_STEPS", "False")
+@finds(ASK, "len(self._steps) >= MOST_STEPS", "False")
 async def test_few_steps_are_remembered() -> None:
     here = await Transactions().load()
     producer = here.init()
-    ends = here.coordinator.repeated_end(EndTxn(ID, producer, True, TV0, None, 1))
+    ends = here.coordinator.repeated(EndTxn(ID, producer, True, TV0, None, 1))
     for number in range(2 * MOST_STEPS):
         here.add(producer, TopicPartition("t", number))
-        assert ends.end(producer, True)
+        assert here.again(ends, producer) == ()
         here.mark()
         assert len(ends._steps) <= MOST_STEPS
 
 
-@finds(ADD, "or self._changes != self._metadata.topic_changes")
-@finds(ADD, "or not hosted.serving")
+@finds(AGAIN, "or self._changes != self._metadata.topic_changes")
+@finds(AGAIN, "or not hosted.serving")
 async def test_shard_is_looked_for_where_it_is() -> None:
     """After another election, and when the transaction topic has got more partitions."""
     here = await Transactions().load()
@@ -358,22 +335,22 @@ async def test_shard_is_looked_for_where_it_is() -> None:
     metadata = here.coordinator.metadata = SimpleNamespace(
         topic_changes=0, partition=lambda *_: "known"
     )
-    adds = here.coordinator.repeated_add(AddPartitions(ID, producer, (A,), TV2))
-    assert adds.add(producer)
+    adds = here.coordinator.repeated(AddPartitions(ID, producer, (A,), TV2))
+    assert here.again(adds, producer) == ()
     old = here.hosted
     await here.load()
     assert here.hosted is not old
     here.end(producer)
     here.mark()
-    assert adds.add(here.txn.producer)
+    assert here.again(adds, here.txn.producer) == ()
     here.end(here.txn.producer)
     here.mark()
     producer = here.txn.producer
     partitions[0] = next(each for each in range(2, 99) if partition_for(ID, each))
     metadata.topic_changes += 1
-    assert not adds.add(producer)
+    assert here.again(adds, producer) is None
     partitions[0] = 1
-    assert adds.add(producer)
+    assert here.again(adds, producer) == ()
 
 
 test_missing_check_is_found = hunt(globals())

@@ -24,6 +24,7 @@ from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded
 from barnabas.coordinator.transaction.producers import InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, encode_record
+from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.table import TransactionTable
@@ -177,6 +178,10 @@ class Transactions:
     def lead(self, producer: Producer, *partitions: TopicPartition) -> Any:
         """Add partitions as their leader does for a client of the newer protocol."""
         return self.coordinator.add_partitions(AddPartitions(ID, producer, partitions, TV2))
+
+    def again(self, step: RepeatedStep, producer: Producer, commits: bool = True) -> Any:
+        """Take a step as for a client that repeats it."""
+        return step.again((producer, commits), self.time.now_ms())
 
     def verify(self, producer: Producer, *partitions: TopicPartition) -> dict[TopicPartition, str]:
         answers = self.coordinator.verify(ID, producer, partitions)

@@ -16,6 +16,7 @@ from barnabas.broker.handlers import metadata, produce
 from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.transactions import marker_sender
 from barnabas.broker.transactions.marker_sender import MarkerSender
+from barnabas.broker.transactions.marker_writer import MarkerWriter
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.group.coordinator import GroupShard
@@ -52,7 +53,10 @@ def unverified() -> None:
 
 
 def marker_refused_again() -> None:
-    """A repeated marker is refused (KAFKA-19999)."""
+    """A repeated marker is refused, even where nothing is open (KAFKA-19999)."""
+    MarkerWriter._outcome_of = (  # type: ignore[method-assign]
+        lambda _writer, error, _write: error.code
+    )
 
     def check(entry: Any, epoch: int) -> None:
         if epoch == entry.producer_epoch:

@@ -20,11 +20,31 @@ from barnabas.client.security import connect_with
 from barnabas.config.client_keys import ClientKeys
 from barnabas.console.console import CLUSTER_ERRORS, Console, Handler, Page
 from barnabas.console.guard import Guard
-from barnabas.console.pages import overview
+from barnabas.console.pages import (
+    brokers,
+    configs,
+    groups,
+    overview,
+    reassignments,
+    records,
+    topic,
+    topics,
+    transactions,
+)
 from barnabas.console.settings import ConsoleSettings
 from barnabas.console.shared import SharedCluster
 
-PAGES: Final[tuple[Page, ...]] = (*overview.PAGES,)
+PAGES: Final[tuple[Page, ...]] = (
+    *overview.PAGES,
+    *brokers.PAGES,
+    *topics.PAGES,
+    *topic.PAGES,
+    *configs.PAGES,
+    *records.PAGES,
+    *groups.PAGES,
+    *transactions.PAGES,
+    *reassignments.PAGES,
+)
 """All pages; those with a title are in the navigation, in this order."""
 _STATIC: Final = Path(__file__).parent / "static"
 _GRACE_S: Final = 2

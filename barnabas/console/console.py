@@ -1,8 +1,8 @@
 """The parts that all pages of a console share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,6 +22,9 @@ _MISSING = (
 )
 CLUSTER_ERRORS = (KafkaError, BrokerUnreachable, ProtocolError, OSError, TimeoutError)
 """The errors of a cluster that does not answer, or refuses."""
+
+
+T = TypeVar("T")
 
 
 class Page(NamedTuple):
@@ -72,11 +75,6 @@ class Console:
             text = str(error) or "No broker has answered in time."
         return self.page(request, "failure.html", status, title=title, text=text)
 
-    async def soon(self, future: "asyncio.Future[Any]", seconds: float) -> Any:
-        """Return the result of work if it is there soon, otherwise None; the work goes on."""
-        done, _ = await asyncio.wait((future,), timeout=seconds)
-        return future.result() if done else None
-
     async def close(self) -> None:
         self.results.close()
         await self.cluster.close()
@@ -86,6 +84,33 @@ def _address(request: Request) -> str:
     """Return the path and query of a request, at which its live parts are asked for again."""
     query = request.url.query
     return f"{request.url.path}?{query}" if query else request.url.path
+
+
+async def soon(future: "asyncio.Future[T]", seconds: float) -> T | None:
+    """Return the result of work if it is there soon, otherwise None; the work goes on."""
+    done, _ = await asyncio.wait((future,), timeout=seconds)
+    return future.result() if done else None
+
+
+class Paging(NamedTuple, Generic[T]):
+    """The rows of one page of a list; pages count from 1."""
+
+    rows: Sequence[T]
+    page: int
+    pages: int
+    total: int
+
+
+def paged(request: Request, rows: Sequence[T], size: int) -> Paging[T]:
+    """Return the rows of the page that a request asks for, or of the last one."""
+    pages = max(1, -(-len(rows) // size))
+    page = min(whole_number(request, "page", 1, least=1), pages)
+    return Paging(rows[(page - 1) * size : page * size], page, pages, len(rows))
+
+
+def search_of(request: Request) -> str:
+    """Return the text that the names of a list must contain, in any case."""
+    return request.query_params.get("q", "").strip()
 
 
 def parameter(request: Request, name: str) -> str:

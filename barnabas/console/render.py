@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from barnabas.operations import quantities
+
 NONE: Final = "\N{EN DASH}"
 """The text of a value that does not exist."""
 
@@ -51,6 +53,21 @@ def number(value: int | None) -> str:
     return NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
+def counted(value: int, noun: str) -> str:
+    """Return a number with its noun: 1 record, 2 records."""
+    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def size(value: int | None) -> str:
+    """Return a number of bytes with its unit, or a dash for None and -1."""
+    return NONE if value is None or value < 0 else quantities.size_text(value)
+
+
+def duration(value_ms: int | None) -> str:
+    """Return a duration, or a dash for None and -1."""
+    return NONE if value_ms is None or value_ms < 0 else quantities.duration_text(value_ms)
+
+
 class Renderer:
     """The templates, with what every page shows."""
 
@@ -66,7 +83,14 @@ class Renderer:
         )
         self._templates.globals.update(shared)
         self._templates.globals.update(url=url, NONE=NONE)
-        self._templates.filters.update(exact=exact, number=number, time=time_text)
+        self._templates.filters.update(
+            exact=exact,
+            number=number,
+            counted=counted,
+            time=time_text,
+            size=size,
+            duration=duration,
+        )
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:
         """Return a page as text."""

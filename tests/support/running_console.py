@@ -25,10 +25,19 @@ class Answered(NamedTuple):
     text: str
 
     @property
-    def words(self) -> str:
-        """The text that a person reads, without tags; spaces are single."""
+    def code(self) -> list[str]:
+        """The tags that run code or load something, other than the console's own scripts."""
+        return self._parsed().code
+
+    def _parsed(self) -> "_Words":
         parser = _Words()
         parser.feed(self.text)
+        return parser
+
+    @property
+    def words(self) -> str:
+        """The text that a person reads, without tags; spaces are single."""
+        parser = self._parsed()
         return " ".join("".join(parser.parts).split())
 
     @property
@@ -38,15 +47,30 @@ class Answered(NamedTuple):
 
 
 class _Words(HTMLParser):
+    """The text of a page, and the tags that could run code."""
+
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []
+        self.code: list[str] = []
 
     def handle_data(self, data: str) -> None:
         self.parts.append(data)
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.parts.append(" ")
+        names = dict(attrs)
+        source = names.get("src") or ""
+        known = tag == "script" and source.startswith("/static/") and "//" not in source
+        if (
+            tag in ("img", "iframe", "style", "object", "embed", "base")
+            or (tag == "script" and not known)
+            or any(name.startswith("on") or name == "style" for name in names)
+            or any(
+                (text or "").strip().lower().startswith("javascript:") for text in names.values()
+            )
+        ):
+            self.code.append(self.get_starttag_text() or tag)
 
 
 class RunningConsole:

@@ -9,7 +9,12 @@ from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options, store_options
 from barnabas.cli.help import Choice, Group
 from barnabas.config.key import Type
-from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
+from barnabas.protocol.config_resources import (
+    CONFIG_SOURCES,
+    DEFAULT_SOURCE,
+    ConfigOperation,
+    ConfigResourceType,
+)
 from barnabas.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 if TYPE_CHECKING:
@@ -20,17 +25,6 @@ _KINDS = {
     "broker": ConfigResourceType.BROKER,
     "broker-logger": ConfigResourceType.BROKER_LOGGER,
     "group": ConfigResourceType.GROUP,
-}
-_DEFAULT: Final = 5
-_SOURCES = {
-    1: "topic",
-    2: "broker",
-    3: "cluster",
-    4: "static",
-    _DEFAULT: "default",
-    6: "logger",
-    7: "client-metrics",
-    8: "group",
 }
 _TYPES: Final = {**{each.value: each.name.lower() for each in Type}, 8: "class"}
 """The names of types by their numbers in DescribeConfigs; Barnabas has no classes of Java."""
@@ -88,7 +82,7 @@ def describe(
         rows = [
             _row(entry)
             for entry in sorted(found, key=lambda entry: entry.name)
-            if everything or entry.config_source != _DEFAULT
+            if everything or entry.config_source != DEFAULT_SOURCE
         ]
     title = f"{kind} {name}".strip()
     if rows or target.as_json:
@@ -102,7 +96,7 @@ def _row(entry: DescribeConfigsResourceResult) -> dict[str, Any]:
     return {
         "key": entry.name,
         "value": "(hidden)" if entry.is_sensitive else entry.value,
-        "source": _SOURCES.get(entry.config_source, "unknown"),
+        "source": CONFIG_SOURCES.get(entry.config_source, "unknown"),
         "read_only": entry.read_only,
         "type": _TYPES.get(entry.config_type),
         "meaning": entry.documentation or None,

@@ -5,7 +5,8 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from barnabas.console.console import Console, Page
+from barnabas.console.console import Console, Page, soon
+from barnabas.console.reads import SOON_S, begin_health
 
 
 class Overview(NamedTuple):
@@ -30,7 +31,17 @@ async def show(console: Console, request: Request) -> Response:
         len(topics),
         sum(len(topic.leaders) for topic in topics),
     )
-    return console.page(request, "overview.html", overview=overview)
+    problems = await soon(begin_health(console), SOON_S)
+    shown = (problems or [])[:_MOST_SHOWN]
+    return console.page(
+        request,
+        "overview.html",
+        overview=overview,
+        problems=problems,
+        shown=shown,
+        held_back=any(each.check == "transactions" for each in problems or ()),
+    )
 
 
+_MOST_SHOWN = 100
 PAGES = (Page("/", show, "Overview"),)

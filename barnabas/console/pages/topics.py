@@ -1,0 +1,116 @@
+"""The list of topics, with sizes and with the groups that read them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from barnabas.client.cluster import TopicInfo
+from barnabas.console.console import Console, Page, paged, search_of, soon
+from barnabas.console.reads import (
+    SOON_S,
+    Committed,
+    LogEnds,
+    begin_committed,
+    disks,
+    log_ends,
+    partitions_of,
+)
+from barnabas.protocol.records.group_lag import offset_lag
+from barnabas.protocol.topic_partition import TopicPartition
+
+_ON_A_PAGE = 25
+
+
+class GroupOfTopic(NamedTuple):
+    """A group that has offsets in a topic; the lag is in offsets, None if a leader is silent."""
+
+    group: str
+    lag: int | None
+
+
+class TopicRow(NamedTuple):
+    """A topic in the list."""
+
+    name: str
+    partitions: int
+    replicas: int
+    without_leader: int
+    out_of_sync: int
+    bytes: int
+    groups: list[GroupOfTopic]
+
+
+async def show(console: Console, request: Request) -> Response:
+    search, internal = search_of(request), "internal" in request.query_params
+    await console.cluster.refresh()
+    found = sorted(
+        (
+            topic
+            for topic in console.cluster.topics.values()
+            if search.lower() in topic.name.lower() and (internal or not topic.is_internal)
+        ),
+        key=lambda topic: topic.name,
+    )
+    paging = paged(request, found, _ON_A_PAGE)
+    sizes = await disks(console)
+    committed = await soon(begin_committed(console), SOON_S)
+    ends = await log_ends(console, _read(paging.rows, committed))
+    rows = [_row(console, topic, sizes.size(topic), committed, ends) for topic in paging.rows]
+    return console.page(
+        request,
+        "topics.html",
+        paging=paging,
+        topics=rows,
+        committed=committed,
+        search=search,
+        internal=internal,
+    )
+
+
+def _read(topics: Sequence[TopicInfo], committed: Committed | None) -> list[TopicPartition]:
+    """Return the partitions of topics that a group reads."""
+    known = {} if committed is None else committed.by_partition
+    return [each for topic in topics for each in partitions_of(topic) if each in known]
+
+
+def _row(
+    console: Console,
+    topic: TopicInfo,
+    size: int,
+    committed: Committed | None,
+    ends: dict[TopicPartition, LogEnds],
+) -> TopicRow:
+    rows = topic.description.partitions
+    readers = [] if committed is None else committed.readers(topic.name, topic.leaders)
+    return TopicRow(
+        topic.name,
+        len(rows),
+        max((len(row.replica_nodes) for row in rows), default=0),
+        sum(row.leader_id not in console.cluster.nodes for row in rows),
+        sum(len(row.isr_nodes) < len(row.replica_nodes) for row in rows),
+        size,
+        [GroupOfTopic(each, _lag(topic, each, committed, ends)) for each in readers],
+    )
+
+
+def _lag(
+    topic: TopicInfo,
+    group: str,
+    committed: Committed | None,
+    ends: dict[TopicPartition, LogEnds],
+) -> int | None:
+    assert committed is not None
+    lag = 0
+    for each in partitions_of(topic):
+        offset = committed.by_partition.get(each, {}).get(group)
+        if offset is None:
+            continue
+        if each not in ends:
+            return None
+        lag += offset_lag(offset, ends[each].end)
+    return lag
+
+
+PAGES = (Page("/topics", show, "Topics"),)

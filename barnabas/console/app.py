@@ -23,16 +23,19 @@ from barnabas.console.guard import Guard
 from barnabas.console.pages import (
     brokers,
     configs,
+    endings,
     groups,
     overview,
     reassignments,
     records,
+    resets,
     topic,
     topics,
     transactions,
 )
 from barnabas.console.settings import ConsoleSettings
 from barnabas.console.shared import SharedCluster
+from barnabas.console.tokens import Tokens
 
 PAGES: Final[tuple[Page, ...]] = (
     *overview.PAGES,
@@ -44,6 +47,8 @@ PAGES: Final[tuple[Page, ...]] = (
     *groups.PAGES,
     *transactions.PAGES,
     *reassignments.PAGES,
+    *resets.PAGES,
+    *endings.PAGES,
 )
 """All pages; those with a title are in the navigation, in this order."""
 _STATIC: Final = Path(__file__).parent / "static"
@@ -70,7 +75,8 @@ def shared_cluster(settings: ConsoleSettings) -> SharedCluster:
 def application(settings: ConsoleSettings, cluster: SharedCluster) -> ASGIApp:
     """Return the ASGI application of a console, which closes the cluster at its end."""
     pages = [each for each in PAGES if "POST" not in each.methods or settings.allow_changes]
-    console = Console(settings, cluster, [each for each in pages if each.title is not None])
+    navigation = [each for each in pages if each.title is not None]
+    console = Console(settings, cluster, navigation, Tokens())
     live = Live()
 
     @asynccontextmanager

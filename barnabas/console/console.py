@@ -12,6 +12,7 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.console.render import Renderer
 from barnabas.console.settings import ConsoleSettings
 from barnabas.console.shared import Results, SharedCluster
+from barnabas.console.tokens import Tokens
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 Handler = Callable[["Console", Request], Awaitable[Response]]
@@ -40,11 +41,16 @@ class Console:
     """The cluster, the shared results and the templates of a console."""
 
     def __init__(
-        self, settings: ConsoleSettings, cluster: SharedCluster, navigation: list[Page]
+        self,
+        settings: ConsoleSettings,
+        cluster: SharedCluster,
+        navigation: list[Page],
+        tokens: Tokens,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
         self.results = Results()
+        self.tokens = tokens
         self._renderer = Renderer(
             {
                 "navigation": [(each.path, each.title) for each in navigation],

@@ -123,8 +123,11 @@ async def led(
 
 
 async def topic_named(console: Console, name: str) -> TopicInfo:
-    """Return a topic; raises UNKNOWN_TOPIC_OR_PARTITION at once."""
+    """Return a topic; raises UNKNOWN_TOPIC_OR_PARTITION."""
     await console.cluster.refresh()
+    if name not in console.cluster.topics:
+        # It may have been created a moment ago.
+        await console.cluster.refresh_after_now()
     return await console.cluster.topic(name)
 
 

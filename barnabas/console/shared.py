@@ -48,6 +48,13 @@ class SharedCluster(Cluster):
             self._keep(response)
         return response if wanted is None else _part(response, wanted)
 
+    async def refresh_after_now(self) -> None:
+        """Refresh the metadata by a request that is not sent yet: something may be new."""
+        if self._latest is not None:
+            left = self._asked_at + PERIOD_S - asyncio.get_running_loop().time()
+            await asyncio.sleep(max(left, 0))
+        await self.refresh()
+
     def _keep(self, response: metadata.MetadataResponse) -> None:
         self._remember_brokers(response)
         for topic in response.topics:

@@ -297,7 +297,7 @@ def test_console_without_records_has_none(broker: Broker, held: Held) -> None:  
         assert "/records" not in console.get("/topic", name="orders").text
 
 
-def test_unknown_names_are_not_found_at_once(console: RunningConsole) -> None:
+def test_unknown_names_are_not_found(console: RunningConsole) -> None:
     for path in ("/topic?name=none", "/group?id=none", "/transaction?id=none", "/records?topic=no"):
         answered = console.request(path)
         assert answered.status == 404, path

@@ -57,19 +57,10 @@ async def abort_one(
     is still open, or if the log cannot tell; KeptTransaction if it is open for two-phase commit.
     """
     admin = TransactionAdmin(cluster)
-    transaction = await _transaction_at(admin, partition, start_offset)
+    transaction = await transaction_at(admin, partition, start_offset)
     if not force:
-        await refuse_to_abort(cluster, transaction, now_ms)
-        ((_, judgement),) = await verdicts_of(cluster, [transaction])
-        if judgement.outcome is TransactionOutcome.COMMITTED:
-            raise UndecidedTransaction(
-                f"it committed: {judgement.why}; `repair` writes its marker again"
-            )
-        if judgement.outcome is not TransactionOutcome.ABORTED:
-            raise UndecidedTransaction(
-                f"not aborted: {judgement.why}; --force aborts it nevertheless"
-            )
-        transaction = await _transaction_at(admin, partition, start_offset)
+        await require_abort(cluster, transaction, now_ms)
+        transaction = await transaction_at(admin, partition, start_offset)
     await admin.write_marker(
         transaction,
         committed=False,
@@ -79,9 +70,22 @@ async def abort_one(
     return transaction
 
 
-async def _transaction_at(
+async def require_abort(cluster: Cluster, transaction: OpenTransaction, now_ms: int) -> None:
+    """Raise what `abort_one` raises without `force`, and write nothing."""
+    await refuse_to_abort(cluster, transaction, now_ms)
+    ((_, judgement),) = await verdicts_of(cluster, [transaction])
+    if judgement.outcome is TransactionOutcome.COMMITTED:
+        raise UndecidedTransaction(
+            f"it committed: {judgement.why}; `repair` writes its marker again"
+        )
+    if judgement.outcome is not TransactionOutcome.ABORTED:
+        raise UndecidedTransaction(f"not aborted: {judgement.why}; --force aborts it nevertheless")
+
+
+async def transaction_at(
     admin: TransactionAdmin, partition: TopicPartition, start_offset: int
 ) -> OpenTransaction:
+    """Return the transaction that is open from an offset on. Raises ValueError without one."""
     for each in await admin.open_in([partition]):
         if each.start_offset == start_offset:
             return each

@@ -1,0 +1,127 @@
+"""Changes of the cluster: a dry run with a confirmation, and then exactly what was confirmed.
+
+The form of a confirmation has the facts that the person has seen, with a token that only this
+process can make.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from barnabas.console.console import CLUSTER_ERRORS, Console, Page
+
+_MOST_BYTES: Final = 2 << 20
+"""The size of a form: a reset names thousands of partitions."""
+_FIELDS: Final = {"facts", "issued", "token"}
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Plan(NamedTuple):
+    """A dry run: the sentence that a person confirms, with the rows of a table."""
+
+    sentence: str
+    button: str
+    columns: list[str]
+    rows: list[list[str]]
+    facts: Any
+    """All that decides what is done, as JSON; `carry_out` gets it back."""
+
+
+class Done(NamedTuple):
+    """A change that was made, in a sentence, and where to look at the result."""
+
+    sentence: str
+    path: str
+    parameters: dict[str, str]
+
+
+class Change(NamedTuple):
+    """A kind of change: `plan` is the dry run of a request, and `carry_out` does it.
+
+    Both raise ValueError for what cannot be done, and `carry_out` raises `changed()` if the facts
+    are not true any more.
+    """
+
+    path: str
+    title: str
+    plan: Callable[[Console, Request], Awaitable[Plan]]
+    carry_out: Callable[[Console, Request, Any], Awaitable[Done]]
+    form: str | None = None
+    """The template of the form that asks for the parameters of the plan."""
+    needed: tuple[str, ...] = ()
+    """The parameters without which there is a form, and no plan yet."""
+
+    def page(self) -> Page:
+        return Page(self.path, self.answer, methods=("GET", "POST"))
+
+    async def answer(self, console: Console, request: Request) -> Response:
+        try:
+            if request.method == "POST":
+                return await self._confirmed(console, request)
+            return await self._ask(console, request)
+        except CLUSTER_ERRORS:
+            raise
+        except ValueError as error:
+            raise HTTPException(400, f"{error}.") from error
+
+    async def _ask(self, console: Console, request: Request) -> Response:
+        given = all(request.query_params.get(each) for each in self.needed)
+        plan = await self.plan(console, request) if given else None
+        facts = issued = token = ""
+        if plan is not None:
+            facts = json.dumps(plan.facts)
+            issued, token = console.tokens.issue(_action(request), facts)
+        return console.page(
+            request,
+            self.form or "change.html",
+            title=self.title,
+            given=request.query_params,
+            plan=plan,
+            facts=facts,
+            issued=issued,
+            token=token,
+        )
+
+    async def _confirmed(self, console: Console, request: Request) -> Response:
+        form = await _form(request)
+        console.tokens.take(_action(request), form["facts"], form["issued"], form["token"])
+        client = request.client.host if request.client else "?"
+        _LOG.warning("%s asks for: %s", client, _action(request))
+        done = await self.carry_out(console, request, json.loads(form["facts"]))
+        # Names of others must not begin a line of their own.
+        _LOG.warning("%s has done: %r", client, done.sentence)
+        console.results.forget()
+        return console.page(request, "done.html", title=self.title, done=done)
+
+
+def changed() -> HTTPException:
+    """Return the error for a change whose facts are not true any more."""
+    return HTTPException(409, "The cluster has changed since: nothing was done, look again.")
+
+
+def _action(request: Request) -> str:
+    return f"{request.url.path}?{request.url.query}"
+
+
+async def _form(request: Request) -> dict[str, str]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "Only forms are taken.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise HTTPException(413, "The form is too large.")
+    try:
+        found = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=10)
+    except ValueError:
+        found = {}
+    if found.keys() != _FIELDS or any(len(values) != 1 for values in found.values()):
+        raise HTTPException(403, "The form has no valid token of this console: begin again.")
+    return {name: values[0] for name, values in found.items()}

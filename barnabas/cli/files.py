@@ -1,6 +1,7 @@
 """Files that a command writes, each as a whole: a reader sees the content before it or after it."""
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -37,9 +38,10 @@ class AddressFile:
     It begins with the removal of a file that a killed process has left.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        """With None there is no file."""
+    def __init__(self, path: Path | None, started: Callable[[str], None] | None = None) -> None:
+        """With None there is no file. `started` gets the address when the brokers serve."""
         self._path = path
+        self._started = started
 
     def __enter__(self) -> "AddressFile":
         if self._path is not None:
@@ -49,9 +51,11 @@ class AddressFile:
         return self
 
     def write(self, servers: str) -> None:
-        """Write the value of `bootstrap.servers`, one line. Raises OSError."""
+        """Write the value of `bootstrap.servers`, one line, and pass it on. Raises OSError."""
         if self._path is not None:
             replace_file(self._path, f"{servers}\n".encode(), PUBLIC)
+        if self._started is not None:
+            self._started(servers)
 
     def __exit__(self, *error: object) -> None:
         if self._path is not None:

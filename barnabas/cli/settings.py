@@ -99,6 +99,17 @@ def address_file_option(command: Command) -> Command:
     )(command)
 
 
+def console_option(command: Command) -> Command:
+    """Add --console to a command that runs brokers."""
+    return click.option(
+        "--console",
+        is_flag=False,
+        flag_value="127.0.0.1:8080",
+        metavar="[HOST:PORT]",
+        help="Serve the console here too [127.0.0.1:8080], in a process that ends with this one.",
+    )(command)
+
+
 def faults_option(command: Command) -> Command:
     """Add --faults to a command that runs brokers."""
     return click.option(

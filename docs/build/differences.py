@@ -753,6 +753,14 @@ DIFFERENCES = (
         "A client that gets a response does not wait.",
     ),
     Difference(
+        "A page to look at",
+        "`barnabas console` serves pages about any cluster from Kafka 3.0 on. It has no logins "
+        "yet, and no users, rules, quotas, timeline of the cluster, rates or pipelines: "
+        "[console.md](console.md#not-there-yet) has the list.",
+        "None.",
+        "An operator wants to see what a transaction does to which consumers.",
+    ),
+    Difference(
         "Texts",
         "Error messages and the documentation of configuration keys are our own words, except "
         "for configuration errors that tools show.",

@@ -14,11 +14,13 @@ from barnabas.cli.commands.secure import secure_options, secured
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Group
+from barnabas.cli.processes.console import console_child
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_LEVELS,
     LogOptions,
     address_file_option,
+    console_option,
     default_data_directory,
     faults_option,
 )
@@ -70,6 +72,7 @@ def cluster() -> None:
 )
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
 @address_file_option
+@console_option
 @faults_option
 @secure_options
 @click.option(
@@ -85,6 +88,7 @@ def up(
     data: Path | None,
     sets: tuple[str, ...],
     address_file: Path | None,
+    console: str | None,
     faults: str | None,
     secure: bool,
     secure_directory: Path | None,
@@ -110,7 +114,7 @@ def up(
     try:
         made = secured(properties, secure, secure_directory, several=True)
         properties = properties if made is None else made.properties
-        with AddressFile(address_file) as address:
+        with console_child(console, made) as on, AddressFile(address_file, on) as address:
             run_brokers(
                 properties,
                 brokers,

@@ -8,6 +8,7 @@ import click
 
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Command
+from barnabas.cli.processes.console import NEEDS
 
 
 @click.command(cls=Command)
@@ -48,9 +49,7 @@ def console(target: Target, no_records: bool, **options: Any) -> None:
         from barnabas.console.app import serve
         from barnabas.console.settings import ConsoleSettings
     except ImportError as error:
-        raise click.ClickException(
-            f"{error}; the console needs: pip install 'barnabas[console]'"
-        ) from None
+        raise click.ClickException(f"{error}; {NEEDS}") from None
 
     settings = ConsoleSettings(
         bootstrap=target.bootstrap,

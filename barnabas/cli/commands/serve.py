@@ -13,12 +13,14 @@ from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.commands.secure import secure_options, secured
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Command
+from barnabas.cli.processes.console import console_child
 from barnabas.cli.settings import (
     DEFAULT_LISTENER,
     LOG_FORMS,
     LOG_LEVELS,
     LogOptions,
     address_file_option,
+    console_option,
     faults_option,
     merged,
     property_sources,
@@ -82,6 +84,7 @@ class _Processes(click.IntRange):
     "one [1: all brokers are on this host].",
 )
 @address_file_option
+@console_option
 @faults_option
 @secure_options
 @click.option(
@@ -106,6 +109,7 @@ def serve(
     processes: int | str | None,
     replicas: int | None,
     address_file: Path | None,
+    console: str | None,
     faults: str | None,
     secure: bool,
     secure_directory: Path | None,
@@ -115,8 +119,7 @@ def serve(
     """Run a broker until SIGINT or SIGTERM.
 
     KAFKA_... environment variables override the keys of --config; --set and the other options
-    override both. CLUSTER_ID is the id for a new cluster; for an existing cluster it must be the id
-    that the cluster has.
+    override both. CLUSTER_ID is the id for a new cluster; an existing cluster must have that id.
 
     With --processes the ports of every listener count up by one from broker to broker, and the
     listener between the brokers gets the ports behind those of the first listener. All brokers have
@@ -147,7 +150,7 @@ def serve(
             return
         made = secured(merged(sources), secure, secure_directory, several=processes is not None)
         properties = merged(sources) if made is None else made.properties
-        with AddressFile(address_file) as address:
+        with console_child(console, made) as on, AddressFile(address_file, on) as address:
             if processes is None:
                 _run_alone(properties, made, strict_config, log, address)
             else:

@@ -1,0 +1,97 @@
+"""`serve --console` and `cluster up --console`: a console that ends with the brokers."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import environment, run
+from tests.support.waiting import until
+
+
+def started(*words: str, data: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "barnabas", *words, "-l", "127.0.0.1:0", "-d", str(data)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+def address_of(process: "subprocess.Popen[str]") -> str:
+    """Return the address that the console prints."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"console:\s+(http://\S+)", line):
+            return found[1]
+    raise AssertionError("no console")
+
+
+def serves(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            return b"Overview" in answer.read()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("words", "brokers"), [(("serve",), 1), (("cluster", "up", "-n", "2"), 2)], ids=["one", "two"]
+)
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=str)
+def test_console_ends_with_the_brokers(
+    words: tuple[str, ...], brokers: int, end: signal.Signals, tmp_path: Path
+) -> None:
+    with started(*words, "--console", "127.0.0.1:0", data=tmp_path) as process:
+        address = address_of(process)
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            page = answer.read().decode()
+        assert re.search(rf"<dt>Brokers</dt><dd><a [^>]*>{brokers}<", page)
+        process.send_signal(end)
+        until(lambda: not serves(address))
+        process.communicate(timeout=60)
+        assert process.returncode == (0 if end is signal.SIGTERM else -end)
+
+
+def test_address_in_use_does_not_stop_the_broker(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with started("serve", "--console", f"127.0.0.1:{port}", data=tmp_path) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert "Barnabas serves 127.0.0.1" in process.stdout.readline()
+            told = next(line for line in process.stderr if line.startswith("console: "))
+            assert "in use" in told
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+
+
+def test_console_without_login_is_refused_beside_users(tmp_path: Path) -> None:
+    done = run("serve", "--secure", "--console", "-l", "127.0.0.1:0", "-d", str(tmp_path))
+    assert done.returncode == 1
+    assert b"--console has no login" in done.stderr
+
+
+def test_broker_imports_nothing_of_the_console() -> None:
+    program = """
+import sys
+from barnabas.cli.commands import cluster, serve
+import barnabas.broker.app, barnabas.cli.processes.broker, barnabas.cli.processes.supervisor
+print([each for each in sys.modules if each.split(".")[0] in ("starlette", "uvicorn", "jinja2")
+       or each.startswith("barnabas.console")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment()
+    )
+    assert done.stdout == "[]\n", done.stderr

@@ -510,8 +510,7 @@ class HostedShard(Generic[S, R]):
         self.postponed.write()
         if marker is not None:
             data, header = marker.packed(now_ms)
-            version = marker.transaction_version
-            return self.log.append(data, now_ms, header, transaction_version=version)
+            return self.log.append(data, now_ms, header, marker=marker)
         if batch is None:
             batch = BatchBuilder(now_ms)
             for key, value in encoded:

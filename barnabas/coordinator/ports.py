@@ -8,6 +8,7 @@ from barnabas.coordinator.decision import Decision, Instant
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps
 
 S_co = TypeVar("S_co", covariant=True)
@@ -101,13 +102,13 @@ class PartitionLog(Protocol):
         now_ms: int,
         header: BatchHeader | None = None,
         guard: object | None = None,
-        transaction_version: int = 0,
+        marker: TxnMarker | None = None,
     ) -> int:
         """Append one batch, which gets its offsets in place; return the offset at which it is
         committed.
 
         `header` is the batch's, if the caller has made it; `guard` comes from
-        `begin_verification`; `transaction_version` rules the epoch of a marker (KIP-890). Raises
+        `begin_verification`; `marker` is the marker that the batch is. Raises
         KafkaError if the log refuses the batch or this broker no longer leads it; nothing is
         written then.
         """

@@ -689,7 +689,7 @@ def _append_again(
         elif opened != opener:
             return None
     try:
-        appended = partition.append(records, now_ms, header=header, guard=guard)
+        appended = partition.append(records, now_ms, header, guard)
     except KafkaError:
         return None
     first_offset, _, append_time, log_start_offset, duplicate = appended

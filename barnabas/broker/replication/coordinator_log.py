@@ -13,6 +13,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.files.errors import OutOfDescriptors
 from barnabas.storage.origin import Origin
 from barnabas.storage.producers.verification import VerificationGuard
@@ -75,21 +76,13 @@ class LedPartition:
         now_ms: int,
         header: BatchHeader | None = None,
         guard: object | None = None,
-        transaction_version: int = 0,
+        marker: TxnMarker | None = None,
     ) -> int:
         partition = self._partition
         if partition.leader_epoch != self._leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert guard is None or isinstance(guard, VerificationGuard)
-        appended = partition.append(
-            batch,
-            now_ms,
-            origin=_COORDINATOR,
-            header=header,
-            guard=guard,
-            transaction_version=transaction_version,
-        )
-        return appended[1] + 1
+        return partition.append(batch, now_ms, header, guard, _COORDINATOR, marker)[1] + 1
 
     def _require_led(self) -> None:
         if self._partition.leader_epoch != self._leader_epoch:

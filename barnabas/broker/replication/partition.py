@@ -29,6 +29,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogAppendInfo
@@ -250,13 +251,13 @@ class Partition:
         self,
         data: Buffer,
         now_ms: int,
+        header: BatchHeader | None = None,
+        guard: VerificationGuard | None = None,
+        origin: Origin = Origin.CLIENT,
+        marker: TxnMarker | None = None,
         *,
         required_acks: int = ACKS_ALL,
-        origin: Origin = Origin.CLIENT,
-        header: BatchHeader | None = None,
         validated: Validated | None = None,
-        guard: VerificationGuard | None = None,
-        transaction_version: int = 0,
     ) -> LogAppendInfo:
         """Append one request's batches as `Log.append` does, and wake the requests whose wait this
         ends.
@@ -287,7 +288,7 @@ class Partition:
             header,
             validated,
             guard,
-            transaction_version,
+            marker,
         )
         if not alone or log.log_end_offset >= self._flush_messages:
             self._log_grew()

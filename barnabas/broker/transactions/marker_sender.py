@@ -92,7 +92,7 @@ class _PendingMarker:
 class LedMarkers(Protocol):
     """The writer of markers into partitions that this broker leads."""
 
-    def put(self, place: TopicPartition, marker: TxnMarker, /) -> bool:
+    def put(self, place: TopicPartition, marker: TxnMarker, now_ms: int, /) -> bool:
         """Write a marker where it is committed when this returns; return whether it is."""
         ...
 
@@ -138,7 +138,7 @@ class MarkerSender:
         """The number of markers that are not written yet."""
         return sum(len(each.waiting) for each in self._unfinished.values())
 
-    def send(self, index: int, coordinator_epoch: int, markers: Markers) -> bool:
+    def send(self, index: int, coordinator_epoch: int, markers: Markers, now_ms: int) -> bool:
         """Send the markers of a transaction of partition `index` of the transaction topic.
 
         Returns whether all of them are written, which the caller notes; otherwise `finished` is
@@ -150,7 +150,7 @@ class MarkerSender:
         if len(partitions) <= AT_ONCE:
             left = partitions
             for each in sorted(partitions) if len(partitions) > 1 else partitions:
-                if self._writer.put(each, marker):
+                if self._writer.put(each, marker, now_ms):
                     left = left.difference((each,))
             if not left:
                 return True

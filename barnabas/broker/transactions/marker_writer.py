@@ -53,7 +53,7 @@ class MarkerWriter:
             self._write(each)
             yield None
 
-    def put(self, place: TopicPartition, marker: TxnMarker) -> bool:
+    def put(self, place: TopicPartition, marker: TxnMarker, now_ms: int) -> bool:
         """Write a marker into a partition of this broker; return whether it is committed.
 
         False, with nothing changed, where the marker waits for others or is refused, and for the
@@ -66,12 +66,9 @@ class MarkerWriter:
             or place[0] in INTERNAL_TOPICS
         ):
             return False
-        now_ms, version = self._clock.now_ms(), marker.transaction_version
         batch, header = marker.packed(now_ms)
         try:
-            partition.append(
-                batch, now_ms, origin=_COORDINATOR, header=header, transaction_version=version
-            )
+            partition.append(batch, now_ms, header, None, _COORDINATOR, marker)
         except KafkaError:
             return False
         except Exception as fault:
@@ -109,11 +106,9 @@ class MarkerWriter:
             if len(writes) > 1:
                 log, (batch, header) = partition.log, marker.packed(self._clock.now_ms())
                 asked.add((place, marker.producer_id))
-                batches, version = [(0, header)], marker.transaction_version
+                batches, end = [(0, header)], log.log_end_offset
                 try:
-                    log.producers.prepare(
-                        batch, batches, _COORDINATOR, log.log_end_offset, None, version
-                    )
+                    log.producers.prepare(batch, batches, _COORDINATOR, end, None, marker)
                 except KafkaError:
                     return False
         # The second of two markers would meet what the first one has left.
@@ -166,13 +161,7 @@ class MarkerWriter:
         partition = self._replicas.partition(topic, index)
         now_ms = self._clock.now_ms()
         batch, header = marker.packed(now_ms)
-        appended = partition.append(
-            batch,
-            now_ms,
-            origin=_COORDINATOR,
-            header=header,
-            transaction_version=marker.transaction_version,
-        )
+        appended = partition.append(batch, now_ms, header, None, _COORDINATOR, marker)
         return lambda done: partition.add_waiter(
             appended.last_offset + 1,
             lambda error: done(ErrorCode.NONE if error is None else error.code),

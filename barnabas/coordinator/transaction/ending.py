@@ -252,7 +252,7 @@ def _send(
 def _send_now(
     table: TransactionTable, entry: TransactionalId, markers: Markers, now: Instant
 ) -> None:
-    if table.send_markers(markers):
+    if table.send_markers(markers, now[0]):
         table.history.note(entry, now[0], MARKER_IN, markers.partitions)
         table.marked(markers.transactional_id, markers.producer)
 

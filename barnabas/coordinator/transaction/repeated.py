@@ -193,7 +193,7 @@ class RepeatedStep:
             joined(table, entry, self._request, following, txn, now)
             return ()
         markers = self._id, following, committed, partitions, self._request.client_version
-        if table.send_markers(_new(Markers, markers)):
+        if table.send_markers(_new(Markers, markers), now_ms):
             noted.append((now_ms, MARKER_IN, partitions))
             if _write(hosted, completed, epoch, start_ms, last_epoch, now, True):
                 noted.append((now_ms, MARKED, ()))

@@ -58,17 +58,17 @@ class TransactionTable:
         take_producer_id: TakeProducerId,
         transaction_version: Callable[[], int],
         verification: Callable[[], object | None],
-        send_markers: Callable[[Markers], bool],
+        send_markers: Callable[[Markers, int], bool],
         marked: Callable[[str, Producer], None],
         free: Callable[[str], None],
         expect: Expect | None = None,
     ) -> None:
         """`verification` returns None while leaders do not ask before the first record of a
         transaction, and otherwise the same object for as long as they do. `send_markers` takes the
-        markers of a decided transaction, and returns whether all of them are written; otherwise
-        `ending.complete` is called for later. `marked` has it called at once. `free` is called with
-        a transactional id when its next step may begin. `expect` tells the partitions that this
-        broker leads whom to expect; None if they always ask."""
+        markers of a decided transaction and the time in ms, and returns whether all of them are
+        written; otherwise `ending.complete` is called for later. `marked` has it called at once.
+        `free` is called with a transactional id when its next step may begin. `expect` tells the
+        partitions that this broker leads whom to expect; None if they always ask."""
         self.settings = settings
         self.take_producer_id = take_producer_id
         self.transaction_version = transaction_version

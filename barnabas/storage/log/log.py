@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
+    COMPRESSION_MASK,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
@@ -22,6 +23,7 @@ from barnabas.protocol.records.batch import (
     set_append_time,
     set_base_offset_and_epoch,
 )
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.group_lag import LagCounter, RecordLag
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.errors import lacks_descriptors
@@ -47,7 +49,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _new = tuple.__new__
-_REPLICATION = Origin.REPLICATION
+_CLIENT, _REPLICATION = Origin.CLIENT, Origin.REPLICATION
+
+
+def _never(*_: object) -> bool:
+    return False
 
 
 class Log:
@@ -79,7 +85,7 @@ class Log:
         meanwhile."""
         self.producer_expiration_ms = options.producer_expiration_ms
         self._options = options
-        self._explains = options.explain
+        self._is_sound = _never if options.explain else is_sound
         self._flush = FlushState(parts.recovery_point)
         self._flush.add_unsynced(parts.unsynced)
         # The log end at which all files are durable, as the last process closed them; None once
@@ -94,7 +100,10 @@ class Log:
     def configure(self, config: "TopicConfig") -> None:
         """Apply the topic's configuration, at the start and after every change."""
         self.config = config
-        self.rules = Rules.of(config)
+        self.rules = rules = Rules.of(config)
+        explains = self._is_sound is _never or rules.compression
+        self._own_bytes = 0 if explains else rules.max_batch_bytes
+        """The bytes of the largest uncompressed batch of the broker itself that is sound."""
         self._draw_roll_time()
 
     def __repr__(self) -> str:
@@ -147,30 +156,31 @@ class Log:
         header: BatchHeader | None = None,
         validated: Validated | None = None,
         guard: VerificationGuard | None = UNVERIFIED,
-        transaction_version: int = 0,
+        marker: TxnMarker | None = None,
     ) -> LogAppendInfo:
         """Append one batch as its leader, which assigns the offsets in place.
 
         `header` is the batch's, if it has been read. A batch that opens a transaction needs the
-        `guard` of `begin_verification`, a marker the version that rules its epoch. Of a repeated
+        `guard` of `begin_verification`; `marker` is the one that the batch is. Of a repeated
         batch the offsets are returned. Raises KafkaError, before log and `data` have changed.
         """
-        log_dir, rules = self.log_dir, self.rules
+        log_dir, rules, producers = self.log_dir, self.rules, self.producers
         if log_dir.failure is not None:
             log_dir.require_online()
         header = header or header_of(data)
         if validated is not None:
             data, header = validated
-        elif header is None or self._explains or not is_sound(data, header, rules, origin, now_ms):
+        elif header is None or (
+            (origin is _CLIENT or len(data) > self._own_bytes or header[5] & COMPRESSION_MASK)
+            and not self._is_sound(data, header, rules, origin, now_ms)
+        ):
             data, header = validate(data, rules, origin=origin, now_ms=now_ms, header=header)
         _, length, _, _, _, _, delta, _, newest, producer_id, _, _, _ = header
         first_offset, update = self.log_end_offset, None
         last_offset, end_offset = first_offset + delta, first_offset + delta + 1
         if producer_id >= 0:
             try:
-                update = self.producers.prepare(
-                    data, [(0, header)], origin, first_offset, guard, transaction_version
-                )
+                update = producers.prepare(data, [(0, header)], origin, first_offset, guard, marker)
             except DuplicateSequence as repeated:
                 return self._appended(repeated.batch)
         try:
@@ -179,8 +189,7 @@ class Log:
                 segment = self._segment_for(len(data), newest, last_offset, now_ms)
             if segment.active_file is None:
                 segment.open_for_appends()
-            # Nothing refuses the batch any more.
-            batch: Any = data
+            batch: Any = data  # Nothing refuses it any more.
             if type(batch) is bytes or (type(batch) is memoryview and batch.readonly):
                 batch = bytearray(batch)
             set_base_offset_and_epoch(batch, 0, first_offset, length, leader_epoch)
@@ -190,8 +199,8 @@ class Log:
             if self.epochs.latest_epoch != leader_epoch:
                 self._epochs_changed |= self.epochs.assign(leader_epoch, first_offset)
             if update is None:
-                self.producers.map_end_offset = end_offset
-            elif aborted := self.producers.commit(update, end_offset):
+                producers.map_end_offset = end_offset
+            elif aborted := producers.commit(update, end_offset):
                 segment.txn_index.append(aborted)
         except OSError as error:
             log_dir.fail(error)

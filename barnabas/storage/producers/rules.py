@@ -117,32 +117,29 @@ def end_txn(
     marker: TxnMarker,
     timestamp: int,
     origin: Origin,
-    transaction_version: int,
 ) -> ProducerStateEntry:
     """Return the producer after a marker, which voids a verification: its answer may be out of
     date. Raises as `check_marker` does."""
-    producer_id, epoch, coordinator_epoch, *_ = marker
+    producer_id, epoch, coordinator_epoch, _, transaction_version = marker
     is_same = epoch == entry.producer_epoch
     if (
         epoch < entry.producer_epoch
         or coordinator_epoch < entry.coordinator_epoch
         or (is_same and transaction_version >= EPOCH_PER_TRANSACTION)
     ):
-        check_marker(entry, marker, origin, transaction_version)
+        check_marker(entry, marker, origin)
     batches = entry.batches if is_same else ()
     return ProducerStateEntry(producer_id, epoch, batches, coordinator_epoch, timestamp)
 
 
-def check_marker(
-    entry: ProducerStateEntry, marker: TxnMarker, origin: Origin, transaction_version: int
-) -> None:
+def check_marker(entry: ProducerStateEntry, marker: TxnMarker, origin: Origin) -> None:
     """Raise INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker of an earlier
     producer or coordinator."""
     if origin is _REPLICATION:
         return
     epoch = marker.producer_epoch
     check_epoch(entry, epoch, origin)
-    if transaction_version >= EPOCH_PER_TRANSACTION:
+    if marker.transaction_version >= EPOCH_PER_TRANSACTION:
         _check_used_up(entry, epoch)
     if marker.coordinator_epoch < entry.coordinator_epoch:
         raise KafkaError(

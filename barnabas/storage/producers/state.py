@@ -25,7 +25,7 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
 )
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.control import read_marker
+from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.origin import Origin
 from barnabas.storage.producers.entry import (
@@ -113,13 +113,13 @@ class ProducerStateManager:
         origin: Origin,
         base_offset: int | None = None,
         guard: VerificationGuard | None = UNVERIFIED,
-        transaction_version: int = 0,
+        marker: TxnMarker | None = None,
     ) -> ProducerUpdate:
         """Return the changes that appending `batches` (positions in `data`, headers) will make.
 
         `base_offset` is the offset that the first batch will get, None if the batches carry their
-        offsets. `guard` is the result of `begin_verification`, and `transaction_version` rules the
-        epochs of markers. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+        offsets. `guard` is the result of `begin_verification`; `marker` is the one that a single
+        batch is. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
         INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, DuplicateSequence. Batches from
         REPLICATION were accepted by a leader and are taken unchanged.
         """
@@ -137,10 +137,10 @@ class ProducerStateManager:
             entry = entry or known.get(producer_id) or self._known(producer_id)
             known_epoch, txn_first = entry.producer_epoch, entry.current_txn_first_offset
             if kind & CONTROL:
-                if (marker := read_marker(data, pos, header)) is not None:
-                    new[producer_id] = end_txn(entry, marker, max_ms, origin, transaction_version)
+                if (ended := marker or read_marker(data, pos, header)) is not None:
+                    new[producer_id] = end_txn(entry, ended, max_ms, origin)
                     if txn_first is not None:
-                        completed.append((producer_id, txn_first, first, not marker.committed))
+                        completed.append((producer_id, txn_first, first, not ended.committed))
                 continue
             # Most batches are the next ones of their producer. A check only explains a refusal.
             earlier = entry.batches if epoch == known_epoch else ()

@@ -40,9 +40,9 @@ class Lever:
     def install(self) -> None:
         lever = self
 
-        def send(sender: MarkerSender, index: int, epoch: int, markers: Markers) -> bool:
+        def send(sender: MarkerSender, index: int, epoch: int, markers: Markers, now: int) -> bool:
             lever.decided(markers)
-            return lever._send(sender, index, epoch, markers)
+            return lever._send(sender, index, epoch, markers, now)
 
         def write(writer: MarkerWriter, each: MarkerWrite) -> None:
             if lever.holds(each.marker):

@@ -12,6 +12,7 @@ from barnabas.protocol.records.batch import (
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.origin import Origin
@@ -139,20 +140,17 @@ class Replica:
         self,
         data: bytes | bytearray | memoryview,
         now_ms: int,  # noqa: ARG002
-        *,
-        origin: Origin = Origin.CLIENT,
         header: object = None,
         guard: VerificationGuard | None = None,
-        transaction_version: int = 0,
+        origin: Origin = Origin.CLIENT,
+        marker: TxnMarker | None = None,
     ) -> LogAppendInfo:
         self._require_leader()
         if self.refusal is not None:
             raise KafkaError(self.refusal)
         offset, headers = self.log_end_offset, list(iter_headers(data))
         try:
-            update = self.producers.prepare(
-                data, headers, origin, offset, guard, transaction_version
-            )
+            update = self.producers.prepare(data, headers, origin, offset, guard, marker)
         except DuplicateSequence as duplicate:
             first, last = duplicate.batch.first_offset, duplicate.batch.last_offset
             return LogAppendInfo(first, last, -1, 0, duplicate=True)

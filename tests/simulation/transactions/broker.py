@@ -55,11 +55,11 @@ class CoordinatorLog(FakeLog):
         now_ms: int,
         header: object = None,
         guard: object | None = None,
-        transaction_version: int = 0,
+        marker: TxnMarker | None = None,
     ) -> int:
         held, self.held = self.held, True
         try:
-            end = super().append(batch, now_ms, header, guard, transaction_version)
+            end = super().append(batch, now_ms, header, guard, marker)
             self._wrote("coordinator")
         finally:
             self.held = held
@@ -89,7 +89,7 @@ class DataPartition:
         *,
         origin: Origin,
         guard: VerificationGuard | None = None,
-        transaction_version: int = 0,
+        marker: TxnMarker | None = None,
     ) -> None:
         header = read_header(batch)
         try:
@@ -99,7 +99,7 @@ class DataPartition:
                 origin=origin,
                 base_offset=self.end_offset,
                 guard=guard,
-                transaction_version=transaction_version,
+                marker=marker,
             )
         except DuplicateSequence:
             return
@@ -261,7 +261,7 @@ class Brokers:
 
     # -- markers ---------------------------------------------------------------------------------
 
-    def _send(self, coordinator_epoch: int, markers: Markers) -> None:
+    def _send(self, coordinator_epoch: int, markers: Markers, _now_ms: int) -> None:
         unfinished = Unfinished(coordinator_epoch, markers)
         self.unfinished[markers.transactional_id] = unfinished
         for place in sorted(markers.partitions):
@@ -271,18 +271,15 @@ class Brokers:
         """Write a marker, perhaps of a deposed coordinator; return whether the partition takes
         it."""
         markers = unfinished.markers
-        batch, _ = TxnMarker(
-            markers.producer.producer_id,
-            markers.producer.epoch,
+        marker = TxnMarker(
+            *markers.producer,
             unfinished.coordinator_epoch,
             markers.committed,
-        ).packed(self.time.now_ms())
+            markers.transaction_version,
+        )
+        batch, _ = marker.packed(self.time.now_ms())
         try:
-            self.partitions[place].append(
-                batch,
-                origin=Origin.COORDINATOR,
-                transaction_version=markers.transaction_version,
-            )
+            self.partitions[place].append(batch, origin=Origin.COORDINATOR, marker=marker)
         except KafkaError as error:
             if error.code not in _FENCED or self._carries_on(unfinished):
                 raise AssertionError(f"{markers} is refused for good") from error

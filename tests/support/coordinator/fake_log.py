@@ -12,6 +12,7 @@ from barnabas.protocol.records.batch import (
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import iter_records
 
 
@@ -67,7 +68,7 @@ class FakeLog:
         now_ms: int,  # noqa: ARG002
         header: object = None,  # noqa: ARG002
         guard: object | None = None,
-        transaction_version: int = 0,
+        marker: TxnMarker | None = None,
     ) -> int:
         if self.refusal is not None:
             raise self.refusal
@@ -76,7 +77,7 @@ class FakeLog:
         set_base_offset_and_epoch(data, 0, self.end_offset, length, 0)
         self.batches.append(bytes(data))
         self.guards.append(guard)
-        self.transaction_versions.append(transaction_version)
+        self.transaction_versions.append(0 if marker is None else marker.transaction_version)
         if not self.held:
             self.commit(self.end_offset)
         return self.end_offset

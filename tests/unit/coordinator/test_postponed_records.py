@@ -31,6 +31,7 @@ from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import iter_headers
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import iter_records
 from tests.support.coordinator.fake_log import FakeLog
 from tests.support.coordinator.harness import EPOCH, PRODUCER, UNCHANGED, Time, code_of
@@ -70,14 +71,14 @@ class FailingLog(FakeLog):
         now_ms: int,
         header: object = None,
         guard: object | None = None,
-        transaction_version: int = 0,
+        marker: TxnMarker | None = None,
     ) -> int:
         kills, self.kills = self.kills, ""
         if kills == "before":
             raise KilledError
         if self.small_only and next(iter(iter_headers(batch)))[1].record_count > 1:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-        end = super().append(batch, now_ms, header, guard, transaction_version)
+        end = super().append(batch, now_ms, header, guard, marker)
         if kills == "after":
             raise KilledError
         return end
@@ -150,7 +151,7 @@ class World:
                     take_producer_id=self.ids.take,
                     transaction_version=lambda: TV0,
                     verification=lambda: None,
-                    send_markers=lambda markers: bool(self.sent.append(markers)),
+                    send_markers=lambda markers, _: bool(self.sent.append(markers)),
                     marked=self.coordinator.markers_written,
                     free=self.waiters.wake,
                 )

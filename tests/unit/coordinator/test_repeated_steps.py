@@ -199,7 +199,7 @@ RESUMES = [FIRST_OWNER, ("init", False), ("client", "owner", None), ADDS, ENDS]
 REQUIRE_OWNER = "entry.require_owner(request.principal)"
 IS_PRODUCER = "producer != (producer_id, epoch) or "
 OF_SHAPE = "producer_id, timeout_ms, state, "
-SENDS = "if table.send_markers(_new(Markers, markers))"
+SENDS = "if table.send_markers(_new(Markers, markers), now_ms)"
 
 
 @cases(

@@ -45,7 +45,7 @@ def fresh(records: list[tuple[bytes | None, bytes | None]]) -> TransactionTable:
         take_producer_id=lambda: -1,
         transaction_version=lambda: TV0,
         verification=lambda: None,
-        send_markers=lambda _: False,
+        send_markers=lambda *_: False,
         marked=lambda *_: None,
         free=lambda _: None,
     )

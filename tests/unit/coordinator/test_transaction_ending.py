@@ -406,7 +406,7 @@ async def test_markers_in_the_call_of_the_decision_complete_the_transaction() ->
     here = await Transactions().load()
     sent: list[str] = []
 
-    def write(markers: Markers) -> None:
+    def write(markers: Markers, _now_ms: int) -> None:
         sent.append(here.state)
         here.coordinator.markers_written(markers.transactional_id, markers.producer)
 

@@ -374,7 +374,7 @@ async def test_id_that_is_freed_by_the_request_itself_is_asked_for_again_at_once
     the same call: nothing wakes the request later."""
     here = await Transactions(wait_ms=WAIT_MS).load()
     here.ongoing(A)
-    here.table.send_markers = lambda markers: here.coordinator.markers_written(
+    here.table.send_markers = lambda markers, _: here.coordinator.markers_written(
         markers.transactional_id, markers.producer
     )
     answer = here.init()

@@ -120,7 +120,7 @@ class Transactions:
             )
         )
 
-    def _send(self, markers: Markers) -> bool:
+    def _send(self, markers: Markers, _now_ms: int) -> bool:
         self.sent.append(markers)
         if self.refuses_ends:
             self.log.refusal = KafkaError(ErrorCode.MESSAGE_TOO_LARGE)

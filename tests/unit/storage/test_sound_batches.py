@@ -93,17 +93,17 @@ def with_every_check(
     origin: Origin,
     base_offset: int,
     guard: VerificationGuard | None,
-    transaction_version: int,
+    marker: TxnMarker | None,
 ) -> ProducerUpdate:
     """Do the work of `prepare`, and make each check of the batch that it accepts."""
-    options = batches, origin, base_offset, guard, transaction_version
+    options = batches, origin, base_offset, guard, marker
     update = ProducerStateManager.prepare(producers, data, *options)
     ((pos, header),), (made,) = batches, update[0].values()
     entry = producers._known(header.producer_id)
     if header.is_control:
-        marker = read_marker(data, pos, header)
         assert marker is not None
-        check_marker(entry, marker, origin, transaction_version)
+        assert read_marker(data, pos, header) == marker._replace(transaction_version=0)
+        check_marker(entry, marker, origin)
         return update
     last = header.last_sequence
     check_sequence(entry, header.producer_epoch, header.base_sequence, last, None, origin)
@@ -134,18 +134,17 @@ class Writer:
         except KafkaError as error:
             return error.code, error.message
 
-    def _records(self, values: Sequence[bytes | None]) -> int:
+    def _records(
+        self, values: Sequence[bytes | None], codec: Compression = Compression.NONE
+    ) -> int:
         batch = BatchBuilder(self.now_ms)
         for value in values:
             batch.add(KEY, value)
-        return self._append(batch.build(), origin=Origin.COORDINATOR)
+        return self._append(batch.build(compression=codec), origin=Origin.COORDINATOR)
 
     def _marker(self, marker: TxnMarker) -> int:
-        return self._append(
-            marker.packed(self.now_ms)[0],
-            origin=Origin.COORDINATOR,
-            transaction_version=marker.transaction_version,
-        )
+        data = marker.packed(self.now_ms)[0]
+        return self._append(data, origin=Origin.COORDINATOR, marker=marker)
 
     def _client(
         self, producer_id: int, epoch: int, guard: VerificationGuard | None = UNVERIFIED
@@ -303,7 +302,11 @@ CLIENT: Step = ("client", 1, 0)
     ),
     (
         CONFIGS[4], [("records", [b"x"])],
-        (is_sound, "kept == codec", "True"),
+        (Log.configure, " or rules.compression"), (is_sound, "kept == codec", "True"),
+    ),
+    (
+        CONFIGS[5], [("records", [b"x" * 99], Compression.LZ4)],
+        (Log.append, "or header[5] & COMPRESSION_MASK"),
     ),
     (BY_APPEND_TIME, [("later", 4), ("records", [b"x"])]),
     (PLAIN, [next_of(1, -1)], (is_sound, "first < 0 or ")),
@@ -449,6 +452,7 @@ def test_failed_write_takes_the_directory_offline_and_nothing_is_appended() -> N
     assert writer.take(("records", [b"v"]))[0] is ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[index]
 
 
+@finds(Log.append, "len(data) > self._own_bytes", "False")
 def test_record_above_the_limit_of_coordinators_is_refused() -> None:
     writer = Writer(TopicConfig())
     writer.take(("records", [b"first"]))

@@ -163,13 +163,13 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         """Append a marker, of this epoch or the next; mostly, but not always, of an open
         transaction."""
         epoch = self.model.epoch(producer) + (version == 2)
-        marker = TxnMarker(producer, epoch, 0, committed).packed(NOW)[0]
+        marker = TxnMarker(producer, epoch, 0, committed, version)
         offset = self.log.append(
-            bytearray(marker),
+            marker.packed(NOW)[0],
             leader_epoch=0,
             now_ms=NOW,
             origin=Origin.COORDINATOR,
-            transaction_version=version,
+            marker=marker,
         ).last_offset
         self.model.batches.append(Batch(offset, offset, producer, epoch, (), committed))
         self.committed_but(lag)

@@ -1,6 +1,6 @@
 """A partition that verifies transactions, without a log."""
 
-from barnabas.protocol.records.batch import BatchHeader, read_header
+from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.storage.origin import Origin
@@ -64,14 +64,9 @@ class Leader:
         kind: ControlType = ControlType.COMMIT,
         origin: Origin = Origin.COORDINATOR,
     ) -> None:
-        marker = TxnMarker(producer_id, epoch, coordinator_epoch, bool(kind)).packed(2000)[0]
-        update = self.state.prepare(
-            marker,
-            [(0, read_header(marker))],
-            origin,
-            self.end,
-            transaction_version=version,
-        )
+        marker = TxnMarker(producer_id, epoch, coordinator_epoch, bool(kind), version)
+        data, header = marker.packed(2000)
+        update = self.state.prepare(data, [(0, header)], origin, self.end, marker=marker)
         self.end += 1
         self.state.commit(update, self.end)
 

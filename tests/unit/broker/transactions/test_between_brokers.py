@@ -65,8 +65,10 @@ def unreplicated(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             if partition.topic != topic:
                 add_waiter(partition, offset, waiter)
 
-        def commits(writer: MarkerWriter, place: TopicPartition, marker: TxnMarker) -> bool:
-            return place.topic != topic and put(writer, place, marker)
+        def commits(
+            writer: MarkerWriter, place: TopicPartition, marker: TxnMarker, now_ms: int
+        ) -> bool:
+            return place.topic != topic and put(writer, place, marker, now_ms)
 
         monkeypatch.setattr(Partition, "add_waiter", wait)
         monkeypatch.setattr(MarkerWriter, "put", commits)

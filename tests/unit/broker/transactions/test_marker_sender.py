@@ -85,7 +85,7 @@ class Rig:
 
     def send(self, *partitions: TopicPartition, key: str = "x", index: int = 0) -> None:
         markers = Markers(key, PRODUCER, True, frozenset(partitions), 2)
-        self.sender.send(index, 9, markers)
+        self.sender.send(index, 9, markers, 0)
 
     async def turns(self, ms: int = 0) -> None:
         """Fire the timers of that time, and let tasks run."""

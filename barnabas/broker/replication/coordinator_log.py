@@ -6,7 +6,8 @@ through it.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.replication.partition import Partition
@@ -48,9 +49,8 @@ class LedPartition:
     def end_offset(self) -> int:
         return self._partition.log.log_end_offset
 
-    @property
-    def commits_at_once(self) -> bool:
-        return self._partition.standing.commits_at_once
+    # Each step of a transaction asks: a getter in C takes a third of the time.
+    commits_at_once: Any = property(attrgetter("_partition.standing.commits_at_once"))
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
         """Read in a thread, because the log of a load is seldom in the page cache.

@@ -89,7 +89,8 @@ def _write(
     else:
         value = pack(head, epoch, middle, now_ms, start_ms, tail)
     txn = _new(TransactionMetadata, fields + behind)
-    record = _new(TransactionRecord, (transactional_id, txn, flexible))
+    # Not named: the replay only takes it apart.
+    record: Any = transactional_id, txn, flexible
     return hosted.put(record, (key, value), now, postpones)
 
 

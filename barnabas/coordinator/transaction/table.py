@@ -31,6 +31,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
 A = TypeVar("A")
+_ONGOING = TransactionState.ONGOING
 TxnDecision = Decision[TransactionRecord, A]
 Next = Callable[[Instant], TxnDecision[None]]
 _new = tuple.__new__
@@ -98,17 +99,13 @@ class TransactionTable:
             return
         if entry is None:
             entry = self.ids[transactional_id] = TransactionalId(transactional_id)
-        known = entry.txn
-        if known is not None and (
-            known.producer_id == value.producer_id and value.epoch < known.epoch
-        ):
-            raise LogOutOfOrder(
-                f"epoch {value.epoch} of {transactional_id} stands after {known.epoch}"
-            )
+        known, state, epoch = entry.txn, value[5], value[2]
+        if known is not None and known[1] == value[1] and epoch < known[2]:
+            raise LogOutOfOrder(f"epoch {epoch} of {transactional_id} stands after {known.epoch}")
         entry.txn = value
-        if value.state is not TransactionState.ONGOING:
+        if state is not _ONGOING:
             entry.deadline_ms = entry.witness = None
-        if value.state in SETTLED:
+        if state in SETTLED:
             entry.refused_end = False
             self.unsettled.pop(transactional_id, None)
         else:

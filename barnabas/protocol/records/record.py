@@ -138,7 +138,9 @@ def batch_of(
     body: list[bytes] = []
     for delta, (key, value) in enumerate(records):
         size = _NULL if value is None else VARINTS[len(value)]
-        record = b"\0\0%b%b%b%b%b\0" % (VARINTS[delta], VARINTS[len(key)], key, size, value or b"")
+        record = b"".join(
+            (_BEGIN, VARINTS[delta], VARINTS[len(key)], key, size, value or b"", _NO_HEADERS)
+        )
         body += VARINTS[len(record)], record
     count = len(records)
     covered = (

@@ -211,6 +211,10 @@ class HostedShard(Generic[S, R]):
 
     # -- deciding --------------------------------------------------------------------------------
 
+    def is_writing(self, key: str) -> bool:
+        """See `CoordinatorRuntime.is_writing`."""
+        return key in self._queues
+
     def write(
         self, key: str, decide: Callable[[S, Instant], Decision[R, A]], mode: Mode
     ) -> Soon[A]:
@@ -573,6 +577,9 @@ class HostedShard(Generic[S, R]):
 
         A replay that yields is long: it goes on in steps, and those after it wait for it.
         """
+        if error is None and len(writes) == 1 and self._replays is None and not writes[0].is_long:
+            self._replay_short(writes[0])
+            return
         steps = self._replay(writes, error)
         if self._replays is not None:
             self._replays.append(steps)
@@ -595,6 +602,9 @@ class HostedShard(Generic[S, R]):
                 write.landed, write.error = True, coordinator_error(error)
                 write.settle(write.error)
                 continue
+            if not write.is_long:
+                self._replay_short(write)
+                continue
             marker, producer = write.marker, write.decision.producer
             producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
             try:
@@ -606,12 +616,26 @@ class HostedShard(Generic[S, R]):
                     if number and not number % AT_ONCE:
                         yield None
                     self.shard.replay(record, producer_id)
-                if write.postponed:
-                    self.postponed.add(write.encoded[0], write.now.monotonic_ms)
                 if not self._closed:
                     self._land(write)
             except Exception as fault:
                 self._failed(fault)
+
+    def _replay_short(self, write: _Write) -> None:
+        """Replay the records of a write in one step."""
+        if self._closed:
+            return
+        producer, replay = write.decision.producer, self.shard.replay
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+        try:
+            for record in write.decision.records:
+                replay(record, producer_id)
+            if write.postponed:
+                self.postponed.add(write.encoded[0], write.now.monotonic_ms)
+            if not self._closed:
+                self._land(write)
+        except Exception as fault:
+            self._failed(fault)
 
     def _drain(self, key: str, queue: _WriteQueue) -> None:
         """Make the decisions that wait, until one of them has to wait longer.

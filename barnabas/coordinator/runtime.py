@@ -121,6 +121,11 @@ class CoordinatorRuntime(Generic[S, R]):
             hosted = self._serving(index)
         return hosted.write(key, decide, mode)
 
+    def is_writing(self, index: int, key: str) -> bool:
+        """Return whether a write of a key may have to wait for others."""
+        hosted = self._hosted.get(index)
+        return hosted is not None and hosted.is_writing(key)
+
     def begin_verification(self, index: int, claim: Claim) -> object | None:
         """Return the guard that a `TransactionalProducer` needs, None if it needs none.
 

@@ -59,18 +59,18 @@ MUTANTS = (
     ),
     # What may be postponed, and when.
     Mutant(
-        HostedShard._replay,
+        HostedShard._replay_short,
         "if write.postponed:",
         "if False:",
         NEXT,
     ),
     Mutant(
-        HostedShard._replay,
-        "        marker, producer =",
+        HostedShard._replay_short,
+        "    producer, replay =",
         """\
-        if write.postponed:
-            self.postponed.add(write.encoded[0], write.now.monotonic_ms)
-        marker, producer =""",
+    if write.postponed:
+        self.postponed.add(write.encoded[0], write.now.monotonic_ms)
+    producer, replay =""",
         "test_replay_that_fails_is_not_written",
     ),
     Mutant(

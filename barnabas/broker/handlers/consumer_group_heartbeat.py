@@ -42,12 +42,6 @@ def handle(
     if not features.has_consumer_groups:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     client = _client(context)
-    try:
-        steady = groups.consumer_heartbeat_steadily(request, client)
-    except KafkaError as error:
-        return _error(error)
-    if steady is not None:
-        return steady
     names = request.subscribed_topic_names or ()
     if len(names) > FEW:
         return _with_many_topics(groups, request, client, context)

@@ -165,27 +165,27 @@ class GroupCoordinator:
 
     # -- members of consumer groups --------------------------------------------------------------
 
-    def consumer_heartbeat_steadily(
-        self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
-    ) -> ConsumerGroupHeartbeatResponse | None:
-        """Answer a member for which nothing has changed; None otherwise, and nothing has changed
-        then: `consumer_heartbeat` decides."""
-        if tells_about_itself(request):
-            return None
-        answer = self._write(
-            request.group_id,
-            lambda table, now: steady(table, request, client, now),
-            Mode.IMMEDIATE,
-        )
-        assert not isinstance(answer, asyncio.Future)
-        return answer
-
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
     ) -> Soon[ConsumerGroupHeartbeatResponse]:
-        """Answer a member of a consumer group: it joins, lives or leaves (KIP-848)."""
-        return self._write(
-            request.group_id, lambda table, now: heartbeat(table, request, client, now)
+        """Answer a member of a consumer group: it joins, lives or leaves (KIP-848).
+
+        One for which nothing has changed does not wait for other members.
+        """
+        group_id = request.group_id
+        index = self.partition_of(group_id)
+        if self._runtime.is_writing(index, group_id) and not tells_about_itself(request):
+            answer = self._runtime.write(
+                index,
+                group_id,
+                lambda table, now: steady(table, request, client, now),
+                Mode.IMMEDIATE,
+            )
+            if answer is not None:
+                assert not isinstance(answer, asyncio.Future)
+                return answer
+        return self._runtime.write(
+            index, group_id, lambda table, now: heartbeat(table, request, client, now)
         )
 
     def consumer_heartbeat_at_once(

@@ -25,6 +25,7 @@ from barnabas.protocol.messages.sync_group import SyncGroupResponse
 from barnabas.protocol.steps import Steps
 
 A = TypeVar("A")
+_new = tuple.__new__
 
 
 @dataclass(slots=True)
@@ -43,7 +44,8 @@ class Draft:
         self, answer: A | KafkaError | DeferredAnswer[A], steps: Steps[None] | None = None
     ) -> GroupDecision[A]:
         """Return the decision, with the answer to the request; `steps` adds further records."""
-        return Decision(answer, self.records, self.effects, self.then, steps=steps)
+        fields = answer, self.records, self.effects, self.then, None, steps, False
+        return _new(Decision, fields)
 
     def afterwards(self, then: Callable[[KafkaError | None, Instant], GroupDecision[None]]) -> None:
         """Make a further decision once the records are committed or refused."""

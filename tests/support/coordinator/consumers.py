@@ -101,9 +101,6 @@ class Consumers(Groups):
             group_id=group_id, member_id=member_id, member_epoch=epoch, **fields
         )
         client = self.client._replace(version=version)
-        steady = self.coordinator.consumer_heartbeat_steadily(request, client)
-        if steady is not None:
-            return steady
         return self.coordinator.consumer_heartbeat(request, client)
 
 

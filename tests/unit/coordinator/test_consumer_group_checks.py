@@ -13,9 +13,10 @@ import pytest
 from barnabas.coordinator.group.consumer import leaving
 from barnabas.coordinator.group.consumer.advancing import (
     _replace,
-    _take_step,
+    _step,
     advance,
     successor,
+    take_step,
 )
 from barnabas.coordinator.group.consumer.assignment import Assigning
 from barnabas.coordinator.group.consumer.expressions import _resolved, refresh_is_due
@@ -32,6 +33,7 @@ from barnabas.coordinator.group.consumer.heartbeat import (
     _updated,
     _validate,
     _validate_join,
+    heartbeat,
     steady,
     tells_about_itself,
 )
@@ -51,7 +53,6 @@ from barnabas.coordinator.group.consumer.records import (
     GROUP as GROUP_EPOCH,
 )
 from barnabas.coordinator.group.consumer.states import MemberState
-from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.internal.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -85,11 +86,7 @@ FENCED = [ErrorCode.FENCED_MEMBER_EPOCH]
 TWICE = ("subscribed_topic_names", ["u", "u"], "topics", ("u",))
 
 
-@finds(
-    GroupCoordinator.consumer_heartbeat_steadily,
-    *("if tells_about_itself(request): return None", "pass"),
-    *("rack_id", "r", "rack_id", "r"),
-)
+@finds(heartbeat, "if not tells_about_itself(request):", "if True:", "rack_id", "r", "rack_id", "r")
 @finds(
     _updated,
     "member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms",
@@ -149,7 +146,7 @@ async def test_member_from_another_client_is_recorded(change: dict[str, str]) ->
     )
 
 
-@finds(_take_step, "if member != updated: draft.records.append", "if True: draft.records.append")
+@finds(take_step, "if member != updated: draft.records.append", "if True: draft.records.append")
 @finds(
     advance,
     "if updated != member or (updated.member_id not in group.members and replaced is None):",
@@ -164,7 +161,19 @@ async def test_member_that_has_to_give_up_and_repeats_itself_writes_nothing() ->
     assert host.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
     before = end(host)
     one.beat()
+    one.beat(rebalance_timeout_ms=30_000)
     assert end(host) == before
+
+
+@finds(_fill, "or before.assigned != member.assigned")
+@finds(steady, "if after.assigned != member.assigned:", "if False:")
+@pytest.mark.parametrize("told", [{}, {"rack_id": "r"}])
+async def test_member_that_has_to_give_up_is_told_what_it_keeps(told: dict[str, str]) -> None:
+    host = await consumers()
+    (one,) = joined(host, "a")
+    Member(host, "b").join()
+    one.beat(**told)
+    assert one.partitions == 2
 
 
 @finds(_fill, "is_full or request.member_epoch == JOIN or", "request.member_epoch == JOIN or")
@@ -257,7 +266,11 @@ async def test_previous_epoch_of_a_member_that_may_use_more_is_fenced(
     assert outcome(host.beat, "a", 2, topic_partitions=told) == "FENCED_MEMBER_EPOCH"
 
 
-@finds(_towards, "previous_epoch=member.epoch, epoch=target_epoch,", "epoch=target_epoch,")
+@finds(
+    _towards,
+    "previous_epoch=member.epoch, epoch=target_epoch,",
+    "previous_epoch=member.previous_epoch, epoch=target_epoch,",
+)
 @finds(_require_epoch, "epoch == member.previous_epoch and", "False and")
 @finds(is_subset, "owned is not None and", "owned is not None and False and")
 async def test_member_that_lost_the_answer_with_its_epoch_is_not_fenced() -> None:
@@ -313,19 +326,21 @@ def unknown_state() -> ConsumerGroupRecord:
     return ConsumerGroupRecord(CURRENT, GROUP, "a", value)
 
 
-@finds(advance, "require_known_state(updated, owned)", "pass", {A: [0]})
-@finds(require_known_state, "(owned is None or owned)", "owned", None)
-@finds(require_known_state, "(owned is None or owned)", "owned is None", {A: [0]})
-@finds(require_known_state, "and (owned is None or owned)", "", {})
-@finds(require_known_state, "member.state is MemberState.UNKNOWN and", "False and", None)
+@finds(advance, "require_known_state(updated, owned)", "pass", {A: [0]}, {"rack_id": "r"})
+@finds(steady, "require_known_state(member, owned)", "pass", {A: [0]}, {})
+@finds(require_known_state, "(owned is None or owned)", "owned", None, {})
+@finds(require_known_state, "(owned is None or owned)", "owned is None", {A: [0]}, {})
+@finds(require_known_state, "and (owned is None or owned)", "", {}, {})
+@finds(require_known_state, "member.state is MemberState.UNKNOWN and", "False and", None, {})
+@pytest.mark.parametrize("told", [{}, {"rack_id": "r"}])
 @pytest.mark.parametrize("owned", [None, {A: [0]}, {}])
 async def test_member_in_a_state_of_a_newer_broker_has_to_use_nothing(
-    owned: dict[bytes, list[int]] | None,
+    owned: dict[bytes, list[int]] | None, told: dict[str, str]
 ) -> None:
     host = await consumers()
     (one,) = joined(host, "a")
     host.shard.replay(unknown_state(), -1)
-    one.beat(topic_partitions=None if owned is None else listed(owned))
+    one.beat(topic_partitions=None if owned is None else listed(owned), **told)
     assert one.fences == ([] if owned == {} else FENCED)
     assert owned != {} or one.partitions == 3
 
@@ -507,7 +522,7 @@ async def test_group_has_the_hash_of_the_topics_that_are_left() -> None:
 @finds(Assigning._subscribed, "count > (text == gone.expression)", "True")
 @finds(advance, "or (expression_changed and not updated.expression)", "")
 @finds(advance, "if expression_changed: assigning.forget_unused(member.expression)", "pass")
-@finds(_take_step, "or updated.expression != before.expression", "")
+@finds(_step, "or updated.expression != before.expression", "")
 async def test_kafka_19899_subscription_by_expression_that_ends_is_a_new_epoch() -> None:
     host = await consumers(assignment_interval_ms=1_000)
     host.topics.create("u", 2)

@@ -13,9 +13,9 @@ from barnabas.coordinator.group.consumer.advancing import (
     _after_steps,
     _joined,
     _take_memory,
-    _take_step,
+    take_step,
 )
-from barnabas.coordinator.group.consumer.heartbeat import _leave
+from barnabas.coordinator.group.consumer.heartbeat import _leave, steady
 from barnabas.coordinator.group.consumer.records import (
     CURRENT,
     EXPRESSION,
@@ -26,6 +26,7 @@ from barnabas.coordinator.group.consumer.records import (
     GROUP as GROUP_EPOCH,
 )
 from barnabas.coordinator.group.consumer.timers import REBALANCE, timers_of
+from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leave_group import MemberIdentity
 from tests.support.coordinator.consumers import (
@@ -52,7 +53,7 @@ def revocations(host: Consumers) -> list[str]:
     return [key[-1] for key in host.timers if key[0] == REBALANCE]
 
 
-@finds(_take_step, "sessions.end_revocation(draft, group.group_id, member.member_id)", "pass")
+@finds(take_step, "sessions.end_revocation(draft, group.group_id, member.member_id)", "pass")
 @finds(sessions.end_revocation, "draft.cancel((REBALANCE, group_id, member_id))", "pass")
 async def test_time_to_give_up_ends_when_the_member_has_given_up() -> None:
     host = await consumers()
@@ -65,7 +66,7 @@ async def test_time_to_give_up_ends_when_the_member_has_given_up() -> None:
 
 
 @finds(
-    _take_step,
+    take_step,
     "sessions.await_revocation(draft, group.group_id, member)",
     "sessions.await_revocation(draft, group.group_id, before)",
 )
@@ -320,6 +321,26 @@ async def test_static_member_is_removed_by_its_instance_id(
     assert host.coordinator.leave(GROUP, removed) == [ErrorCode[expected]]
     assert ("a" in host.group.members) is (expected != "NONE")
     assert "b" in host.group.members
+
+
+# -- writes on their way ---------------------------------------------------------------------------
+
+
+@finds(GroupCoordinator.consumer_heartbeat, "if answer is not None:", "if False:")
+@finds(steady, "or not (steps or member.is_at(group.assignment_epoch))")
+async def test_member_without_news_waits_for_no_write_and_one_with_a_step_does() -> None:
+    host = await consumers()
+    joined(host, "a", "b")
+    Member(host, "c").join()
+    host.beat("b", 3)
+    host.log.held = True
+    told = host.beat("c", 4, rack_id="r")
+    assert host.beat("b", 4).assignment is None
+    step = host.beat("a", 3)
+    assert not any(each.done() for each in (told, step))
+    host.log.release()
+    assert (await told).member_epoch == 4
+    assert (await step).assignment is not None
 
 
 test_missing_check_is_found = hunt(globals())

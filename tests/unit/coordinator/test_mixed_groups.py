@@ -265,7 +265,7 @@ async def test_larger_group_than_consumer_groups_may_be_stays_classic() -> None:
 
 
 @finds(heartbeat._static, "and known.classic is None", "")
-@finds(heartbeat._updated, "classic=None,", "")
+@finds(heartbeat._updated, "None, )", "member.classic, )")
 async def test_kafka_17228_static_classic_member_that_has_not_left_is_replaced() -> None:
     host = await consumers()
     await classic(host, assigned(0, 1, 2, 3), instance="i")
@@ -564,7 +564,7 @@ async def test_classic_member_that_sends_the_newer_heartbeat_speaks_the_newer_pr
     assert host.group.classic_members == 0
 
 
-@finds(advancing._take_step, "and member.classic is None", "")
+@finds(advancing.take_step, "and member.classic is None", "")
 @finds(sessions.resume, "and member.classic is None", "")
 async def test_classic_member_has_its_times_to_join_and_to_sync_and_no_other() -> None:
     host = await consumers()

@@ -4,6 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember, classic_part
+from barnabas.coordinator.group.consumer.records import (
+    ConsumerGroupRecord,
+    current,
+    group_epoch,
+    subscription,
+    target,
+    target_epoch,
+)
+from barnabas.coordinator.group.consumer.replay import replay
+from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.coordinator.group.group import Group, Member, MemberMemory
 from barnabas.coordinator.group.records import (
     GroupRecord,
@@ -66,6 +77,54 @@ def test_a_group_has_the_bytes_that_kafka_writes() -> None:
 )  # fmt: skip
 def test_offset_record_round_trips(record: OffsetRecord) -> None:
     assert decode_record(*encode_record(record)) == record
+
+
+IDS = st.binary(min_size=16, max_size=16)
+INT32 = st.integers(0, 2**31 - 1)
+PARTITIONS = st.dictionaries(IDS, st.dictionaries(INT32, INT32, max_size=40), max_size=3)
+LONG_TEXT = TEXT | st.text("x", min_size=120, max_size=140)
+MEMBERS = st.builds(
+    ConsumerMember,
+    st.just("m"),
+    st.none() | LONG_TEXT,
+    st.none() | LONG_TEXT,
+    LONG_TEXT,
+    LONG_TEXT,
+    st.lists(LONG_TEXT, max_size=3).map(tuple),
+    LONG_TEXT,
+    INT32,
+    st.none() | TEXT,
+    st.none() | st.builds(classic_part, INT32, st.just((("range", b"S"),))),
+    INT32,
+    INT32,
+    st.sampled_from(MemberState),
+    PARTITIONS,
+    PARTITIONS,
+)
+
+
+@given(MEMBERS, INT32, st.integers(-(2**63), 2**63 - 1), PARTITIONS)
+def test_what_a_decision_replays_is_what_its_bytes_replay(
+    member: ConsumerMember, epoch: int, detail: int, partitions: dict[bytes, dict[int, int]]
+) -> None:
+    """A value that is a member, a target or an epoch has the bytes of the message of its kind."""
+    decided = [
+        subscription("g", member),
+        group_epoch("g", epoch, detail),
+        target("g", "m", partitions),
+        target_epoch("g", epoch, detail),
+        current("g", member),
+    ]
+    live: dict[str, ConsumerGroup] = {}
+    loaded: dict[str, ConsumerGroup] = {}
+    for record in decided:
+        replay(live, record)
+        encoded = encode_record(record)
+        read = decode_record(*encoded)
+        assert isinstance(read, ConsumerGroupRecord)
+        assert encode_record(read) == encoded
+        replay(loaded, read)
+    assert loaded == live
 
 
 def test_tombstones_round_trip() -> None:

@@ -18,6 +18,7 @@ from barnabas.coordinator.group.consumer.group import (
     NO_TARGET,
     ConsumerGroup,
     ConsumerMember,
+    Target,
 )
 from barnabas.coordinator.group.consumer.leaving import forget
 from barnabas.coordinator.group.consumer.reconciliation import (
@@ -99,7 +100,7 @@ def advance(
         return draft.decision(answer, _assign_and_step(draft, assigning, change, fill))
     if assigning.is_due:
         at_once(assigning.assign())
-    _take_step(draft, assigning, change, fill)
+    _step(draft, assigning, change, fill)
     return draft.decision(answer)
 
 
@@ -158,10 +159,10 @@ def _assign_and_step(
     fill: Callable[[ConsumerMember], None],
 ) -> Steps[None]:
     yield from assigning.assign()
-    _take_step(draft, assigning, change, fill)
+    _step(draft, assigning, change, fill)
 
 
-def _take_step(
+def _step(
     draft: Draft,
     assigning: Assigning,
     change: Change,
@@ -169,18 +170,25 @@ def _take_step(
 ) -> None:
     """Let a member take a step towards its target. Partitions of topics to which it no longer
     subscribes go at once."""
-    group, before, updated = change.group, change.member, change.updated
+    before, updated = change.member, change.updated
     loses = before.epoch != JOIN and (
         updated.topics != before.topics or updated.expression != before.expression
     )
-    member = reconciled(
-        updated,
-        assigning.target,
-        assigning.assignment_epoch,
-        change.owned,
-        group.is_free,
-        assigning.is_subscribed if loses else None,
-    )
+    subscribed = assigning.is_subscribed if loses else None
+    target, epoch = assigning.target, assigning.assignment_epoch
+    fill(take_step(draft, change, target, epoch, subscribed))
+
+
+def take_step(
+    draft: Draft,
+    change: Change,
+    target: Target,
+    target_epoch: int,
+    subscribed: Callable[[bytes], bool] | None = None,
+) -> ConsumerMember:
+    """Return a member after a step towards its target, as `reconciled` does, which is recorded."""
+    group, before, updated = change.group, change.member, change.updated
+    member = reconciled(updated, target, target_epoch, change.owned, group.is_free, subscribed)
     if member != updated:
         draft.records.append(records.current(group.group_id, member))
     # A classic member has its time to join and to ask for its assignment instead.
@@ -189,7 +197,7 @@ def _take_step(
             sessions.await_revocation(draft, group.group_id, member)
     elif before.state is MemberState.UNREVOKED_PARTITIONS:
         sessions.end_revocation(draft, group.group_id, member.member_id)
-    fill(member)
+    return member
 
 
 def _replace(
@@ -222,8 +230,8 @@ def _keep_alive(
         sessions.extend_session(draft, group, member.member_id)
     if not known or member.classic is not None:
         # The group may be a new one, which is another object in memory.
-        joined = partial(_joined, draft.table, group.group_id, member.member_id)
-        draft.afterwards(partial(joined, memory, group.checked))
+        table, checked = draft.table, group.checked
+        draft.afterwards(partial(_joined, table, group.group_id, member.member_id, memory, checked))
 
 
 def _joined(

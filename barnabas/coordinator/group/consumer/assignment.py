@@ -1,6 +1,5 @@
 """The epoch of a group and its target assignment, while a heartbeat is being decided."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
@@ -17,6 +16,7 @@ from barnabas.coordinator.group.consumer.group import (
 from barnabas.coordinator.group.draft import Draft
 from barnabas.protocol.steps import Steps
 
+_new = tuple.__new__
 _MANY: Final = 100
 """The members of a group whose assignment is computed in steps, outside of the event loop."""
 
@@ -69,7 +69,7 @@ class Assigning:
     def forget_unused(self, expression: str) -> None:
         """Delete what an expression matched that no member uses any more."""
         group = self.group
-        if expression in group.expressions and group.expression_users[expression] == 1:
+        if expression in group.expressions and group.expression_users.get(expression) == 1:
             name = group.group_id
             self._draft.records.append(records.tombstone(records.EXPRESSION, name, expression))
 
@@ -123,16 +123,17 @@ class Assigning:
         """Compute the target assignment, and add the records of members whose target changes."""
         group, draft = self.group, self._draft
         offloads = self.takes_long and self._table.offload is not None
-        members = {each.member_id: each for each in self._members()}
         topics: dict[bytes, int] = {}
-        ids: dict[str, bytes | None] = {}
+        known_ids: dict[tuple[tuple[str, ...], str], frozenset[bytes]] = {}
         specs: dict[str, MemberSpec] = {}
-        for each in members.values():
+        for each in list(self._members()):
             yield None
-            subscribed = frozenset(self._ids(self._topics_of(each), ids, topics))
-            specs[each.member_id] = MemberSpec(
-                subscribed, each.instance_id, self._known_target(each)
-            )
+            subscription = each.topics, each.expression
+            ids = known_ids.get(subscription)
+            if ids is None:
+                ids = known_ids[subscription] = frozenset(self._ids(each, topics))
+            spec = ids, each.instance_id, self._known_target(each)
+            specs[each.member_id] = _new(MemberSpec, spec)
         settings = self._table.settings_of(group.group_id)
         assignor = ASSIGNORS[self._assignor(settings.assignors)]
         if offloads and settings.offloads_assignment:
@@ -140,7 +141,7 @@ class Assigning:
             assignment = yield self._table.offload(partial(assignor, specs, topics))
         else:
             assignment = assignor(specs, topics)
-        for member_id in members:
+        for member_id in specs:
             yield None
             new = {
                 topic_id: frozenset(indexes)
@@ -163,22 +164,16 @@ class Assigning:
         return self.group.targets.get(member.member_id, NO_TARGET)
 
     def _assignor(self, assignors: tuple[str, ...]) -> str:
-        votes = Counter(self.group.assignor_votes)
+        votes = dict(self.group.assignor_votes)
         if self._member.assignor is not None:
-            votes[self._member.assignor] -= 1
+            votes[self._member.assignor] = votes.get(self._member.assignor, 0) - 1
         if self._updated.assignor is not None:
-            votes[self._updated.assignor] += 1
+            votes[self._updated.assignor] = votes.get(self._updated.assignor, 0) + 1
         return elected(votes, assignors)
 
-    def _ids(
-        self, names: Iterable[str], ids: dict[str, bytes | None], topics: dict[bytes, int]
-    ) -> Iterator[bytes]:
-        for name in names:
-            if name not in ids:
-                topic = self._table.topics.find(name)
-                ids[name] = None if topic is None else topic.topic_id
-                if topic is not None:
-                    topics[topic.topic_id] = topic.partitions
-            topic_id = ids[name]
-            if topic_id is not None:
-                yield topic_id
+    def _ids(self, member: ConsumerMember, topics: dict[bytes, int]) -> Iterator[bytes]:
+        """Yield the ids of the topics to which a member subscribes, and add their partitions."""
+        for topic in map(self._table.topics.find, self._topics_of(member)):
+            if topic is not None:
+                topics[topic.topic_id] = topic.partitions
+                yield topic.topic_id

@@ -97,7 +97,7 @@ def _subscribers(subscriptions: Sequence[frozenset[bytes]]) -> dict[bytes, list[
 
 
 def _in_order(topics: Collection[bytes]) -> list[bytes]:
-    return sorted(topics, key=_SIGNED.unpack)
+    return sorted(topics, key=_SIGNED.unpack) if len(topics) > 1 else list(topics)
 
 
 def _uniform_for_equals(members: Members, topics: Topics) -> Assignment:

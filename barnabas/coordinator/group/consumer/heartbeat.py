@@ -1,27 +1,35 @@
 """ConsumerGroupHeartbeat: members join, take a step towards their target, and leave (KIP-848).
 
-A member that the group knows and that has nothing to say or to hear is answered by `steady`, which
-looks at nothing but the member. Everything else is decided on committed state.
+A member that the group knows and that tells nothing about itself is answered by `steady`, which
+looks at nothing but the member. All but answers without news are decided on committed state.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.group.consumer import records, sessions
-from barnabas.coordinator.group.consumer.advancing import Change, advance, require_room, successor
+from barnabas.coordinator.group.consumer.advancing import (
+    Change,
+    advance,
+    require_room,
+    successor,
+    take_step,
+)
 from barnabas.coordinator.group.consumer.expressions import refresh_is_due
 from barnabas.coordinator.group.consumer.group import (
+    EPOCH_AT,
     JOIN,
     LEAVE,
     LEAVE_STATIC,
+    NO_TARGET,
     ConsumerGroup,
     ConsumerMember,
     Partitions,
 )
 from barnabas.coordinator.group.consumer.leaving import away, fence
-from barnabas.coordinator.group.consumer.reconciliation import is_subset
+from barnabas.coordinator.group.consumer.reconciliation import is_subset, require_known_state
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
 from barnabas.coordinator.group.consumer.upgrade import upgrade
 from barnabas.coordinator.group.draft import Draft
@@ -36,6 +44,7 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
+_new = tuple.__new__
 _OWN_IDS_SINCE: Final = 1
 """The version from which on members choose their ids (KIP-1082)."""
 
@@ -56,11 +65,14 @@ def steady(
     request: ConsumerGroupHeartbeatRequest,
     client: ConsumerClient,
     now: Instant,
+    *,
+    steps: bool = False,
 ) -> GroupDecision[ConsumerGroupHeartbeatResponse | None]:
     """Extend the session of a member that tells nothing about itself, and for which nothing has
     changed; answered with None otherwise, and nothing has changed then.
 
-    What it uses is no news of one that has its target.
+    What it uses is no news of one that has its target. With `steps` one that has not takes a step
+    towards it.
     """
     group = table.consumers.get(request.group_id)
     member = None if group is None else group.members.get(request.member_id)
@@ -70,7 +82,7 @@ def steady(
         or member.epoch != request.member_epoch
         or member.epoch <= 0
         or member.classic is not None
-        or not member.is_at(group.assignment_epoch)
+        or not (steps or member.is_at(group.assignment_epoch))
         or group.epoch != group.assignment_epoch
         or not group.has_seen(table.topics.version)
         or request.instance_id != member.instance_id
@@ -81,12 +93,21 @@ def steady(
         return Decision(None)
     draft = Draft(table, now)
     sessions.extend_session(draft, group, member.member_id)
-    interval_ms = table.settings_of(group.group_id).heartbeat_interval_ms
-    return draft.decision(
-        ConsumerGroupHeartbeatResponse(
-            member_id=member.member_id, member_epoch=member.epoch, heartbeat_interval_ms=interval_ms
-        )
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=table.settings_of(group.group_id).heartbeat_interval_ms,
     )
+    if not member.is_at(group.assignment_epoch):
+        owned = request.topic_partitions
+        require_known_state(member, owned)
+        target = group.targets.get(member.member_id, NO_TARGET)
+        change = Change(group, member, member, None, owned)
+        after = take_step(draft, change, target, group.assignment_epoch)
+        response.member_epoch = after.epoch
+        if after.assigned != member.assigned:
+            response.assignment = _assignment(after.assigned)
+    return draft.decision(response)
 
 
 def tells_about_itself(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -107,6 +128,10 @@ def heartbeat(
     now: Instant,
 ) -> GroupDecision[ConsumerGroupHeartbeatResponse]:
     """Answer a heartbeat. Raises the KafkaError that Kafka answers."""
+    if not tells_about_itself(request):
+        decision = steady(table, request, client, now, steps=True)
+        if decision.answer is not None:
+            return cast(GroupDecision[ConsumerGroupHeartbeatResponse], decision)
     settings = table.settings_of(request.group_id)
     _validate(request, client.version, settings)
     draft = Draft(table, now)
@@ -295,17 +320,19 @@ def _updated(
         return member
     names = request.subscribed_topic_names
     timeout_ms = request.rebalance_timeout_ms
-    return member._replace(
-        instance_id=_told(request.instance_id, member.instance_id),
-        rack_id=_told(request.rack_id, member.rack_id),
-        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-        assignor=_told(request.server_assignor, member.assignor),
-        topics=member.topics if names is None else tuple(sorted(set(names))),
-        expression=_told(request.subscribed_topic_regex, member.expression) or "",
-        client_id=client.client_id,
-        client_host=client.client_host,
-        classic=None,
+    told = (
+        member.member_id,
+        _told(request.instance_id, member.instance_id),
+        _told(request.rack_id, member.rack_id),
+        client.client_id,
+        client.client_host,
+        member.topics if names is None else tuple(sorted(set(names))),
+        _told(request.subscribed_topic_regex, member.expression) or "",
+        member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        _told(request.server_assignor, member.assignor),
+        None,
     )
+    return _new(ConsumerMember, told + member[EPOCH_AT:])
 
 
 def _told(new: str | None, known: str | None) -> str | None:

@@ -1,6 +1,7 @@
 """The way of a member from what it has to its target: revocation comes before assignment."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from barnabas.coordinator.group.consumer.group import (
     NO_PARTITIONS,
@@ -12,6 +13,8 @@ from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 
+_NONE: Final[frozenset[int]] = frozenset()
+_NOTHING: Final[Mapping[int, int]] = {}
 Owned = list[TopicPartitions] | None
 """The partitions that a member still uses; None if it does not tell."""
 
@@ -58,35 +61,35 @@ def _towards(
 ) -> ConsumerMember:
     assigned: dict[bytes, dict[int, int]] = {}
     revoked: dict[bytes, dict[int, int]] = {}
-    gained = unreleased = False
+    unreleased = False
     missing: dict[bytes, list[int]] = {}
-    for topic_id in dict.fromkeys([*target, *member.assigned]):
-        wanted = target.get(topic_id, frozenset())
+    for topic_id in dict.fromkeys((*target, *member.assigned)):
+        wanted = target.get(topic_id, _NONE)
         if subscribed is not None and not subscribed(topic_id):
-            wanted = frozenset()
-        has = member.assigned.get(topic_id, {})
-        _divide(topic_id, has, wanted.__contains__, assigned, revoked)
+            wanted = _NONE
+        has = member.assigned.get(topic_id, _NOTHING)
+        if has:
+            _divide(topic_id, has, wanted, assigned, revoked)
         for index in wanted:
             if index not in has:
                 if is_free(topic_id, index):
                     missing.setdefault(topic_id, []).append(index)
-                    gained = True
                 else:
                     unreleased = True
     if revoked and (owned is None or _uses(owned, revoked)):
-        return member._replace(
-            state=MemberState.UNREVOKED_PARTITIONS,
+        return member.moved(
+            epoch=member.epoch,
             previous_epoch=member.epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
             assigned=assigned,
             revoking=revoked,
         )
-    if gained:
-        for topic_id, indexes in missing.items():
-            assigned.setdefault(topic_id, {}).update(dict.fromkeys(indexes, target_epoch))
-    return member._replace(
-        state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
+    for topic_id, indexes in missing.items():
+        assigned.setdefault(topic_id, {}).update(dict.fromkeys(indexes, target_epoch))
+    return member.moved(
         previous_epoch=member.epoch,
         epoch=target_epoch,
+        state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
         assigned=assigned,
         revoking=NO_PARTITIONS,
     )
@@ -120,12 +123,12 @@ def _unsubscribed(
 def _divide(
     topic_id: bytes,
     has: Mapping[int, int],
-    keeps: Callable[[int], bool],
+    wanted: frozenset[int],
     kept: dict[bytes, dict[int, int]],
     lost: dict[bytes, dict[int, int]],
 ) -> None:
     for index, epoch in has.items():
-        into = kept if keeps(index) else lost
+        into = kept if index in wanted else lost
         into.setdefault(topic_id, {})[index] = epoch
 
 

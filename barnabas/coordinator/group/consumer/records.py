@@ -3,8 +3,8 @@
 A value of None is a tombstone.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,6 @@ from barnabas.protocol.codec import decode_prefix, encode
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.internal.consumer_group import (
     VALUES,
-    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupKey,
     ConsumerGroupMemberKey,
     ConsumerGroupMemberMetadataValue,
@@ -29,10 +28,10 @@ from barnabas.protocol.internal.consumer_group import (
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
-    TargetTopicPartitions,
 )
+from barnabas.protocol.schema import Message
+from barnabas.protocol.template import COMPACT_LENGTH
 
 GROUP: Final = 3
 TOPICS: Final = 4
@@ -44,9 +43,18 @@ CURRENT: Final = 8
 EXPRESSION: Final = 16
 
 _OF_MEMBER: Final = (MEMBER, TARGET, CURRENT)
+_new = tuple.__new__
 _STATES: Final = {int(each): each for each in MemberState}
 _NAMED: Final = (*_OF_MEMBER, EXPRESSION)
 KINDS: Final = (GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, EXPRESSION)
+
+
+class LoggedEpoch(NamedTuple):
+    """The epoch of a group with the hash of its topics, or that of its target assignment with the
+    time at which it was computed."""
+
+    epoch: int
+    detail: int
 
 
 class ConsumerGroupRecord(NamedTuple):
@@ -54,7 +62,8 @@ class ConsumerGroupRecord(NamedTuple):
 
     Attributes:
         name: the member id, or the expression; "" in a record of the whole group.
-        value: a message of `internal/consumer_group.py`.
+        value: a message of `internal/consumer_group.py`. A decision gives what is replayed in its
+            place: a `ConsumerMember`, a `Target` or a `LoggedEpoch`.
     """
 
     kind: int
@@ -81,55 +90,30 @@ def deletion(group: ConsumerGroup) -> Iterator[ConsumerGroupRecord]:
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> ConsumerGroupRecord:
     """Return the record of a group's epoch."""
-    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
-    return ConsumerGroupRecord(GROUP, group_id, "", value)
+    return _new(ConsumerGroupRecord, (GROUP, group_id, "", LoggedEpoch(epoch, metadata_hash)))
 
 
 def subscription(group_id: str, member: ConsumerMember) -> ConsumerGroupRecord:
     """Return the record of a member without its partitions."""
-    value = ConsumerGroupMemberMetadataValue(
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=list(member.topics),
-        subscribed_topic_regex=member.expression,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        server_assignor=member.assignor,
-        classic_member_metadata=member.classic,
-    )
-    return ConsumerGroupRecord(MEMBER, group_id, member.member_id, value)
+    return _new(ConsumerGroupRecord, (MEMBER, group_id, member.member_id, member))
 
 
 def target_epoch(group_id: str, epoch: int, timestamp_ms: int = 0) -> ConsumerGroupRecord:
     """Return the record of the epoch of the target assignment."""
-    value = ConsumerGroupTargetAssignmentMetadataValue(
-        assignment_epoch=epoch, assignment_timestamp=timestamp_ms
-    )
-    return ConsumerGroupRecord(TARGET_EPOCH, group_id, "", value)
+    return _new(ConsumerGroupRecord, (TARGET_EPOCH, group_id, "", LoggedEpoch(epoch, timestamp_ms)))
 
 
-def target(group_id: str, member_id: str, partitions: Mapping[bytes, Any]) -> ConsumerGroupRecord:
+def target(
+    group_id: str, member_id: str, partitions: Mapping[bytes, Iterable[int]]
+) -> ConsumerGroupRecord:
     """Return the record of a member's target, given as indexes by topic id."""
-    value = ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            TargetTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
-            for topic_id, indexes in partitions.items()
-        ]
-    )
-    return ConsumerGroupRecord(TARGET, group_id, member_id, value)
+    value = {topic_id: frozenset(indexes) for topic_id, indexes in partitions.items()}
+    return _new(ConsumerGroupRecord, (TARGET, group_id, member_id, value))
 
 
 def current(group_id: str, member: ConsumerMember) -> ConsumerGroupRecord:
     """Return the record of a member's epoch and partitions."""
-    value = ConsumerGroupCurrentMemberAssignmentValue(
-        member_epoch=member.epoch,
-        previous_member_epoch=member.previous_epoch,
-        state=member.state,
-        assigned_partitions=_with_epochs(member.assigned),
-        partitions_pending_revocation=_with_epochs(member.revoking),
-    )
-    return ConsumerGroupRecord(CURRENT, group_id, member.member_id, value)
+    return _new(ConsumerGroupRecord, (CURRENT, group_id, member.member_id, member))
 
 
 def expression(group_id: str, text: str, resolved: ResolvedExpression) -> ConsumerGroupRecord:
@@ -142,20 +126,6 @@ def expression(group_id: str, text: str, resolved: ResolvedExpression) -> Consum
     return ConsumerGroupRecord(EXPRESSION, group_id, text, value)
 
 
-def _with_epochs(partitions: Partitions) -> list[CurrentTopicPartitions]:
-    found = []
-    for topic_id, epochs in partitions.items():
-        indexes = sorted(epochs)
-        found.append(
-            CurrentTopicPartitions(
-                topic_id=topic_id,
-                partitions=indexes,
-                assignment_epochs=[epochs[index] for index in indexes],
-            )
-        )
-    return found
-
-
 def partitions_of(listed: list[CurrentTopicPartitions], member_epoch: int) -> Partitions:
     """Return the partitions of a member's record; those of a record without their epochs, of Kafka
     before 4.3, are as old as the member's, and 0 for a static member that is away."""
@@ -166,6 +136,15 @@ def partitions_of(listed: list[CurrentTopicPartitions], member_epoch: int) -> Pa
             epochs = [max(member_epoch, 0)] * len(each.partitions)
         found[each.topic_id] = dict(zip(each.partitions, epochs, strict=True))
     return found
+
+
+def epoch_of(value: Any) -> LoggedEpoch:
+    """Return the epoch of a record, of a group or of its target assignment."""
+    if type(value) is LoggedEpoch:
+        return value
+    if isinstance(value, ConsumerGroupMetadataValue):
+        return LoggedEpoch(value.epoch, value.metadata_hash)
+    return LoggedEpoch(value.assignment_epoch, value.assignment_timestamp)
 
 
 def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
@@ -183,12 +162,119 @@ def state_of(number: int) -> MemberState:
 _VERSION_0: Final = b"\0\0"
 _KEY: Final = Struct(">hh")
 _LENGTH: Final = Struct(">h")
+_EPOCH: Final = Struct(">2xi").pack
+_DETAIL: Final = Struct(">3sq").pack
+_TIMEOUT: Final = Struct(">i").pack
+_STEP: Final = Struct(">2xiib").pack
+_NO_TAGS: Final = b"\0"
+_NULL: Final = b"\0"
+_FIRST_TAG: Final = b"\1\0"
+_LONG_TAG: Final = _FIRST_TAG + b"\x08"
+_NO_CLASSIC_PART: Final = _FIRST_TAG + b"\1" + _NULL
 
 
 def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
-    """Return key and value."""
+    """Return key and value. Raises ProtocolError."""
     kind, group_id, name, value = record
-    return _key(kind, group_id, name), None if value is None else _VERSION_0 + encode(value, 0)
+    key = _key(kind, group_id, name)
+    if value is None:
+        return key, None
+    if isinstance(value, Message):
+        return key, _VERSION_0 + encode(value, 0)
+    try:
+        return key, _ENCODERS[kind](value)
+    except (StructError, UnicodeEncodeError) as error:
+        raise ProtocolError(f"a value of kind {kind}: {error}") from error
+
+
+# The values that decisions give, without a message, which would cost four times as much.
+
+
+def _encode_epoch(value: LoggedEpoch) -> bytes:
+    epoch, detail = value
+    return _EPOCH(epoch) + (_DETAIL(_LONG_TAG, detail) if detail else _NO_TAGS)
+
+
+def _encode_subscription(member: ConsumerMember) -> bytes:
+    if member.classic is not None:
+        return _VERSION_0 + encode(_with_classic_part(member), 0)
+    return b"".join(
+        (
+            _VERSION_0,
+            _text(member.instance_id),
+            _text(member.rack_id),
+            _text(member.client_id),
+            _text(member.client_host),
+            COMPACT_LENGTH(len(member.topics) + 1),
+            *map(_text, member.topics),
+            _text(member.expression),
+            _TIMEOUT(member.rebalance_timeout_ms),
+            _text(member.assignor),
+            _NO_CLASSIC_PART,
+        )
+    )
+
+
+def _with_classic_part(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.expression,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.assignor,
+        classic_member_metadata=member.classic,
+    )
+
+
+def _encode_target(target: Target) -> bytes:
+    parts = [_VERSION_0, COMPACT_LENGTH(len(target) + 1)]
+    for topic_id, indexes in target.items():
+        count = len(indexes)
+        parts += topic_id, COMPACT_LENGTH(count + 1), _ints(count)(*sorted(indexes)), _NO_TAGS
+    parts.append(_NO_TAGS)
+    return b"".join(parts)
+
+
+def _encode_current(member: ConsumerMember) -> bytes:
+    parts = [_STEP(member.epoch, member.previous_epoch, member.state)]
+    for partitions in (member.assigned, member.revoking):
+        parts.append(COMPACT_LENGTH(len(partitions) + 1))
+        for topic_id, epochs in partitions.items():
+            indexes = sorted(epochs)
+            count = len(indexes)
+            size, pack = COMPACT_LENGTH(count + 1), _ints(count)
+            parts += topic_id, size, pack(*indexes)
+            if count:
+                told = size + pack(*[epochs[index] for index in indexes])
+                parts += _FIRST_TAG, COMPACT_LENGTH(len(told)), told
+            else:
+                parts.append(_NO_TAGS)
+    parts.append(_NO_TAGS)
+    return b"".join(parts)
+
+
+_ENCODERS: Final[Mapping[int, Callable[[Any], bytes]]] = {
+    GROUP: _encode_epoch,
+    MEMBER: _encode_subscription,
+    TARGET_EPOCH: _encode_epoch,
+    TARGET: _encode_target,
+    CURRENT: _encode_current,
+}
+
+
+def _text(text: str | None) -> bytes:
+    if text is None:
+        return _NULL
+    data = text.encode()
+    return COMPACT_LENGTH(len(data) + 1) + data
+
+
+@lru_cache(256)
+def _ints(count: int) -> Callable[..., bytes]:
+    return Struct(f">{count}i").pack
 
 
 def _key(kind: int, group_id: str, name: str) -> bytes:

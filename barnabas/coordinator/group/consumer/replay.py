@@ -15,6 +15,7 @@ from barnabas.coordinator.group.consumer.records import ConsumerGroupRecord
 from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.protocol.internal.consumer_group import ClassicMemberMetadata
 
+_new = tuple.__new__
 _ABSENT = ClassicMemberMetadata()
 """The part of a classic member in a record that has none."""
 
@@ -37,12 +38,11 @@ def replay(groups: dict[str, ConsumerGroup], record: ConsumerGroupRecord) -> Non
         change = _moved if kind == records.CURRENT else _subscribed
         group.put(change(group.members.get(name) or ConsumerMember(name), value))
     elif kind == records.TARGET:
-        group.targets[name] = records.target_of(value)
+        group.targets[name] = value if type(value) is dict else records.target_of(value)
     elif kind == records.GROUP:
-        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+        group.epoch, group.metadata_hash = records.epoch_of(value)
     elif kind == records.TARGET_EPOCH:
-        group.assignment_epoch = value.assignment_epoch
-        group.assigned_at_ms = value.assignment_timestamp
+        group.assignment_epoch, group.assigned_at_ms = records.epoch_of(value)
     else:
         topics = frozenset(value.topics)
         group.expressions[name] = ResolvedExpression(topics, value.version, value.timestamp)
@@ -50,6 +50,8 @@ def replay(groups: dict[str, ConsumerGroup], record: ConsumerGroupRecord) -> Non
 
 
 def _subscribed(member: ConsumerMember, value: Any) -> ConsumerMember:
+    if type(value) is ConsumerMember:
+        return _new(ConsumerMember, value[:EPOCH_AT] + member[EPOCH_AT:])
     classic = value.classic_member_metadata
     return member._replace(
         instance_id=value.instance_id,
@@ -65,15 +67,16 @@ def _subscribed(member: ConsumerMember, value: Any) -> ConsumerMember:
 
 
 def _moved(member: ConsumerMember, value: Any) -> ConsumerMember:
+    if type(value) is ConsumerMember:
+        return _new(ConsumerMember, member[:EPOCH_AT] + value[EPOCH_AT:])
     epoch = value.member_epoch
-    fields = (
-        epoch,
-        value.previous_member_epoch,
-        records.state_of(value.state),
-        records.partitions_of(value.assigned_partitions, epoch),
-        records.partitions_of(value.partitions_pending_revocation, epoch),
+    return member.moved(
+        epoch=epoch,
+        previous_epoch=value.previous_member_epoch,
+        state=records.state_of(value.state),
+        assigned=records.partitions_of(value.assigned_partitions, epoch),
+        revoking=records.partitions_of(value.partitions_pending_revocation, epoch),
     )
-    return ConsumerMember._make(member[:EPOCH_AT] + fields)
 
 
 def _forget(groups: dict[str, ConsumerGroup], group: ConsumerGroup, kind: int, name: str) -> None:

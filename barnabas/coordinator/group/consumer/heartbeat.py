@@ -131,7 +131,7 @@ def heartbeat(
     if not tells_about_itself(request):
         decision = steady(table, request, client, now, steps=True)
         if decision.answer is not None:
-            return cast(GroupDecision[ConsumerGroupHeartbeatResponse], decision)
+            return cast("GroupDecision[ConsumerGroupHeartbeatResponse]", decision)
     settings = table.settings_of(request.group_id)
     _validate(request, client.version, settings)
     draft = Draft(table, now)

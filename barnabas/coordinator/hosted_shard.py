@@ -363,15 +363,13 @@ class HostedShard(Generic[S, R]):
         if isinstance(effect, Call):
             effect.function()
             return
-        self._cancel(effect.timer)
-        if isinstance(effect, StartTimer):
-            fire = partial(self._fire, effect.timer, effect.key, effect.decide)
-            self._timers[effect.timer] = self._loop.call_later(effect.delay_ms / 1000, fire)
-
-    def _cancel(self, timer: TimerKey) -> None:
+        timer = effect.timer
         handle = self._timers.pop(timer, None)
         if handle is not None:
             handle.cancel()
+        if isinstance(effect, StartTimer):
+            fire = partial(self._fire, timer, effect.key, effect.decide)
+            self._timers[timer] = self._loop.call_later(effect.delay_ms / 1000, fire)
 
     def _fire(
         self, timer: TimerKey, key: str, decide: Callable[[Instant], Decision[R, None]]

@@ -270,7 +270,7 @@ async def test_kafka_17306_deletion_of_what_is_not_there_is_read() -> None:
 
 
 @finds(replay._forget, "group.assignment_epoch, group.assigned_at_ms = FIRST_EPOCH, 0", "pass")
-@finds(replay._forget, "elif kind == records.CURRENT and name in group.members:", "elif False:")
+@finds(replay._forget, "elif kind == CURRENT and name in group.members:", "elif False:")
 async def test_deletion_of_an_assignment_is_its_beginning() -> None:
     host = await consumers()
     joined(host, "a")
@@ -279,7 +279,7 @@ async def test_deletion_of_an_assignment_is_its_beginning() -> None:
     assert (host.group.members["a"].epoch, host.group.owners) == (0, {})
 
 
-@finds(replay.replay, "if kind == records.TOPICS: return", "")
+@finds(replay.replay, "if kind == TOPICS: return", "")
 async def test_topics_in_the_log_of_an_older_kafka_make_no_group() -> None:
     host = replayed(await consumers(), ConsumerGroupRecord(TOPICS, GROUP, "", object()))
     assert not host.table.consumers

@@ -102,7 +102,12 @@ def _in_order(topics: Collection[bytes]) -> list[bytes]:
 
 def _uniform_for_equals(members: Members, topics: Topics) -> Assignment:
     """Assign partitions to members with the same subscription."""
-    subscribed = _in_order(next(iter(members.values())).topics)
+    member_id, spec = next(iter(members.items()))
+    subscribed = _in_order(spec.topics)
+    if len(members) == 1 and not spec.assigned:
+        # The first member of a new group.
+        whole = {topic: tuple(range(topics[topic])) for topic in subscribed if topics[topic]}
+        return {member_id: whole}
     quota, extra = divmod(sum(topics[topic] for topic in subscribed), len(members))
     owned = {topic: bytearray(topics[topic]) for topic in subscribed}
     released: list[tuple[bytes, int]] = []

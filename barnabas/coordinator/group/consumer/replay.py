@@ -11,7 +11,16 @@ from barnabas.coordinator.group.consumer.group import (
     ConsumerMember,
     ResolvedExpression,
 )
-from barnabas.coordinator.group.consumer.records import ConsumerGroupRecord
+from barnabas.coordinator.group.consumer.records import (
+    CURRENT,
+    EXPRESSION,
+    GROUP,
+    MEMBER,
+    TARGET,
+    TARGET_EPOCH,
+    TOPICS,
+    ConsumerGroupRecord,
+)
 from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.protocol.internal.consumer_group import ClassicMemberMetadata
 
@@ -28,25 +37,26 @@ def replay(groups: dict[str, ConsumerGroup], record: ConsumerGroupRecord) -> Non
         if group is not None:
             _forget(groups, group, kind, name)
         return
-    if kind == records.TOPICS:
+    if kind == TOPICS:
         return
     if group is None:
         group = groups[group_id] = ConsumerGroup(group_id)
-    if kind == records.CURRENT and name in group.members:
+    if kind == CURRENT and name in group.members:
         group.move(_moved(group.members[name], value))
-    elif kind in (records.CURRENT, records.MEMBER):
-        change = _moved if kind == records.CURRENT else _subscribed
+    elif kind in (CURRENT, MEMBER):
+        change = _moved if kind == CURRENT else _subscribed
         group.put(change(group.members.get(name) or ConsumerMember(name), value))
-    elif kind == records.TARGET:
+    elif kind == TARGET:
         group.targets[name] = value if type(value) is dict else records.target_of(value)
-    elif kind == records.GROUP:
+    elif kind == GROUP:
         group.epoch, group.metadata_hash = records.epoch_of(value)
-    elif kind == records.TARGET_EPOCH:
+        group.changed()
+    elif kind == TARGET_EPOCH:
         group.assignment_epoch, group.assigned_at_ms = records.epoch_of(value)
+        group.changed()
     else:
         topics = frozenset(value.topics)
         group.expressions[name] = ResolvedExpression(topics, value.version, value.timestamp)
-    group.changed()
 
 
 def _subscribed(member: ConsumerMember, value: Any) -> ConsumerMember:
@@ -80,18 +90,18 @@ def _moved(member: ConsumerMember, value: Any) -> ConsumerMember:
 
 
 def _forget(groups: dict[str, ConsumerGroup], group: ConsumerGroup, kind: int, name: str) -> None:
-    if kind == records.GROUP:
+    if kind == GROUP:
         del groups[group.group_id]
-    elif kind == records.TARGET_EPOCH:
+    elif kind == TARGET_EPOCH:
         group.assignment_epoch, group.assigned_at_ms = FIRST_EPOCH, 0
-    elif kind == records.TARGET:
+    elif kind == TARGET:
         group.targets.pop(name, None)
-    elif kind == records.EXPRESSION:
+    elif kind == EXPRESSION:
         group.expressions.pop(name, None)
-    elif kind == records.MEMBER:
+    elif kind == MEMBER:
         group.remove(name)
         group.sessions.pop(name, None)
-    elif kind == records.CURRENT and name in group.members:
+    elif kind == CURRENT and name in group.members:
         group.move(
             group.members[name]._replace(
                 epoch=0,

@@ -23,7 +23,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 MOST_GROUPS: Final = 1000
 """The groups whose offsets are read for the pages of topics."""
-SOON_S: Final = 0.7
+SOON_S: Final = 0.3
 """The time that a page waits for its slow parts."""
 _ANSWER_S: Final = 3.0
 """The time that a page waits for one broker or group."""
@@ -32,6 +32,8 @@ _AT_ONCE: Final = 16
 _FEW_S: Final = 1.5
 _SLOW_S: Final = 5.0
 _SIZES_S: Final = 10.0
+_STALE_S: Final = 30.0
+"""The age up to which a slow result is shown while it is computed anew."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -171,7 +173,9 @@ class Directory(NamedTuple):
 
 async def disks(console: Console, *, for_s: float = _SIZES_S) -> Disks:
     """Return the sizes of all replicas, of some seconds ago."""
-    return await console.results.get("disks", lambda: _disks(console), for_s=for_s)
+    return await console.results.get(
+        "disks", lambda: _disks(console), for_s=for_s, stale_s=_STALE_S
+    )
 
 
 async def _disks(console: Console) -> Disks:
@@ -219,7 +223,9 @@ class Committed(NamedTuple):
 
 def begin_committed(console: Console) -> "asyncio.Future[Committed]":
     """Begin to read the offsets of all groups, or take those of some seconds ago."""
-    return console.results.begin("committed", lambda: _committed(console), for_s=_SIZES_S)
+    return console.results.begin(
+        "committed", lambda: _committed(console), for_s=_SIZES_S, stale_s=_STALE_S
+    )
 
 
 async def _committed(console: Console) -> Committed:
@@ -236,12 +242,14 @@ async def _committed(console: Console) -> Committed:
 
 def begin_health(console: Console) -> "asyncio.Future[list[Problem]]":
     """Begin to look for problems, or take those of some seconds ago."""
-    return console.results.begin("health", lambda: find_problems(console.cluster), for_s=_SLOW_S)
+    return console.results.begin(
+        "health", lambda: find_problems(console.cluster), for_s=_SLOW_S, stale_s=_STALE_S
+    )
 
 
 def begin_stuck(console: Console) -> "asyncio.Future[list[StuckPartition]]":
     """Begin to find the partitions that a transaction holds back, and why."""
-    return console.results.begin("stuck", lambda: _stuck(console), for_s=_SLOW_S)
+    return console.results.begin("stuck", lambda: _stuck(console), for_s=_SLOW_S, stale_s=_STALE_S)
 
 
 async def _stuck(console: Console) -> list[StuckPartition]:

@@ -83,6 +83,8 @@ def _unknown(name: str) -> metadata.MetadataResponseTopic:
 class _Kept(NamedTuple):
     task: asyncio.Future[Any]
     began: float
+    before: asyncio.Future[Any] | None
+    """The result before, while the task runs."""
 
 
 class Results:
@@ -91,24 +93,41 @@ class Results:
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
 
-    async def get(self, key: Hashable, work: Callable[[], Awaitable[T]], *, for_s: float) -> T:
-        """Return the result of `work` for a key, not older than `for_s`; errors are shared too."""
-        return await asyncio.shield(self.begin(key, work, for_s=for_s))
+    async def get(
+        self,
+        key: Hashable,
+        work: Callable[[], Awaitable[T]],
+        *,
+        for_s: float,
+        stale_s: float = 0.0,
+    ) -> T:
+        """Return the result of `begin`; errors are shared too."""
+        return await asyncio.shield(self.begin(key, work, for_s=for_s, stale_s=stale_s))
 
     def begin(
-        self, key: Hashable, work: Callable[[], Awaitable[T]], *, for_s: float
+        self,
+        key: Hashable,
+        work: Callable[[], Awaitable[T]],
+        *,
+        for_s: float,
+        stale_s: float = 0.0,
     ) -> "asyncio.Future[T]":
-        """Return the future of `get`, whose work goes on if the caller does not wait for it."""
+        """Return the future of a result that is not older than `for_s`.
+
+        Its work goes on if the caller does not wait for it. While it is computed anew, the result
+        before takes its place, if that is not older than `stale_s`.
+        """
         now = asyncio.get_running_loop().time()
         kept = self._kept.get(key)
         if kept is None or (kept.task.done() and now - kept.began >= for_s):
-            kept = _Kept(asyncio.ensure_future(work()), now)
+            kept = _Kept(asyncio.ensure_future(work()), now, _usable(kept, now - stale_s))
             kept.task.add_done_callback(_retrieve)
             self._kept[key] = kept
         self._kept.move_to_end(key)
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)[1].task.cancel()
-        return cast("asyncio.Future[T]", kept.task)
+        before = None if kept.task.done() else kept.before
+        return cast("asyncio.Future[T]", before or kept.task)
 
     def forget(self) -> None:
         """Compute everything again: something was changed."""
@@ -118,6 +137,13 @@ class Results:
         for kept in self._kept.values():
             kept.task.cancel()
         self._kept.clear()
+
+
+def _usable(kept: _Kept | None, since: float) -> "asyncio.Future[Any] | None":
+    if kept is None or kept.began < since:
+        return None
+    failed = kept.task.cancelled() or kept.task.exception() is not None
+    return None if failed else kept.task
 
 
 def _retrieve(task: "asyncio.Future[Any]") -> None:

@@ -54,8 +54,9 @@ async def show(console: Console, request: Request) -> Response:
         key=lambda topic: topic.name,
     )
     paging = paged(request, found, _ON_A_PAGE)
+    reading = begin_committed(console)
     sizes = await disks(console)
-    committed = await soon(begin_committed(console), SOON_S)
+    committed = await soon(reading, SOON_S)
     ends = await log_ends(console, _read(paging.rows, committed))
     rows = [_row(console, topic, sizes.size(topic), committed, ends) for topic in paging.rows]
     return console.page(

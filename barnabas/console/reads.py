@@ -240,19 +240,30 @@ async def _committed(console: Console) -> Committed:
     return Committed(by_partition, len(found.answers), len(ids))
 
 
-def begin_health(console: Console) -> "asyncio.Future[list[Problem]]":
+class Seen(NamedTuple, Generic[T]):
+    """The rows that were found, and the time in ms."""
+
+    rows: list[T]
+    at_ms: int
+
+
+def begin_health(console: Console) -> "asyncio.Future[Seen[Problem]]":
     """Begin to look for problems, or take those of some seconds ago."""
     return console.results.begin(
-        "health", lambda: find_problems(console.cluster), for_s=_SLOW_S, stale_s=_STALE_S
+        "health", lambda: _health(console), for_s=_SLOW_S, stale_s=_STALE_S
     )
 
 
-def begin_stuck(console: Console) -> "asyncio.Future[list[StuckPartition]]":
+async def _health(console: Console) -> Seen[Problem]:
+    return Seen(await find_problems(console.cluster), now_ms())
+
+
+def begin_stuck(console: Console) -> "asyncio.Future[Seen[StuckPartition]]":
     """Begin to find the partitions that a transaction holds back, and why."""
     return console.results.begin("stuck", lambda: _stuck(console), for_s=_SLOW_S, stale_s=_STALE_S)
 
 
-async def _stuck(console: Console) -> list[StuckPartition]:
+async def _stuck(console: Console) -> Seen[StuckPartition]:
     await console.cluster.refresh()
     every = (
         each
@@ -262,7 +273,8 @@ async def _stuck(console: Console) -> list[StuckPartition]:
     )
     by_leader = await led(console, every)
     wanted = [each for partitions in by_leader.values() for each in partitions]
-    return await stuck_partitions(console.cluster, wanted, now_ms=now_ms())
+    at_ms = now_ms()
+    return Seen(await stuck_partitions(console.cluster, wanted, now_ms=at_ms), at_ms)
 
 
 def now_ms() -> int:

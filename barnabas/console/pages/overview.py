@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from barnabas.console.console import Console, Page, soon
-from barnabas.console.reads import SOON_S, begin_health
+from barnabas.console.reads import SOON_S, begin_health, now_ms
 
 
 class Overview(NamedTuple):
@@ -31,15 +31,16 @@ async def show(console: Console, request: Request) -> Response:
         len(topics),
         sum(len(topic.leaders) for topic in topics),
     )
-    problems = await soon(begin_health(console), SOON_S)
-    shown = (problems or [])[:_MOST_SHOWN]
+    seen = await soon(begin_health(console), SOON_S)
+    problems = [] if seen is None else seen.rows
     return console.page(
         request,
         "overview.html",
         overview=overview,
-        problems=problems,
-        shown=shown,
-        held_back=any(each.check == "transactions" for each in problems or ()),
+        seen=seen,
+        shown=problems[:_MOST_SHOWN],
+        held_back=any(each.check == "transactions" for each in problems),
+        now_ms=now_ms(),
     )
 
 

@@ -52,7 +52,7 @@ async def show_all(console: Console, request: Request) -> Response:
         paging=paging,
         described=described,
         stuck=stuck,
-        shown=(stuck or [])[:_MOST_SHOWN],
+        shown=[] if stuck is None else stuck.rows[:_MOST_SHOWN],
         search=search,
         state=state,
         states=_STATES,

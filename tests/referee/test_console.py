@@ -1,0 +1,61 @@
+"""The console of Apache Kafka: every page is there, and says what Kafka does not tell."""
+
+import asyncio
+import re
+import uuid
+
+import pytest
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.protocol.topic_partition import TopicPartition
+from tests.referee.brokers import Address
+from tests.support.command_line import DEADLINE
+from tests.support.running_console import RunningConsole
+from tests.support.transactions_by_hand import older_producer
+from tests.support.waiting import until
+
+
+@pytest.mark.xdist_group("referee")
+def test_every_page_is_there_with_apache_kafka(kafka: Address) -> None:
+    servers, topic = f"{kafka.host}:{kafka.port}", f"t-{uuid.uuid4().hex[:8]}"
+    group, id = f"g-{topic}", f"x-{topic}"
+
+    async def fill() -> None:
+        async with Cluster(servers) as cluster:
+            await Admin(cluster).create_topic(topic, partitions=1, replication_factor=1)
+            await GroupAdmin(cluster).set_offsets(group, {TopicPartition(topic, 0): 0})
+
+    asyncio.run(fill())
+    producer = older_producer(servers, id)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(DEADLINE)
+    with RunningConsole(servers, allow_changes=True) as console:
+
+        def words(path: str, text: str, **parameters: object) -> str:
+            return until(
+                lambda: found if text in (found := console.get(path, **parameters).words) else "",
+                lambda: console.get(path, **parameters).words,
+            )
+
+        assert "Controller broker" in words("/", "Checked")
+        assert "Log directories" in words("/brokers", "online")
+        assert f"{group} 1" in words("/topics", group, q=topic)
+        assert "last stable 0 high watermark 1" in words("/topic", f"{group} at 0", name=topic)
+        assert "cleanup.policy" in words("/configs", "delete", kind="topic", name=topic, all="on")
+        assert "1 shown" in words(
+            "/records", "open", topic=topic, partition=0, isolation="uncommitted"
+        )
+        assert "consumer" in words("/groups", group, q=group)
+        assert f"{topic}-0 0 1 1 0 1 {id}" in words("/group", id, id=group)
+        assert f"{topic}-0 0 1 {id}" in words("/transactions", f"{topic}-0", q=id)
+        assert re.search(rf"{topic}-0 0 1 1 .*{group}", words("/transaction", group, id=id))
+        assert "The coordinator keeps no events" in words("/transaction", "Timeline", id=id)
+        assert "No partition is being reassigned" in words("/reassignments", "Reassignments")
+        assert "will be fenced" in words("/transaction/fence", "dry run", id=id)
+        assert "Offset after" in words("/group/reset", "dry run", id=group, way="to_latest")
+        decoded = words("/records", "kind", topic="__transaction_state", isolation="uncommitted")
+        assert '"kind": "transaction"' in decoded
+    producer.abort_transaction(DEADLINE)

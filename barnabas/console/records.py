@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from barnabas.client.batches import FetchSettings
@@ -134,7 +135,8 @@ def shown(message: Message, masks: Sequence[str]) -> Shown:
     size = len(message.key or b"") + len(message.value or b"")
     hidden = {each.lower() for each in masks}
     headers = [
-        (name, _HIDDEN if name.lower() in hidden else _text(data)) for name, data in message.headers
+        (name, _HIDDEN if name.lower() in hidden else _masked(data, hidden, is_short=True))
+        for name, data in message.headers
     ]
     if message.topic in DECODERS:
         decoded = fields(message.topic, message.key, message.value)
@@ -144,26 +146,30 @@ def shown(message: Message, masks: Sequence[str]) -> Shown:
         key = {"kind": kind, **key} if isinstance(key, dict) and kind else key
         texts = _json(key, hidden), None if value is None else _json(value, hidden)
         return Shown(at, message.offset, message.timestamp, *texts, headers, size)
-    key_text = _masked(message.key, hidden, keep=True)
-    value_text = _masked(message.value, hidden, keep=False)
+    key_text = _masked(message.key, hidden, is_short=True)
+    value_text = _masked(message.value, hidden, is_short=False)
     return Shown(at, message.offset, message.timestamp, key_text, value_text, headers, size)
 
 
-def _masked(data: bytes | None, hidden: set[str], *, keep: bool) -> str | None:
-    """Return a key or value with its fields masked. One that is no JSON is hidden, unless `keep`:
-    where its fields are is not known."""
+def _masked(data: bytes | None, hidden: set[str], *, is_short: bool) -> str | None:
+    """Return a key, value or header with its fields masked. One that is no JSON is hidden, because
+    its fields are not known; only a key or header that is a plain text is shown."""
     if data is None or not hidden:
         return _text(data)
-    try:
+    with suppress(ValueError, RecursionError):
         value = json.loads(data)
-    except (ValueError, RecursionError):
-        return _text(data) if keep else _HIDDEN
-    if not isinstance(value, dict | list):
-        return _text(data) if keep else _HIDDEN
+        if isinstance(value, dict | list):
+            return _json(value, hidden)
+    return _text(data) if is_short and _is_plain(data, hidden) else _HIDDEN
+
+
+def _is_plain(data: bytes, hidden: set[str]) -> bool:
+    """Whether a text has no fields: no sign of JSON, and no name of a masked field."""
     try:
-        return _json(value, hidden)
-    except (ValueError, RecursionError):
-        return _HIDDEN
+        text = data.decode().lower()
+    except UnicodeDecodeError:
+        return False
+    return not any(each in text for each in ("{", "[", "\\", *hidden))
 
 
 def _json(value: Any, hidden: set[str]) -> str:

@@ -26,7 +26,6 @@ class SharedCluster(Cluster):
         super().__init__(bootstrap, **options)
         self._latest: asyncio.Task[metadata.MetadataResponse] | None = None
         self._asked_at = 0.0
-        self.metadata_requests = 0
 
     async def refresh(
         self,
@@ -39,7 +38,6 @@ class SharedCluster(Cluster):
         latest = self._latest
         if latest is None or (latest.done() and now - self._asked_at >= PERIOD_S):
             self._asked_at = now
-            self.metadata_requests += 1
             self._latest = latest = asyncio.create_task(super().refresh(None))
         # A page that is left must not cancel the request of the others.
         response = await asyncio.shield(latest)

@@ -12,7 +12,7 @@ from barnabas.broker.server import repeats
 from barnabas.broker.server.repeats import FEW, Repeats
 from barnabas.broker.transactions import marker_sender
 from barnabas.broker.transactions.marker_sender import MarkerSender
-from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
+from barnabas.broker.transactions.marker_writer import MarkerWriter
 from barnabas.coordinator.transaction import partitions as rules
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.repeated import RepeatedStep
@@ -268,8 +268,8 @@ def forget_connections(it: World) -> None:
 def break_disk(it: World) -> None:
     for side in it.pair.sides:
         side.partition().log.log_dir.failure = BROKEN
-    write = MarkerWrite(T0, marker()[1], print)
-    assert not it.pair.fast.broker._coordination.transactions.writer.accepts([write])
+    writer = it.pair.fast.broker._coordination.transactions.writer
+    assert not writer.accepts([(T0, marker()[1])], 0)
 
 
 def one(*fields: Any, on: int = 2, **named: Any) -> Step:
@@ -278,6 +278,7 @@ def one(*fields: Any, on: int = 2, **named: Any) -> Step:
 
 # The topic of the coordinators has to be there, whose epochs a marker may have.
 OF_BROKERS, MARK, MARK_LONG, NINTH = do("of_brokers"), one(), one(at=LONG), one(coordinator=9)
+T0_LAST = mark(marker(2000, U0), marker())
 BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), OF_BROKERS]
 
 
@@ -294,10 +295,11 @@ BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), OF_BROKERS]
             MARK_LONG.slow, one(coordinator=1).slow, one(version=2).slow, one(-1).slow,
             mark(marker(), marker(at=("v", 0))).slow,
         ],
+        (marking._write_again, " or producer_id < 0"),
     ),
     (
         [newest_epoch(9), NINTH.slow, NINTH.quick, newest_epoch(0), NINTH.slow],
-        (marking._write_again, "if not origins.has_epoch(coordinator_epoch):", "if False:"),
+        (marking._write_again, "not origins.has_epoch(coordinator_epoch) or "),
     ),
     # A fenced marker alone and among others.
     (
@@ -306,19 +308,19 @@ BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), OF_BROKERS]
             mark(marker(2000, U0), marker()).slow, *opens(LONG, epoch=LATER), MARK_LONG.slow,
             one(2000, LONG).slow, one(3000, LONG).quick,
         ],
-        (marking._write_again, " or not writer.accepts(writes)"),
-        (marking._write_again, "or any(codes)"),
+        (marking._write_again, "not writer.accepts(markers, now_ms)", "False"),
+        (marking._write_again, "not writer.put(*each, now_ms)", "writer.put(*each, now_ms) > 1"),
         (marking.again, "or results[0].partitions[0].error_code"),
         (MarkerWriter.accepts, "except KafkaError: return False", "except KafkaError: pass"),
     ),
     # Two markers of one producer for one partition.
     (
         [*opens(T0), mark(marker(epoch=LATER), marker()).slow],
-        (MarkerWriter.accepts, "len(writes) == 1 or len(asked) == len(writes)", "True"),
+        (MarkerWriter.accepts, "len(asked) == len(markers)", "True"),
     ),
     (
         [
-            do("lead", isr=[0, 1], replicas=[0, 1]), MARK.slow,
+            do("lead", isr=[0, 1], replicas=[0, 1]), MARK.slow, T0_LAST.slow,
             do("lead", leader=1, leader_epoch=2, isr=[1], replicas=[0, 1]), MARK.slow,
         ],
         (MarkerWriter.accepts, "or not partition.standing.commits_at_once"),
@@ -331,7 +333,7 @@ BEGINS = [do("create", "a-long-name"), do("init", "x"), mark(), OF_BROKERS]
         [break_disk, MARK.slow],
         (MarkerWriter.accepts, "or partition.log.log_dir.failure is not None"),
     ),
-    ([do("delete"), MARK.slow], (MarkerWriter.accepts, "partition is None or ")),
+    ([do("delete"), MARK.slow, T0_LAST.slow], (MarkerWriter.accepts, "partition is None or ")),
     # A later connection of the coordinator; a request that is served again outdates earlier ones.
     (
         [

@@ -141,24 +141,23 @@ def _write_again(
     origins: MarkerOrigins,
     context: RequestContext,
     asked: Sequence[tuple[Any, tuple[int, int, bool]]],
-    _now_ms: int,
+    now_ms: int,
 ) -> Sequence[tuple[int]] | None:
     """Write markers, if each of them is certainly written and committed at once."""
-    writes: list[MarkerWrite] = []
-    codes: list[ErrorCode] = []
+    markers: list[tuple[TopicPartition, TxnMarker]] = []
     for (partition, coordinator_epoch, version), (producer_id, epoch, committed) in asked:
-        if not origins.has_epoch(coordinator_epoch):
+        if not origins.has_epoch(coordinator_epoch) or producer_id < 0:
             return None
         marker = TxnMarker(producer_id, epoch, coordinator_epoch, committed, version)
-        writes.append(MarkerWrite(partition, marker, codes.append))
-    if origins.is_outdated(context) or not writer.accepts(writes):
+        markers.append((partition, marker))
+    # A single one is refused without a change.
+    if origins.is_outdated(context) or (len(markers) > 1 and not writer.accepts(markers, now_ms)):
         return None
-    at_once(writer.write(writes))
-    if len(codes) < len(writes) or any(codes):
-        # A marker is fenced, or a disk has failed. The handler says so; a marker that is written
-        # twice ends nothing the second time.
-        return None
-    return [(each.marker.producer_id,) for each in writes]
+    for each in markers:
+        if not writer.put(*each, now_ms):
+            # A disk has failed; a marker that is written twice ends nothing the second time.
+            return None
+    return [(marker.producer_id,) for _, marker in markers]
 
 
 class _OpenResults:

@@ -85,12 +85,10 @@ class MarkerWriter:
         self._write(write)
         return True
 
-    def accepts(self, writes: Collection[MarkerWrite]) -> bool:
-        """Return whether `write` certainly writes each of these markers and calls `done` with NONE
-        before it returns. Of a single marker only the log knows whether it is fenced: a refusal
-        changes nothing."""
+    def accepts(self, markers: Collection[tuple[TopicPartition, TxnMarker]], now_ms: int) -> bool:
+        """Return whether `put` certainly writes each of several markers."""
         asked = set()
-        for place, marker, _ in writes:
+        for place, marker in markers:
             partition = self._replicas.find(place)
             if (
                 partition is None
@@ -99,20 +97,17 @@ class MarkerWriter:
                 or partition.is_under_min_isr
                 or partition.log.log_dir.failure is not None
                 or place[0] in INTERNAL_TOPICS
-                or marker.producer_id < 0
-                or marker.transaction_version < 0
             ):
                 return False
-            if len(writes) > 1:
-                log, (batch, header) = partition.log, marker.packed(self._clock.now_ms())
-                asked.add((place, marker.producer_id))
-                batches, end = [(0, header)], log.log_end_offset
-                try:
-                    log.producers.prepare(batch, batches, _COORDINATOR, end, None, marker)
-                except KafkaError:
-                    return False
+            log, (batch, header) = partition.log, marker.packed(now_ms)
+            asked.add((place, marker.producer_id))
+            batches, end = [(0, header)], log.log_end_offset
+            try:
+                log.producers.prepare(batch, batches, _COORDINATOR, end, None, marker)
+            except KafkaError:
+                return False
         # The second of two markers would meet what the first one has left.
-        return len(writes) == 1 or len(asked) == len(writes)
+        return len(asked) == len(markers)
 
     def would_fence(self, place: TopicPartition, marker: TxnMarker) -> bool:
         """Return whether a marker would fence its producer or the coordinator: one of its epochs is

@@ -19,6 +19,7 @@ from docs.build.floors import ARCHITECTURE, architecture
 from docs.build.generate import (
     BETWEEN_BROKERS,
     CONFIGURATION,
+    EVENTS,
     GONE,
     GROUPS,
     SECURITY,
@@ -26,6 +27,7 @@ from docs.build.generate import (
     TRANSACTIONS,
     configuration,
     document,
+    events,
     group_states,
     security,
     served,
@@ -100,6 +102,10 @@ def test_pictures_of_the_floors_are_those_of_the_imports():
 
 def test_the_table_of_rights_is_what_the_handlers_declare():
     assert SECURITY.read_text() == security(), "run `python -m docs.build.generate`"
+
+
+def test_table_of_events_has_the_kinds_of_the_code():
+    assert EVENTS.read_text() == events(), "run `python -m docs.build.generate`"
 
 
 def test_example_of_properties_has_the_keys_of_the_code():

@@ -48,6 +48,7 @@ from barnabas.broker.maintenance import (
     SaslTasks,
     SpaceTask,
 )
+from barnabas.broker.observability.events import BROKER_STARTED, BROKER_STOPPING, EventLog
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.platform import Platform, system_platform
 from barnabas.broker.routes import import_handlers
@@ -104,6 +105,7 @@ class Broker:
         self._config = config
         self._cluster_id = cluster_id
         self._platform = platform or system_platform(config)
+        self._events = self._platform.events or EventLog(config.broker_id, self._platform.clock)
         self._dynamic = DynamicConfig(config)
         self.registry = Registry()
         self._metrics = BrokerMetrics(self.registry)
@@ -169,7 +171,11 @@ class Broker:
             await self._exits.aclose()
             raise
         self._ready = True
-        _log.info("broker started", broker=self._config.broker_id, at=self.bootstrap_servers)
+        last_run = self._how_the_last_run_ended().value
+        at = self.bootstrap_servers
+        self._events.add(
+            _log, BROKER_STARTED, broker=self._config.broker_id, at=at, last_run=last_run
+        )
 
     @property
     def has_certificates(self) -> bool:
@@ -196,6 +202,7 @@ class Broker:
         First move leaderships to other brokers, unless the caller knows that no controller can do
         so.
         """
+        self._events.add(_log, BROKER_STOPPING, broker=self._config.broker_id)
         self._ready = False
         self._hands_over = hand_over
         await self._exits.aclose()
@@ -278,6 +285,7 @@ class Broker:
             store,
             cluster_id=self._cluster_id,
             clock=platform.clock,
+            events=self._events,
             spawn=self._spawn,
             end_earlier=opened.end_earlier,
         )
@@ -288,10 +296,6 @@ class Broker:
         self._exits.callback(configs.stop)
         scram_users = ScramUsers(configs)
         await scram_users.start()
-        stand_ins = None
-        if any(each.has_sasl for each in config.resolved_listeners()):
-            new = platform.random.getrandbits(256).to_bytes(32, "big")
-            stand_ins = StandIns(await stored_secret(store, new))
         features = Features(store)
         self._exits.callback(features.stop)
         await features.start(
@@ -301,6 +305,7 @@ class Broker:
         slicer = Slicer(platform.clock.monotonic)
         self._core = Core(
             platform=platform,
+            events=self._events,
             dynamic=self._dynamic,
             metrics=self._metrics,
             store=store,
@@ -312,7 +317,7 @@ class Broker:
             group_configs=await self._follow_groups(configs),
             tokens=await self._follow_tokens(store, membership),
             quotas=await self._follow_quotas(configs),
-            stand_ins=stand_ins,
+            stand_ins=await self._make_stand_ins(store),
             acls=await self._follow_acls(store, membership, slicer),
             cache=cache,
             peers=Peers(
@@ -343,6 +348,13 @@ class Broker:
     def _make_configs(self, store: MetadataStore) -> Configs:
         passwords = StoredPasswords(self._config, self._platform.offload)
         return Configs(store, self._dynamic, self._config.broker_id, passwords)
+
+    async def _make_stand_ins(self, store: MetadataStore) -> StandIns | None:
+        """Load the secret of stand-ins for unknown users; return None without SASL."""
+        if not any(each.has_sasl for each in self._config.resolved_listeners()):
+            return None
+        new = self._platform.random.getrandbits(256).to_bytes(32, "big")
+        return StandIns(await stored_secret(store, new))
 
     async def _follow_groups(self, configs: Configs) -> GroupConfigs:
         groups = GroupConfigs(configs)
@@ -568,7 +580,9 @@ class Broker:
             config.metrics_listener_token_file,
         )
         out_of_sync = partial(self._core.cache.out_of_sync, config.broker_id)
-        endpoint = HttpEndpoint(self.registry, self.not_ready, out_of_sync, access)
+        endpoint = HttpEndpoint(
+            self.registry, self.not_ready, out_of_sync, self._events.after, access
+        )
         endpoint.start(await bind_addresses(at.host, at.port))
         self._exits.push_async_callback(endpoint.stop)
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.loop.clock import SystemClock
 from barnabas.broker.loop.offload import Offload, ThreadOffload
+from barnabas.broker.observability.events import EventLog
 from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.network import Network, TcpNetwork
 from barnabas.broker.store.opening import OpenStore, open_metadata
@@ -63,6 +64,8 @@ class Platform:
     """The clock for transaction timeouts, if a test needs a separate one."""
     around: Callable[[MetadataCache], Callable[[Route], Route]] = nothing_around
     """A wrapper around each request handler: tests use it to hold, delay and refuse requests."""
+    events: EventLog | None = None
+    """The log of events, if a test adds some of its own."""
 
 
 def system_platform(config: BrokerConfig) -> Platform:

@@ -4,10 +4,7 @@ import importlib.metadata
 import io
 import json
 import platform
-import ssl
 import sys
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Awaitable, Iterable, Mapping
 from pathlib import Path
@@ -21,6 +18,7 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.broker_http import HttpAccess, http_address
 from barnabas.operations.health import find_problems
 from barnabas.operations.log_dirs import directories
 from barnabas.protocol.config_resources import ConfigResourceType
@@ -29,12 +27,9 @@ from barnabas.protocol.types import uuid_text
 
 LOG_BYTES: Final = 10 * 1024 * 1024
 """The end of each log file that is taken."""
-_HTTP_S: Final = 5.0
-_ANY: Final = ("", "0.0.0.0", "[::]")
-"""The host of an endpoint on every address."""
 _OF_TOPIC: Final = 1
 """The source of a key that the topic itself sets, in answers of DescribeConfigs."""
-_PATHS: Final = ("metrics", "stacks", "readyz", "syncz")
+_PATHS: Final = ("metrics", "stacks", "events", "readyz", "syncz")
 _README: Final = """\
 A bundle of `barnabas debug bundle`, for a bug report. Read it before you send it.
 
@@ -119,7 +114,7 @@ async def add_cluster(bundle: Bundle, cluster: Cluster) -> dict[str, str]:
         place = f"brokers/{broker['broker']}"
         await _add(bundle, f"{place}/log-dirs", directories(cluster, broker["broker"]))
         configs = await _add(bundle, f"{place}/configs", _broker_configs(admin, broker["broker"]))
-        if address := _endpoint(configs or {}, broker["host"]):
+        if address := http_address(configs or {}, broker["host"]):
             endpoints[place] = address
     return endpoints
 
@@ -133,15 +128,6 @@ async def _add(bundle: Bundle, name: str, work: Awaitable[Any]) -> Any:
         return None
     bundle.add_json(f"{name}.json", found)
     return found
-
-
-def _endpoint(configs: Mapping[str, str | None], broker_host: str) -> str | None:
-    """Return the address of a broker's HTTP endpoint, as seen from here; None without one."""
-    host, _, port = (configs.get("metrics.listener") or "").rpartition(":")
-    if not port:
-        return None
-    scheme = "https" if configs.get("metrics.listener.certificate.file") else "http"
-    return f"{scheme}://{broker_host if host in _ANY else host}:{port}"
 
 
 async def _brokers(admin: Admin) -> list[dict[str, Any]]:
@@ -204,24 +190,14 @@ async def _rows(work: Awaitable[Iterable[Any]]) -> list[str]:
     return [str(each) for each in await work]
 
 
-def add_endpoints(
-    bundle: Bundle, endpoints: Mapping[str, str], token: str | None, ca: str | None
-) -> None:
-    """Add what the HTTP endpoints of brokers answer: metrics, stacks and probes.
-
-    `token` is the one that /metrics asks for, and `ca` a PEM file for certificates.
-    """
-    context = ssl.create_default_context(cafile=ca)
+def add_endpoints(bundle: Bundle, endpoints: Mapping[str, str], access: HttpAccess) -> None:
+    """Add what the HTTP endpoints of brokers answer: metrics, stacks, events and probes."""
     for place, address in endpoints.items():
         for path in _PATHS:
-            request = urllib.request.Request(f"{address}/{path}")
-            if token is not None:
-                request.add_header("Authorization", f"Bearer {token}")
             try:
-                with urllib.request.urlopen(request, timeout=_HTTP_S, context=context) as answer:
-                    bundle.add(f"{place}/{path}.txt", answer.read())
-            except urllib.error.HTTPError as error:
+                status, body = access.get(f"{address}/{path}")
                 # A probe that fails says why.
-                bundle.add(f"{place}/{path}.txt", f"{error.code}\n".encode() + error.read())
+                code = b"" if status == 200 else b"%d\n" % status
+                bundle.add(f"{place}/{path}.txt", code + body)
             except OSError as error:
                 bundle.fail(f"{place}/{path}", error)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -235,6 +235,29 @@ def cluster_options(command: Command) -> Command:
         _tell_ignored_address(bootstrap_server, properties)
         target = target_of(bootstrap_server, properties, timeout, as_json=as_json)
         return command(*args, target=target, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def http_options(command: Command) -> Command:
+    """Add the options of the brokers' HTTP endpoints, passed to the command as `access`."""
+
+    @click.option(
+        "--token-file",
+        type=click.File(),
+        help="The token of brokers with metrics.listener.token.file.",
+    )
+    @click.option("--ca-file", type=click.Path(exists=True), help="PEM file for https endpoints.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, token_file: TextIO | None, ca_file: str | None, **kwargs: Any) -> Any:
+        from barnabas.operations.broker_http import HttpAccess
+
+        token = None if token_file is None else token_file.read().strip()
+        try:
+            access = HttpAccess(token, ca_file)
+        except OSError as error:
+            raise click.ClickException(f"{ca_file} cannot be used: {error}") from error
+        return command(*args, access=access, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 

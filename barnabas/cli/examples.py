@@ -15,6 +15,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "barnabas cluster health --wait 60",
         "barnabas cluster health --watch",
     ),
+    "cluster events": (
+        "barnabas cluster events --follow",
+        "barnabas cluster events --kind leader_elected --json",
+    ),
     "cluster rolling-restart": (
         "barnabas cluster rolling-restart --check",
         "barnabas cluster rolling-restart --check --broker 2 --wait 300",

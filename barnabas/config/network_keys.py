@@ -97,8 +97,9 @@ class NetworkKeys(Table):
         update=_CLUSTER,
     )
     metrics_listener = optional_string(
-        "Address of the HTTP endpoint with /metrics, /stacks, /healthz, /livez, /readyz and "
-        "/syncz, as `host:port`. Unset: no endpoint. A key of Barnabas that Kafka does not have."
+        "Address of the HTTP endpoint with /metrics, /stacks, /events, /healthz, /livez, /readyz "
+        "and /syncz, as `host:port`. Unset: no endpoint. A key of Barnabas that Kafka does not "
+        "have."
     )
     metrics_listener_certificate_file = optional_string(
         "PEM file with the certificate of the HTTP endpoint and its chain, for TLS. It is read "
@@ -109,9 +110,9 @@ class NetworkKeys(Table):
         "that Kafka does not have."
     )
     metrics_listener_token_file = optional_string(
-        "File with the token that /metrics and /stacks ask for, as `Authorization: Bearer`; the "
-        "probes ask for none. It is read again when it changes. A key of Barnabas that Kafka "
-        "does not have."
+        "File with the token that /metrics, /stacks and /events ask for, as `Authorization: "
+        "Bearer`; the probes ask for none. It is read again when it changes. A key of Barnabas "
+        "that Kafka does not have."
     )
     metrics_partitions_enable = boolean(
         True,

@@ -120,6 +120,7 @@ class Levers:
         self._require_some(brokers)
         for broker in brokers:
             self._brokers.store.link(broker).cut()
+        await self._tell(brokers, "store_cut")
 
     async def isolate(self, *brokers: int) -> None:
         """Cut each of these brokers off from all others, from clients and from the store."""
@@ -288,6 +289,7 @@ class Levers:
         """
         self.require(broker)
         await self._brokers.store.expire(broker)
+        await self._tell([broker], "session_expired")
 
     # -- roles -----------------------------------------------------------------------------------
 

@@ -135,18 +135,22 @@ class RequestFaults:
     def add(self, number: int, fault: RequestFault) -> None:
         self._faults[number] = fault
 
-    def remove(self, number: int) -> None:
-        """Remove a fault, and release the requests that it holds. Idempotent."""
+    def remove(self, number: int) -> bool:
+        """Remove a fault, and release the requests that it holds; return whether it was there."""
         fault = self._faults.pop(number, None)
         if fault is not None:
             self._removed[number] = fault.touched
             fault.released.set()
             # No request will come: wake those that wait for the first.
             fault.arrived.set()
+        return fault is not None
 
-    def remove_all(self) -> None:
-        for number in list(self._faults):
+    def remove_all(self) -> list[int]:
+        """Remove every fault, and return their numbers."""
+        numbers = list(self._faults)
+        for number in numbers:
             self.remove(number)
+        return numbers
 
     async def arrived(self, number: int) -> None:
         """Wait until a fault has touched a request. Raises LookupError if it was removed before."""

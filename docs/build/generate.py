@@ -1,15 +1,17 @@
 """Write the documents that come from code: `python -m docs.build.generate`.
 
 They are COMPATIBILITY.md, commands.md, configuration.md, groups.md, transactions.md, the pictures
-in ARCHITECTURE.md, and the table of rights in SECURITY.md; deploy/server.properties.example; and
-deploy/monitoring/dashboard.json.
+in ARCHITECTURE.md, the tables of rights in SECURITY.md and of kinds in events.md;
+deploy/server.properties.example; and deploy/monitoring/dashboard.json.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.observability.events import KINDS
 from barnabas.broker.routes import API_TABLE, ApiRow
 from barnabas.broker.security.rights import ANY_NAME, NOTHING, Need, Rights
 from barnabas.client.security import KEYS, SECRETS
@@ -40,6 +42,7 @@ from tests.referee.normalise import TABLE
 
 DOCS = Path(__file__).parents[1]
 SECURITY = DOCS / "SECURITY.md"
+EVENTS = DOCS / "events.md"
 TARGET = DOCS / "COMPATIBILITY.md"
 CONFIGURATION = DOCS / "configuration.md"
 GROUPS = DOCS / "groups.md"
@@ -124,6 +127,16 @@ def security() -> str:
     rows = ((row.api.name, *each) for row in _rows() for each in _rights(row.module.RIGHTS))
     table = _table(("API", "right", "of", "without it"), rows)
     return renewed(SECURITY, {"rights": ("", *table)})
+
+
+def events() -> str:
+    """Return the text of docs/events.md, with its table of kinds renewed."""
+    rows = (
+        (f"`{each.name}`", each.text, logging.getLevelName(each.level).lower(), each.meaning)
+        for each in KINDS
+    )
+    table = _table(("kind", "text", "level of the log", "meaning"), rows)
+    return renewed(EVENTS, {"kinds": ("", *table)})
 
 
 def _rights(rights: Rights) -> Iterator[tuple[str, str, str]]:
@@ -436,5 +449,6 @@ if __name__ == "__main__":
     TRANSACTIONS.write_text(transaction_states())
     ARCHITECTURE.write_text(architecture())
     SECURITY.write_text(security())
+    EVENTS.write_text(events())
     EXAMPLE.write_text(example())
     DASHBOARD.write_text(dashboard())

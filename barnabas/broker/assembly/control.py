@@ -57,6 +57,7 @@ def make_control(core: Core, replication: Replication) -> Control:
         ),
         check_configs=config_admin.check_new_topic,
         require_descriptors=replication.descriptors.require,
+        events=core.events,
         on_fatal=core.fatal,
     )
     core.configs.follow_topics(lambda topic, _config: controller.retry_elections(topic))

@@ -45,6 +45,7 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         slicer=core.slicer,
         in_touch=in_touch,
         settings_of=core.group_configs.settings,
+        events=core.events,
     )
     producer_ids = ProducerIdBlocks(core.store, core.broker_id)
     transactions = TransactionService(
@@ -63,6 +64,7 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         offload=platform.offload,
         slicer=core.slicer,
         metrics=metrics.transactions,
+        events=core.events,
     )
     record_lags = RecordLags(
         groups.coordinator, replicas, in_sync, lambda: core.config.group_lag_counted_batches

@@ -13,6 +13,7 @@ from barnabas.broker.cluster.peers import Peers
 from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.groups.configs import GroupConfigs
 from barnabas.broker.loop.slices import Slicer
+from barnabas.broker.observability.events import EventLog
 from barnabas.broker.platform import Platform
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.security.delegation_tokens import DelegationTokens
@@ -30,6 +31,7 @@ class Core:
     tasks."""
 
     platform: Platform
+    events: EventLog
     dynamic: DynamicConfig
     metrics: BrokerMetrics
     store: MetadataStore

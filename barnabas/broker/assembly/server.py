@@ -55,12 +55,7 @@ def make_server(
     parts = _parts(core, replication, control, coordination)
     memory, strangers = map(RequestMemory, (config.queued_max_request_bytes, STRANGERS_BYTES))
     spares, unread = SpareBuffers(), UnreadAnswers(config.queued_max_response_bytes)
-    guard = PauseGuard(
-        platform.clock,
-        allowed=core.store.session_timeout * _UNNOTICED_PAUSE,
-        recheck=core.membership.confirm_registration,
-        soon=core.spawn,
-    )
+    guard = _pause_guard(core)
 
     def departed(connection: Connection) -> None:
         gate = parts.gate
@@ -107,6 +102,16 @@ def make_server(
     )
     gauges.read_server(metrics, list(listeners.values()), memory)
     return BrokerServer(listeners, (memory, strangers), limits, guard)
+
+
+def _pause_guard(core: Core) -> PauseGuard:
+    return PauseGuard(
+        core.platform.clock,
+        allowed=core.store.session_timeout * _UNNOTICED_PAUSE,
+        events=core.events,
+        recheck=core.membership.confirm_registration,
+        soon=core.spawn,
+    )
 
 
 def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, ListenerSasl]":

@@ -22,6 +22,13 @@ from barnabas.broker.cluster.registration import (
     require_same_cluster,
 )
 from barnabas.broker.cluster.znodes import BrokerInfo, Restart
+from barnabas.broker.observability.events import (
+    SESSION_BACK,
+    SESSION_LOST,
+    STORE_BACK,
+    STORE_SILENT,
+    EventLog,
+)
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
     CHECKS_PER_SESSION,
@@ -52,6 +59,7 @@ class Membership:
         *,
         cluster_id: str,
         clock: Clock,
+        events: EventLog,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         end_earlier: EndEarlierSession = no_earlier_session,
     ) -> None:
@@ -59,6 +67,7 @@ class Membership:
         self._store = store
         self._cluster_id = cluster_id
         self._clock = clock
+        self._events = events
         self._spawn = spawn
         self._end_earlier = end_earlier
         self._info: BrokerInfo | None = None
@@ -203,7 +212,7 @@ class Membership:
         """Start a new registration after the loss of the current one."""
         self._lost_meanwhile = True
         if not (self._registering or self._left):
-            _log.warning("registration lost", broker_epoch=self.broker_epoch)
+            self._events.add(_log, SESSION_LOST, broker_epoch=self.broker_epoch)
             self._registering = True
             self._registered_event.clear()
             self._spawn(self._rejoin())
@@ -221,7 +230,7 @@ class Membership:
                     say("registration failed: it is tried again", reason=reason)
                 await asyncio.sleep(RETRY_SECONDS)
         self._registering = False
-        _log.info("registered again", broker_epoch=self.broker_epoch)
+        self._events.add(_log, SESSION_BACK, broker_epoch=self.broker_epoch)
 
     # -- silence of the store ---------------------------------------------------------------------
 
@@ -236,5 +245,5 @@ class Membership:
         now = self.is_connected
         if now != self._was_connected:
             self._was_connected = now
-            _log.warning("metadata store answers again" if now else "metadata store is silent")
+            self._events.add(_log, STORE_BACK if now else STORE_SILENT)
         self._schedule_check()

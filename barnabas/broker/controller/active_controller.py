@@ -35,6 +35,15 @@ from barnabas.broker.controller.rules.leader_election import (
     decide,
 )
 from barnabas.broker.loop.slices import Slicer
+from barnabas.broker.observability.events import (
+    BROKERS_CHANGED,
+    ISR_CHANGED,
+    LEADER_ELECTED,
+    LEADER_LOST,
+    UNCLEAN_ELECTION,
+    EventKind,
+    EventLog,
+)
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import Delete, MetadataStore, Op, OpResult
 from barnabas.protocol.errors import ErrorCode
@@ -52,16 +61,10 @@ class ElectionCounts:
         self.unclean = 0
         """Elections of a replica that may lack acknowledged records."""
 
-    def count(self, at: TopicPartition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> None:
-        """Count a decision that was written; log an unclean election, which may lose records."""
-        if after.leader == NO_LEADER or before is None or after.leader == before.leader:
-            return
-        self.elections += 1
-        if after.leader not in before.isr or after.leader in before.doubtful:
-            self.unclean += 1
-            _log.warning(
-                "unclean election", topic=at.topic, partition=at.partition, leader=after.leader
-            )
+    def count(self, kind: EventKind | None) -> None:
+        """Count a decision by the kind of its event."""
+        self.elections += kind in (LEADER_ELECTED, UNCLEAN_ELECTION)
+        self.unclean += kind is UNCLEAN_ELECTION
 
 
 _log = get_logger(__name__)
@@ -80,6 +83,7 @@ class ActiveController:
         connect: BrokerClientFactory,
         policy: Callable[[str], Awaitable[ElectionPolicy]],
         counts: ElectionCounts,
+        events: EventLog,
         on_leader_and_isr: LeaderAndIsrCallback,
         on_fatal: Callable[[Exception], None],
     ) -> None:
@@ -93,6 +97,7 @@ class ActiveController:
         self._cluster = ClusterStore(store, term, slicer)
         self._policy = policy
         self._counts = counts
+        self.events = events
         self._channels = ControllerChannelManager(connect, on_leader_and_isr, on_fatal)
         self._ended = False
 
@@ -134,7 +139,9 @@ class ActiveController:
         new = {each for each in now if each not in before or each in gone}
         if not gone and not new:
             return
-        _log.info("brokers changed", alive=sorted(now), gone=sorted(gone), new=sorted(new))
+        self.events.add(
+            _log, BROKERS_CHANGED, alive=sorted(now), gone=sorted(gone), new=sorted(new)
+        )
         if self.state.missing:
             # The store was down and all brokers are returning; one that leaves again is still
             # expected.
@@ -201,10 +208,12 @@ class ActiveController:
             groups.append(next_state(at, self.state.partition(at), decision))
         results = await self.commit(groups)
         written = zip(judged, results, strict=True)
-        async for (at, decision), result in self.slicer.each(written):
-            partition = self.state.partition(at)
-            self._counts.count(at, partition.state, decision)
-            install(partition, decision, result)
+        with self.events.of_partitions(_log) as add:
+            async for (at, decision), result in self.slicer.each(written):
+                partition = self.state.partition(at)
+                if (before := partition.state) is not None:
+                    self._counts.count(_add_change(add, at, before, decision))
+                install(partition, decision, result)
 
     async def commit(self, groups: Sequence[Sequence[Op]]) -> list[OpResult]:
         """See `ClusterStore.commit`."""
@@ -334,3 +343,22 @@ class ActiveController:
             if broker is not None:
                 await self.resend_leaders(broker.id, list(self.state.partitions()))
             await self.commit([[Delete(path)]])
+
+
+def _add_change(
+    add: Callable[..., None], at: TopicPartition, before: LeaderAndIsr, after: LeaderAndIsr
+) -> EventKind | None:
+    """Add the event of a decision about a partition that had a state, and return its kind."""
+    isr = sorted(after.isr)
+    if after.leader == before.leader:
+        if isr == sorted(before.isr):
+            return None
+        add(ISR_CHANGED, at, before=sorted(before.isr), now=isr)
+        return ISR_CHANGED
+    clean = after.leader in before.isr and after.leader not in before.doubtful
+    kind = LEADER_ELECTED if clean else UNCLEAN_ELECTION
+    if after.leader == NO_LEADER:
+        add(LEADER_LOST, at, before=before.leader, isr=isr)
+        return LEADER_LOST
+    add(kind, at, before=before.leader, leader=after.leader, isr=isr, epoch=after.leader_epoch)
+    return kind

@@ -40,6 +40,11 @@ from barnabas.broker.controller.topic_admin import (
     TopicAdmin,
 )
 from barnabas.broker.loop.slices import Slicer
+from barnabas.broker.observability.events import (
+    CONTROLLER_ELECTED,
+    CONTROLLER_RESIGNED,
+    EventLog,
+)
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
     CHECKS_PER_SESSION,
@@ -141,6 +146,7 @@ class Controller:
         defaults: Callable[[], Defaults],
         check_configs: Callable[[Mapping[str, str | None]], dict[str, str]],
         require_descriptors: Callable[[int], None],
+        events: EventLog,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         """`connect` opens a client to a broker. `policy` returns the election policy of a topic.
@@ -156,6 +162,7 @@ class Controller:
         self._defaults = defaults
         self._check_configs = check_configs
         self._require_descriptors = require_descriptors
+        self._events = events
         self._on_fatal = on_fatal
         self._election = ControllerElection(store, broker_id, clock)
         self._queue = EventQueue(clock)
@@ -324,7 +331,7 @@ class Controller:
             except KafkaError:
                 raise
             except (ControllerMovedError, SessionExpired) as cause:
-                _log.warning("controller resigned", broker=self._broker_id, reason=repr(cause))
+                self._resigned(repr(cause))
                 await self._resign()
                 raise KafkaError(ErrorCode.NOT_CONTROLLER) from cause
             except StaleStateError as cause:
@@ -398,7 +405,7 @@ class Controller:
     async def _begin_term(self, term: Term) -> None:
         """Start a term: load the state, finish interrupted work, send the full state to all
         brokers."""
-        _log.info("controller elected", broker=self._broker_id, epoch=term.epoch)
+        self._events.add(_log, CONTROLLER_ELECTED, broker=self._broker_id, epoch=term.epoch)
         active = self._active = ActiveController(
             self._store,
             ControlMessages(self._broker_id, term.epoch),
@@ -407,6 +414,7 @@ class Controller:
             connect=self._connect,
             policy=self._policy,
             counts=self.elections,
+            events=self._events,
             on_leader_and_isr=self._replicas_answered,
             on_fatal=self._on_fatal,
         )
@@ -421,6 +429,9 @@ class Controller:
             self._missing_timer = loop.call_later(
                 self._store.session_timeout, self._submit, self._give_up_missing
             )
+
+    def _resigned(self, reason: str) -> None:
+        self._events.add(_log, CONTROLLER_RESIGNED, broker=self._broker_id, reason=reason)
 
     async def _resign(self) -> None:
         if self._active is not None:
@@ -449,7 +460,7 @@ class Controller:
             self._store_lost = False
             self._submit(self._elect)
         elif silent and self._active is not None:
-            _log.warning("controller lost the metadata store", broker=self._broker_id)
+            self._resigned("the metadata store is silent")
             self._store_lost = True
             self._abandon()
         self._schedule_check()

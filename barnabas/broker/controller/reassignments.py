@@ -18,6 +18,12 @@ from barnabas.broker.controller.rules.reassignment import (
     is_due,
 )
 from barnabas.broker.controller.topic_admin import Delivery
+from barnabas.broker.observability.events import (
+    REASSIGNMENT_CANCELLED,
+    REASSIGNMENT_FINISHED,
+    REASSIGNMENT_STARTED,
+    EventKind,
+)
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import Op, SetData
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -61,12 +67,6 @@ class Reassignments:
                 election_inputs = state.election_inputs(now, CLEAN_ONLY)
                 step = finish(
                     now.assignment, now.state, election_inputs, self._active.messages.epoch
-                )
-                _log.info(
-                    "reassignment finished",
-                    topic=at.topic,
-                    partition=at.partition,
-                    to=step.assignment,
                 )
                 steps[at] = step
         await self._take(steps)
@@ -146,8 +146,11 @@ class Reassignments:
         results = await self._active.commit(groups)
         for partition, state, number in decided:
             install(partition, state, results[number])
-        for at, step in steps.items():
-            self._active.state.assign(at, step.assignment)
+        with self._active.events.of_partitions(_log) as add:
+            for at, step in steps.items():
+                before, after = self._active.state.partition(at).assignment, step.assignment
+                self._active.state.assign(at, after)
+                add(_kind(before, after), at, before=[*before.origin], to=[*after.target])
 
     def _by_topic(
         self, steps: Mapping[TopicPartition, Step]
@@ -167,3 +170,10 @@ class Reassignments:
                 stop = active.messages.stop_replicas(active.state, broker, partitions, delete=True)
                 delivered.append(active.send(broker.id, stop))
         return delivered
+
+
+def _kind(before: Assignment, after: Assignment) -> EventKind:
+    if after.ongoing:
+        return REASSIGNMENT_STARTED
+    returns = before.ongoing and {*after.replicas} == {*before.origin}
+    return REASSIGNMENT_CANCELLED if returns else REASSIGNMENT_FINISHED

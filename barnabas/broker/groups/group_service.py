@@ -1,6 +1,7 @@
 """The group coordinator of this broker, with the leadership of `__consumer_offsets`."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from barnabas.broker.loop.clock import LoopTimers
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.loop.slices import Slicer
+from barnabas.broker.observability.events import GROUP_REBALANCE, EventLog
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.partition import Partition
@@ -45,6 +47,7 @@ class GroupService:
         slicer: Slicer,
         in_touch: Callable[[], bool],
         settings_of: Callable[[str], ConsumerGroupSettings],
+        events: EventLog,
     ) -> None:
         """`in_touch` returns whether this broker has its session and knows its leaderships: no
         other broker can lead the same partitions then."""
@@ -66,6 +69,7 @@ class GroupService:
                     known,
                     settings_of,
                     lambda work: offload.submit("assignor", work),
+                    partial(_add_rebalance, events),
                 )
             ),
             clock=clock,
@@ -204,6 +208,10 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
     )
+
+
+def _add_rebalance(events: EventLog, group_id: str, protocol: str, reason: str) -> None:
+    events.add(_log, GROUP_REBALANCE, group=group_id, protocol=protocol, reason=reason)
 
 
 def _member_ids(random: Random) -> Callable[[], str]:

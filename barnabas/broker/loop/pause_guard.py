@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
+from barnabas.broker.observability.events import PROCESS_PAUSED, EventLog
 from barnabas.broker.observability.logging import get_logger
 from barnabas.coordinator.ports import Clock
 
@@ -46,6 +47,7 @@ class PauseGuard(NoPauseGuard):
         clock: Clock,
         *,
         allowed: float,
+        events: EventLog,
         recheck: Callable[[], Awaitable[None]],
         soon: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
@@ -53,6 +55,7 @@ class PauseGuard(NoPauseGuard):
         served again; `soon` starts a background task."""
         self._monotonic = clock.monotonic
         self._allowed = allowed
+        self._events = events
         self._recheck = recheck
         self._soon = soon
         self._held: dict[HeldConnection, None] = {}
@@ -85,7 +88,7 @@ class PauseGuard(NoPauseGuard):
         if not self._checking:
             self._checking = True
             seconds = self._monotonic() - self.until + self._allowed
-            _log.warning("the process was paused", seconds=round(seconds, 3))
+            self._events.add(_log, PROCESS_PAUSED, seconds=round(seconds, 3))
             self.until = -math.inf
             self._soon(self._until_certain())
 

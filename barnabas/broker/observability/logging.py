@@ -80,6 +80,10 @@ class EventLogger:
         """Log an error after which the broker cannot continue."""
         self._log(logging.CRITICAL, event, values)
 
+    def log(self, level: int, event: str, **values: object) -> None:
+        """Log an event at a level of the standard library."""
+        self._log(level, event, values)
+
     def _log(self, level: int, event: str, values: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
             error: Any = values.pop("exc_info", None)

@@ -2,7 +2,7 @@
 
 /healthz and /livez say that the event loop runs, /readyz that clients may connect, and /syncz that
 every replica of this broker is in the ISR, so that another broker may be stopped. /stacks shows
-where threads and tasks are.
+where threads and tasks are, /events the latest elections, sessions, rebalances and so on.
 
 It runs on the broker's event loop: counters are read on the thread that writes them, and /healthz
 responds exactly if the loop runs. A scrape is rendered, and compressed for those who accept gzip,
@@ -11,6 +11,7 @@ in slices between other work.
 
 import asyncio
 import hmac
+import re
 import sys
 import threading
 import traceback
@@ -24,7 +25,14 @@ from typing import Final, NamedTuple
 
 import h11
 
-from barnabas.broker.server.http_server import TEXT, HttpResponse, HttpServer, Watched, header
+from barnabas.broker.server.http_server import (
+    JSON,
+    TEXT,
+    HttpResponse,
+    HttpServer,
+    Watched,
+    header,
+)
 from barnabas.config.key import ConfigError
 from barnabas.metrics.exposition import CONTENT_TYPE, render
 from barnabas.metrics.registry import Registry
@@ -34,7 +42,8 @@ _FASTEST: Final = 1
 _GZIP: Final = 16 + zlib.MAX_WBITS
 """The window of zlib that writes gzip."""
 _UNAUTHORIZED: Final = HTTPStatus.UNAUTHORIZED
-_PATHS: Final = b"/metrics /healthz /livez /readyz /syncz /stacks\n"
+_PATHS: Final = b"/metrics /healthz /livez /readyz /syncz /stacks /events\n"
+_SEQUENCE: Final = re.compile(rb"\d{1,18}")
 MOST_NAMES: Final = 20
 """Limit of the partitions that /syncz names."""
 _MOST_FRAMES: Final = 30
@@ -73,10 +82,12 @@ class HttpEndpoint(HttpServer):
         registry: Registry,
         not_ready: Callable[[], Sequence[str]],
         out_of_sync: Callable[[], Steps[list[str]]],
+        events: Callable[[int], bytes],
         access: Access = OPEN,
     ) -> None:
         """`not_ready` returns reasons why clients should not connect, `out_of_sync` the partitions
-        with a replica here that is not in the ISR.
+        with a replica here that is not in the ISR, `events` the events after a sequence number, as
+        JSON.
 
         Raises OSError if a file of `access` cannot be read, ConfigError for its content.
         """
@@ -84,6 +95,7 @@ class HttpEndpoint(HttpServer):
         self._registry = registry
         self._not_ready = not_ready
         self._out_of_sync = out_of_sync
+        self._events = events
         self._token: Watched[bytes] | None = None
         if access.token is not None:
             self._token = Watched((access.token,), _token)
@@ -91,14 +103,17 @@ class HttpEndpoint(HttpServer):
     async def answer(self, request: h11.Request, body: bytes) -> HttpResponse:  # noqa: ARG002
         if request.method not in (b"GET", b"HEAD"):
             return HttpResponse(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"only GET and HEAD\n")
-        match request.target.partition(b"?")[0]:
-            case b"/metrics" | b"/stacks" if not self._may_scrape(request):
+        path, _, query = request.target.partition(b"?")
+        match path:
+            case b"/metrics" | b"/stacks" | b"/events" if not self._may_scrape(request):
                 return HttpResponse(_UNAUTHORIZED, TEXT, b"a bearer token is needed\n")
             case b"/metrics":
                 gzip = _accepts_gzip(request)
                 return HttpResponse(
                     HTTPStatus.OK, CONTENT_TYPE, await self._scrape(gzip=gzip), gzip
                 )
+            case b"/events":
+                return self._events_after(query)
             case b"/healthz" | b"/livez":
                 return HttpResponse(HTTPStatus.OK, TEXT, b"ok\n")
             case b"/readyz":
@@ -117,6 +132,12 @@ class HttpEndpoint(HttpServer):
         token = self._token.current()
         scheme, _, sent = header(request, b"authorization").partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(), token)
+
+    def _events_after(self, query: bytes) -> HttpResponse:
+        after = query.removeprefix(b"after=") or b"0"
+        if not _SEQUENCE.fullmatch(after):
+            return HttpResponse(HTTPStatus.BAD_REQUEST, TEXT, b"/events?after=SEQUENCE\n")
+        return HttpResponse(HTTPStatus.OK, JSON, self._events(int(after)))
 
     async def _synced(self, *, names: bool) -> HttpResponse:
         reasons = list(self._not_ready())

@@ -36,6 +36,7 @@ _ACCEPTED_PER_TURN: Final = 16
 _RETRY_SECONDS: Final = 0.1
 """The wait after an error of accept, such as the lack of descriptors."""
 TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
 T = TypeVar("T")
 _log = get_logger(__name__)
 

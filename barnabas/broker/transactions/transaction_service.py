@@ -9,6 +9,11 @@ from barnabas.broker.loop.clock import LoopTimers
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.loop.slices import Slicer
+from barnabas.broker.observability.events import (
+    TRANSACTION_FENCED,
+    TRANSACTION_TIMED_OUT,
+    EventLog,
+)
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.partition import Partition
@@ -30,10 +35,10 @@ from barnabas.coordinator.transaction.coordinator import (
     TransactionRuntime,
     TransactionShard,
 )
-from barnabas.coordinator.transaction.metadata import Producer
+from barnabas.coordinator.transaction.metadata import Producer, TransactionMetadata
 from barnabas.coordinator.transaction.producer_ids import ProducerIds
 from barnabas.coordinator.transaction.settings import TransactionSettings
-from barnabas.coordinator.transaction.table import TransactionTable
+from barnabas.coordinator.transaction.table import TIMED_OUT, TransactionTable
 from barnabas.coordinator.transaction.transactional_id import ELSEWHERE, Expectation
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.metrics.catalogue import TransactionMetrics
@@ -71,20 +76,21 @@ class TransactionService:
         offload: Offload,
         slicer: Slicer,
         metrics: TransactionMetrics,
+        events: EventLog,
     ) -> None:
         """`partition_exists` asks the metadata store, not this broker's cache; `connect` returns a
         new connection to another broker; `in_touch` returns whether this broker has its session and
         knows its leaderships: no other broker can lead the same partitions then."""
         self._config = config
-        self._cache = cache
-        self._offload = offload
+        self._cache, self._offload = cache, offload
+        self._aborted = partial(_add_abort, events)
         self._replicas = replicas
         self._settings = transaction_settings(config())
         self._fast = config().fast_paths_enable
         self._keeps = config().transaction_two_phase_commit_enable
         self._take_producer_id = producer_ids.take
         self._transaction_version = transaction_version
-        timers = LoopTimers()
+        timers, fast = LoopTimers(), self._fast
         self.waiters = TransactionWaiters(timers, lambda: config().transaction_blocking_max_wait_ms)
         self._runtime = self._make_runtime(clock, timers, slicer, in_touch)
         self.coordinator = TransactionCoordinator(
@@ -97,7 +103,6 @@ class TransactionService:
             partitions=self.partitions,
             metadata=cache,
         )
-        fast = self._fast
         self.others = RemoteCoordinators(broker_id, cache, connect, fast=fast)
         self.verifier = TransactionVerifier(self.coordinator, self.others, config, clock, metrics)
         self.produce_verification = ProduceVerification(replicas, self.verifier)
@@ -130,6 +135,7 @@ class TransactionService:
                     if self._config().fast_paths_enable
                     else None
                 ),
+                aborted=self._aborted,
             )
         )
 
@@ -231,6 +237,20 @@ class TransactionService:
         self.waiters.wake_all()
         await self.others.close()
         await self.routes.close()
+
+
+def _add_abort(
+    events: EventLog, txn: TransactionMetadata, why: str, client_host: str | None
+) -> None:
+    timed_out = why == TIMED_OUT
+    events.add(
+        _log,
+        TRANSACTION_TIMED_OUT if timed_out else TRANSACTION_FENCED,
+        transactional_id=txn.transactional_id,
+        producer="{}:{}".format(*txn.producer),
+        partitions=len(txn.partitions),
+        **({} if timed_out else {"by": client_host}),
+    )
 
 
 def transaction_settings(config: BrokerConfig) -> TransactionSettings:

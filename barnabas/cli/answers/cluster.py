@@ -96,6 +96,20 @@ class Problem(Answer):
     problem: str
 
 
+class Event(Answer):
+    """An event that a broker keeps."""
+
+    time_ms: int
+    broker: int
+    sequence: int
+    """The number of the event among those of this run of the broker."""
+    kind: str
+    """As in docs/events.md."""
+    subject: dict[str, str | int]
+    """Topic and partition, group, transactional id, broker or lever."""
+    text: str
+
+
 class Restart(Answer):
     """A live broker, and what speaks against its restart now."""
 
@@ -121,6 +135,7 @@ class HealthChange(Answer):
 ANSWERS: Final[dict[str, Any]] = {
     "cluster info": ClusterInfo,
     "cluster health": list[Problem] | HealthChange,
+    "cluster events": list[Event] | Event,
     "cluster rolling-restart": list[Restart],
     "brokers list": list[Broker],
     "brokers describe": DescribedBroker,

@@ -1,5 +1,6 @@
 """`barnabas cluster`: run several brokers on this machine; the state of any cluster."""
 
+import asyncio
 import os
 import sys
 import time
@@ -11,7 +12,7 @@ import click
 
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.commands.secure import secure_options, secured
-from barnabas.cli.common import UNHEALTHY, Target, cluster_options
+from barnabas.cli.common import UNHEALTHY, Target, cluster_options, http_options
 from barnabas.cli.files import AddressFile
 from barnabas.cli.help import Group
 from barnabas.cli.processes.console import console_child
@@ -24,12 +25,13 @@ from barnabas.cli.settings import (
     default_data_directory,
     faults_option,
 )
-from barnabas.cli.tables import tell
+from barnabas.cli.tables import cell, escape, tell
 from barnabas.operations.quantities import time_text
 from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
+    from barnabas.operations.broker_http import ClusterEvent, HttpAccess
     from barnabas.operations.health import Changes, Problem
 
 FIRST_ID = 1
@@ -185,6 +187,50 @@ def health(target: Target, watch: bool, wait: float | None) -> None:
         raise click.exceptions.Exit(UNHEALTHY)
 
 
+@cluster.command()
+@click.option("--follow", is_flag=True, help="Print further events until Ctrl-C.")
+@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind.")
+@http_options
+@cluster_options
+def events(target: Target, follow: bool, kinds: tuple[str, ...], access: "HttpAccess") -> None:
+    """Show the latest events of all brokers: elections, ISRs, sessions, rebalances and so on.
+
+    Brokers with metrics.listener keep the latest of each kind in memory, until they end.
+    docs/events.md has the kinds. The exit code is 1 if no broker could be asked.
+    """
+    from barnabas.operations.broker_http import ClusterEvents
+
+    async def show(cluster: "Cluster") -> None:
+        events, told = ClusterEvents(cluster, access), dict[int, str]()
+        while True:
+            found = [each for each in await events.read() if not kinds or each.kind in kinds]
+            _show_events(target, found, lines=follow)
+            for broker, problem in sorted(events.problems.items()):
+                if told.get(broker) != problem:
+                    tell(f"broker {broker}: {problem}", err=True)
+            told = events.problems
+            if not follow:
+                break
+            await asyncio.sleep(1)
+        if len(told) == len(cluster.nodes):
+            raise click.exceptions.Exit(1)
+
+    target.run(show)
+
+
+def _show_events(target: Target, events: "list[ClusterEvent]", *, lines: bool) -> None:
+    if target.as_json and lines:
+        for each in events:
+            target.answer(each._asdict(), indent=None)
+    elif target.as_json:
+        target.answer([each._asdict() for each in events])
+    else:
+        for each in events:
+            row = [each.kind, f"broker {each.broker}", cell(each.subject), each.text]
+            # Clients choose names, which must not add lines.
+            _tell_line(each.time_ms, [*map(escape, row)], (21, 9, 20, 1))
+
+
 @cluster.command("rolling-restart")
 @click.option("--check", is_flag=True, required=True, help="Say which broker may be restarted.")
 @click.option("--broker", type=int, metavar="ID", help="Only this broker.")
@@ -268,7 +314,6 @@ def _show_changes(target: Target, changes: "Changes", *, healthy: bool) -> None:
         both = {name: [one._asdict() for one in each] for name, each in changes._asdict().items()}
         target.answer({"at_ms": at_ms, "healthy": healthy, **both}, indent=None)
         return
-    at = time_text(at_ms)
     rows = [
         [word, each.check, each.where, each.problem]
         for word, listed in (("problem", changes.appeared), ("solved", changes.solved))
@@ -277,11 +322,16 @@ def _show_changes(target: Target, changes: "Changes", *, healthy: bool) -> None:
     if healthy:
         rows.append(["The cluster is healthy."])
     for row in rows:
-        if sys.stdout.isatty():
-            # The date is for files, which are read later.
-            tell("  ".join((f"{at[11:19]}Z", *map("{:{}}".format, row, (7, 12, 1, 1)))))
-        else:
-            tell("\t".join((at, *row)))
+        _tell_line(at_ms, row, (7, 12, 1, 1))
+
+
+def _tell_line(at_ms: int, row: list[str], widths: tuple[int, ...]) -> None:
+    at = time_text(at_ms)
+    if sys.stdout.isatty():
+        # The date is for files, which are read later.
+        tell("  ".join((f"{at[11:19]}Z", *map("{:{}}".format, row, widths))))
+    else:
+        tell("\t".join((at, *row)))
 
 
 def _show(target: Target, problems: "list[Problem]") -> None:

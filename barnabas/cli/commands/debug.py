@@ -2,15 +2,18 @@
 
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.common import Target, cluster_options, http_options
 from barnabas.cli.files import replace_file
 from barnabas.cli.help import Group
 from barnabas.cli.tables import tell
 from barnabas.client.connection import BrokerUnreachable
+
+if TYPE_CHECKING:
+    from barnabas.operations.broker_http import HttpAccess
 
 
 @click.group(cls=Group)
@@ -32,23 +35,16 @@ def debug() -> None:
     multiple=True,
     help="Take the last 10 MiB of this log file too.",
 )
-@click.option(
-    "--token-file", type=click.File(), help="The token of brokers with metrics.listener.token.file."
-)
-@click.option("--ca-file", type=click.Path(exists=True), help="PEM file for https endpoints.")
+@http_options
 @cluster_options
 def bundle(
-    target: Target,
-    output: Path | None,
-    logs: tuple[Path, ...],
-    token_file: TextIO | None,
-    ca_file: str | None,
+    target: Target, output: Path | None, logs: tuple[Path, ...], access: "HttpAccess"
 ) -> None:
-    """Write a zip file with versions, configurations, metadata, metrics, stacks and logs.
+    """Write a zip file with versions, configurations, metadata, metrics, events and logs.
 
     It has no records and no passwords, but names of topics, groups and hosts: the file README.txt
-    in it lists its parts. Metrics and stacks come from brokers with metrics.listener. A part that
-    cannot be had is named, and the others are there.
+    in it lists its parts. Metrics, stacks and events come from brokers with metrics.listener. A
+    part that cannot be had is named, and the others are there.
     """
     from barnabas.cli import bundle as parts
 
@@ -65,8 +61,7 @@ def bundle(
         made.fail("cluster", error)
     else:
         reached = True
-        token = None if token_file is None else token_file.read().strip()
-        parts.add_endpoints(made, endpoints, token, ca_file)
+        parts.add_endpoints(made, endpoints, access)
     content, rows = made.zipped()
     replace_file(path, content)
     for each in made.problems:

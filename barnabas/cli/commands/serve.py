@@ -69,7 +69,9 @@ class _Processes(click.IntRange):
     is_flag=True,
     help="Print the value of each key by its source, passwords hidden, and start nothing.",
 )
-@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /stacks and the probes here.")
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="Serve /metrics, /stacks, /events and the probes here."
+)
 @click.option(
     "--processes",
     type=_Processes(1),

@@ -18,7 +18,7 @@ from barnabas.coordinator.decision import (
 from barnabas.coordinator.group.consumer.records import group_epoch
 from barnabas.coordinator.group.group import Group, Member
 from barnabas.coordinator.group.records import GroupCoordinatorRecord
-from barnabas.coordinator.group.table import GroupDecision, GroupTable
+from barnabas.coordinator.group.table import CONSUMER, GroupDecision, GroupTable
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
@@ -59,10 +59,11 @@ class Draft:
             if record is not None:
                 self.records.append(record)
 
-    def begin_epoch(self, group_id: str, epoch: int, metadata_hash: int) -> None:
+    def begin_epoch(self, group_id: str, epoch: int, metadata_hash: int, reason: str) -> None:
         """Begin the next epoch of a consumer group."""
         self.records.append(group_epoch(group_id, epoch, metadata_hash))
         self.table.counts.consumer_rebalances += 1
+        self.table.rebalances(group_id, CONSUMER, reason)
 
     def answer(self, deferred: DeferredAnswer[A], answer: A | KafkaError) -> None:
         """Answer an earlier request."""

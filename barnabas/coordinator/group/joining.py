@@ -30,7 +30,7 @@ from barnabas.coordinator.group.rebalance import (
 from barnabas.coordinator.group.records import group_record
 from barnabas.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from barnabas.coordinator.group.states import GroupState
-from barnabas.coordinator.group.table import GroupDecision, GroupTable
+from barnabas.coordinator.group.table import GroupDecision, GroupTable, named, said
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -76,7 +76,7 @@ def join(
         return _join_first(draft, group, request, client)
     if request.member_id in group.pending_joins:
         member = _member(table, request, client, request.member_id)
-        return _add(draft, group, member, request.protocol_type)
+        return _add(draft, group, member, request)
     member = group.require_member(request.member_id, request.group_instance_id)
     return _join_again(draft, group, member, request, client.protocols)
 
@@ -110,20 +110,20 @@ def _join_first(
         return draft.decision(client.with_id(member_id))
     member = _member(table, request, client, member_id)
     table.groups[request.group_id] = group
-    return _add(draft, group, member, request.protocol_type)
+    return _add(draft, group, member, request)
 
 
 def _add(
-    draft: Draft, group: Group, member: Member, protocol_type: str
+    draft: Draft, group: Group, member: Member, request: JoinGroupRequest
 ) -> GroupDecision[JoinGroupResponse]:
     if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
         group.newcomers = True
     end_session(draft, group, member.member_id)
-    group.add(member, protocol_type)
+    group.add(member, request.protocol_type)
     member.is_new = True
     answer = member.joining = DeferredAnswer()
     extend_session(draft, group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-    members_changed(draft, group)
+    members_changed(draft, group, f"{named([member.member_id])} joins{said(request.reason)}")
     return draft.decision(answer)
 
 
@@ -166,7 +166,8 @@ def _join_again(
     # Only the last JoinGroup of a member waits: its client has given the earlier ones up.
     draft.answer_join(member, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS))
     answer = member.joining = DeferredAnswer()
-    members_changed(draft, group)
+    why = "joins again" if unchanged else "joins with another subscription"
+    members_changed(draft, group, f"{named([member.member_id])} {why}{said(request.reason)}")
     return draft.decision(answer)
 
 
@@ -186,7 +187,7 @@ def _take_over(
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_joined(draft, group)
     else:
-        prepare(draft, group)
+        prepare(draft, group, f"static member {member.instance_id} joins with other protocols")
     return draft.decision(answer)
 
 

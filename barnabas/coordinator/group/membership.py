@@ -1,7 +1,7 @@
 """Requests of members: SyncGroup, Heartbeat, LeaveGroup. They raise the KafkaError that Kafka
 answers."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from barnabas.coordinator.decision import DeferredAnswer, Instant
 from barnabas.coordinator.group.consumer import classic
@@ -18,7 +18,7 @@ from barnabas.coordinator.group.rebalance import (
     synced,
 )
 from barnabas.coordinator.group.states import GroupState
-from barnabas.coordinator.group.table import GroupDecision, GroupTable
+from barnabas.coordinator.group.table import GroupDecision, GroupTable, named, said
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.leave_group import MemberIdentity
@@ -84,7 +84,7 @@ def heartbeat(
 
 
 def leave(
-    table: GroupTable, group_id: str, leaving: Iterable[MemberIdentity], now: Instant
+    table: GroupTable, group_id: str, leaving: Sequence[MemberIdentity], now: Instant
 ) -> GroupDecision[list[ErrorCode]]:
     """Remove members, with one code for each. Static ones may be named by instance alone."""
     group = table.groups.get(group_id)
@@ -97,7 +97,8 @@ def leave(
     codes = [_leave(draft, group, each) for each in leaving]
     # An empty group may have lost only ids that had not joined.
     if ErrorCode.NONE in codes and group.state is not GroupState.EMPTY:
-        members_changed(draft, group)
+        names = [each.group_instance_id or each.member_id for each in leaving]
+        members_changed(draft, group, f"{named(names)} leaves{said(leaving[0].reason)}")
     return draft.decision(codes)
 
 

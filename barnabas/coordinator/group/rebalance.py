@@ -10,7 +10,7 @@ from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import NOT_SETTLED, Group, Member
 from barnabas.coordinator.group.records import group_record
 from barnabas.coordinator.group.states import GroupState
-from barnabas.coordinator.group.table import GroupDecision, GroupTable
+from barnabas.coordinator.group.table import CLASSIC, GroupDecision, GroupTable, named
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
@@ -91,7 +91,7 @@ def _session_over(
     # its client may be gone, and would come back under another id.
     if member.is_new or (member.joining is None and member.syncing is None):
         remove(draft, group, member)
-        members_changed(draft, group)
+        members_changed(draft, group, f"the session of member {member_id} is over")
     return draft.decision(None)
 
 
@@ -103,17 +103,17 @@ def resume_sessions(table: GroupTable, now: Instant) -> GroupDecision[None]:
         for member in group.members.values():
             extend_session(draft, group, member)
         if group.state is GroupState.STABLE and group.state_timestamp_ms == NOT_SETTLED:
-            prepare(draft, group)
+            prepare(draft, group, "the coordinator has moved during a rebalance")
     return draft.decision(None)
 
 
 # -- to a new generation ---------------------------------------------------------------------------
 
 
-def members_changed(draft: Draft, group: Group) -> None:
+def members_changed(draft: Draft, group: Group, reason: str) -> None:
     """Begin a rebalance, or continue it: a member joined, left or changed."""
     if group.can_rebalance:
-        prepare(draft, group)
+        prepare(draft, group, reason)
     else:
         complete_if_joined(draft, group)
 
@@ -128,8 +128,9 @@ def complete_if_joined(draft: Draft, group: Group) -> None:
         _complete_or_wait(draft, group)
 
 
-def prepare(draft: Draft, group: Group) -> None:
+def prepare(draft: Draft, group: Group, reason: str) -> None:
     """Ask all members to join again."""
+    draft.table.rebalances(group.group_id, CLASSIC, reason)
     if group.state is GroupState.COMPLETING_REBALANCE:
         _propagate(draft, group, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS))
     draft.cancel(_sync_key(group))
@@ -229,10 +230,11 @@ def _sync_time_over(
         and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
         and group.pending_syncs
     ):
-        for member_id in sorted(group.pending_syncs):
+        late = sorted(group.pending_syncs)
+        for member_id in late:
             end_session(draft, group, member_id)
             group.remove(member_id)
-        prepare(draft, group)
+        prepare(draft, group, f"no SyncGroup in time from {named(late)}")
     return draft.decision(None)
 
 
@@ -250,7 +252,7 @@ def _assigned(
     group = table.groups[group_id]
     _propagate(draft, group, error)
     if error is not None:
-        members_changed(draft, group)
+        members_changed(draft, group, f"the assignment was not written: {error.code.name}")
     else:
         table.counts.classic_rebalances += 1
     return draft.decision(None)

@@ -1,7 +1,7 @@
 """The groups of one partition of `__consumer_offsets`: the state on which decisions are made."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from barnabas.coordinator.decision import Decision
 from barnabas.coordinator.group.consumer.group import ConsumerGroup
@@ -17,6 +17,26 @@ from barnabas.protocol.steps import Future
 
 A = TypeVar("A")
 GroupDecision = Decision[GroupCoordinatorRecord, A]
+Rebalances = Callable[[str, str, str], None]
+"""Is told of a rebalance: group, CLASSIC or CONSUMER, and the reason."""
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+_FEW: Final = 3
+
+
+def named(members: Sequence[str]) -> str:
+    """Return the names of members for a reason; of many the first."""
+    more = "" if len(members) <= _FEW else f" and {len(members) - _FEW} more"
+    return f"member {', '.join(members[:_FEW])}{more}"
+
+
+def said(reason: str | None) -> str:
+    """Return what a client said of its JoinGroup or LeaveGroup (KIP-800)."""
+    return f" ({reason})" if reason else ""
+
+
+def _not_told(group_id: str, protocol: str, reason: str) -> None:
+    """Drop what it is told."""
 
 
 class GroupTable:
@@ -31,9 +51,11 @@ class GroupTable:
         topics: Topics | None = None,
         settings_of: Callable[[str], ConsumerGroupSettings] = lambda _: ConsumerGroupSettings(),
         offload: Callable[[Callable[[], Any]], Future] | None = None,
+        rebalances: Rebalances = _not_told,
     ) -> None:
         """`new_id` returns the random part of a member id, `settings_of` the settings of a consumer
-        group. `offload` runs work outside of the event loop."""
+        group. `offload` runs work outside of the event loop. `rebalances` is told when a group
+        begins a rebalance, or its next epoch."""
         self.settings = settings
         self.new_id = new_id
         self.counts = counts
@@ -42,6 +64,7 @@ class GroupTable:
         self.hashes = TopicHashes(self.topics)
         self.settings_of = settings_of
         self.offload = offload
+        self.rebalances = rebalances
         self.groups: dict[str, Group] = {}
         """Classic groups, and those that have offsets only."""
         self.consumers: dict[str, ConsumerGroup] = {}

@@ -24,7 +24,7 @@ from barnabas.coordinator.transaction.metadata import (
 )
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
-from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.table import TIMED_OUT, TransactionTable, TxnDecision
 from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -316,7 +316,7 @@ def time_out(table: TransactionTable, transactional_id: str, now: Instant) -> Tx
         return NOTHING
     if entry.txn is None or entry.pending is not None:
         return NOTHING
-    return abort(table, entry, entry.txn, None, now, "the timeout is over")
+    return abort(table, entry, entry.txn, None, now, TIMED_OUT)
 
 
 def abort(
@@ -335,4 +335,17 @@ def abort(
         target = _prepared(table, txn, False, version, now, txn.partitions)
     else:
         target = txn.fenced(version, now.wall_ms)
-    return table.transition(entry, target, answer, now, why, partial(_mark, table, entry, target))
+    written = partial(_aborted, table, entry, txn, target, why)
+    return table.transition(entry, target, answer, now, why, written)
+
+
+def _aborted(
+    table: TransactionTable,
+    entry: TransactionalId,
+    txn: TransactionMetadata,
+    target: TransactionMetadata,
+    why: str,
+    now: Instant,
+) -> TxnDecision[None]:
+    table.aborted(txn, why, None if entry.events is None else entry.events.client_host)
+    return _mark(table, entry, target, now)

@@ -18,7 +18,7 @@ from barnabas.coordinator.transaction.metadata import (
 )
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import SETTLED, TransactionState
-from barnabas.coordinator.transaction.table import TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.table import FENCED, TransactionTable, TxnDecision
 from barnabas.coordinator.transaction.transactional_id import TransactionalId
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
@@ -77,7 +77,7 @@ def init_producer_id(
     if txn.state is TransactionState.ONGOING and not keeps:
         table.history.came_from(entry, client_host)
         later = KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return abort(table, entry, txn, later, now, "fenced by InitProducerId")
+        return abort(table, entry, txn, later, now, FENCED)
     client = _next_client(table, txn, expected)
     table.history.came_from(entry, client_host)
     # A producer that starts again may use any connection.

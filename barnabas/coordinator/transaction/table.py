@@ -9,7 +9,7 @@ is while markers are being written (`states.PREPARED`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from barnabas.coordinator.decision import NOTHING, Decision, Instant
 from barnabas.coordinator.transaction.events import EventHistory
@@ -43,6 +43,15 @@ Expect = Callable[
     Mapping[TopicPartition, Expectation],
 ]
 """Tells partitions whom to expect: transactional id, producer, partitions, and principal."""
+Aborted = Callable[[TransactionMetadata, str, str | None], None]
+"""Is told of a transaction that was aborted for a reason, TIMED_OUT or FENCED, and of the host that
+last asked for its producer id."""
+TIMED_OUT: Final = "the timeout is over"
+FENCED: Final = "fenced by InitProducerId"
+
+
+def _not_told(txn: TransactionMetadata, why: str, client_host: str | None) -> None:
+    """Drop what it is told."""
 
 
 class LogOutOfOrder(Exception):
@@ -63,13 +72,15 @@ class TransactionTable:
         marked: Callable[[str, Producer], None],
         free: Callable[[str], None],
         expect: Expect | None = None,
+        aborted: Aborted = _not_told,
     ) -> None:
         """`verification` returns None while leaders do not ask before the first record of a
         transaction, and otherwise the same object for as long as they do. `send_markers` takes the
         markers of a decided transaction and the time in ms, and returns whether all of them are
         written; otherwise `ending.complete` is called for later. `marked` has it called at once.
         `free` is called with a transactional id when its next step may begin. `expect` tells the
-        partitions that this broker leads whom to expect; None if they always ask."""
+        partitions that this broker leads whom to expect; None if they always ask. `aborted` is told
+        of transactions that the coordinator aborts."""
         self.settings = settings
         self.take_producer_id = take_producer_id
         self.transaction_version = transaction_version
@@ -83,6 +94,7 @@ class TransactionTable:
         self.verification = verification
         self.free = free
         self.expect = expect
+        self.aborted = aborted
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
         return (each.txn for each in self.ids.values() if each.txn is not None)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 import h11
 from pydantic import BaseModel, ValidationError
 
-from barnabas.broker.server.http_server import HttpResponse, HttpServer, header
+from barnabas.broker.server.http_server import JSON, HttpResponse, HttpServer, header
 from barnabas.config.faults import first_fault
 from barnabas.faults.http import models
 from barnabas.faults.http.openapi import describe
@@ -27,7 +27,6 @@ from barnabas.faults.http.operations import Call, Operation, Operations
 from barnabas.faults.remote import BrokerDied
 from barnabas.protocol.errors import KafkaError
 
-_JSON: Final = "application/json"
 _MOST_BODY: Final = 64 * 1024
 _SECONDS: Final = models.MOST_WAIT + 10
 _DOCUMENT: Final = "/openapi.json"
@@ -137,8 +136,8 @@ class FaultsEndpoint(HttpServer):
 
 def _read_body(request: h11.Request, body: bytes, model: type[BaseModel]) -> BaseModel:
     kind = header(request, b"content-type").partition(b";")[0].strip().lower()
-    if kind != _JSON.encode():
-        raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {_JSON}")
+    if kind != JSON.encode():
+        raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON}")
     try:
         # An operation without arguments needs no body.
         value = json.loads(body or b"{}")
@@ -164,4 +163,4 @@ async def _run(work: Awaitable[BaseModel]) -> BaseModel:
 
 def _answer(status: HTTPStatus, value: Any, *headers: tuple[str, str]) -> HttpResponse:
     body = json.dumps(value).encode() + b"\n"
-    return HttpResponse(status, _JSON, body, headers=(*_HEADERS, *headers))
+    return HttpResponse(status, JSON, body, headers=(*_HEADERS, *headers))

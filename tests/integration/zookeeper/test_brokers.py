@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.exceptions import NoAuthError
 
+from barnabas.broker.app import Broker
 from barnabas.broker.cluster import znodes
 from barnabas.protocol.types import uuid_from_text
 from barnabas.storage.opening.dir_marks import BOOT_ID
@@ -60,6 +61,11 @@ def produce(at: str, topic: str, partitions: int, count: int = 60) -> None:
         )
     assert producer.flush(SECONDS) == 0
     assert failures == []
+
+
+def kinds_of(broker: Broker) -> list[str]:
+    """Return the kinds of a broker's events, oldest first."""
+    return [each["kind"] for each in json.loads(broker._events.after(0))["events"]]
 
 
 def state(server: ZooKeeperServer, chroot: str, partition: int) -> dict[str, Any]:
@@ -170,6 +176,11 @@ async def test_broker_with_an_expired_session_gets_a_new_epoch_and_keeps_running
         for partition in range(3):
             await until(lambda p=partition: len(state(server, chroot, p)["isr"]) == 3)  # type: ignore[misc]
         assert not any(broker.failed.is_set() for broker in brokers)
+        kinds = kinds_of(brokers[broker_id - 1])
+        assert [each for each in kinds if each.startswith("session_")] == [
+            "session_lost",
+            "session_back",
+        ]
 
 
 async def test_without_zookeeper_healthy_partitions_are_written(
@@ -190,6 +201,9 @@ async def test_without_zookeeper_healthy_partitions_are_written(
         await until(lambda: all(member.is_connected for member in members))
         await until(lambda: created(at, "later"))
         await asyncio.to_thread(produce, at, "later", 3)
+        for broker in brokers:
+            await until(lambda each=broker: "store_back" in kinds_of(each))  # type: ignore[misc]
+            assert kinds_of(broker).index("store_silent") < kinds_of(broker).index("store_back")
         for partition in range(3):
             await until(lambda p=partition: len(state(own_server, "/kafka", p)["isr"]) == 3)  # type: ignore[misc]
         assert not any(broker.failed.is_set() for broker in brokers)

@@ -9,6 +9,7 @@ from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.broker.handlers import add_partitions_to_txn, expect_producers, write_txn_markers
 from barnabas.broker.loop.slices import Slicer
+from barnabas.broker.observability.events import EventLog
 from barnabas.broker.server.repeats import Again
 from barnabas.broker.transactions.marker_origins import MarkerOrigins
 from barnabas.broker.transactions.transaction_service import TransactionService
@@ -104,6 +105,7 @@ class Node:
             offload=world,  # type: ignore[arg-type]
             slicer=Slicer(world.monotonic),
             metrics=BrokerMetrics(Registry()).transactions,
+            events=EventLog(node_id, world),
         )
         coordinator = self.coordination.coordinator
         adding = coordinator, None, self.cache

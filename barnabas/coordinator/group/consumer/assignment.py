@@ -14,6 +14,7 @@ from barnabas.coordinator.group.consumer.group import (
     elected,
 )
 from barnabas.coordinator.group.draft import Draft
+from barnabas.coordinator.group.table import named
 from barnabas.protocol.steps import Steps
 
 _new = tuple.__new__
@@ -92,8 +93,16 @@ class Assigning:
         metadata_hash = self._table.hashes.of_group(self._subscribed())
         if bumps or metadata_hash != group.metadata_hash:
             self.epoch += 1
-            self._draft.begin_epoch(group.group_id, self.epoch, metadata_hash)
+            self._draft.begin_epoch(group.group_id, self.epoch, metadata_hash, self._why(bumps))
         group.checked = version, metadata_hash
+
+    def _why(self, bumps: bool) -> str:
+        """Return the reason of the next epoch."""
+        if not bumps:
+            return "the topics of the group have changed"
+        known = self._replaced or self._updated
+        does = "changes its subscription" if known.member_id in self.group.members else "joins"
+        return f"{named([self._updated.member_id])} {does}"
 
     def _subscribed(self) -> set[str]:
         """Return the topics to which some member will subscribe: the counts save a look at all

@@ -114,5 +114,5 @@ def _downgraded(
         member.memory.keep(member_bytes(member.protocols, member.assignment))
         extend_session(draft, group, member)
     if rebalances:
-        prepare(draft, group)
+        prepare(draft, group, "no member of the consumer protocol is left")
     return draft.decision(None)

@@ -111,4 +111,5 @@ def _resolved(
     if any(before.get(text, frozenset()) != each.topics for text, each in found.items()):
         subscribed = {*group.subscribers}.union(*(each.topics for each in found.values()))
         metadata_hash = table.hashes.of_group(subscribed)
-        draft.begin_epoch(group.group_id, group.epoch + 1, metadata_hash)
+        reason = "a regular expression matches other topics"
+        draft.begin_epoch(group.group_id, group.epoch + 1, metadata_hash, reason)

@@ -12,9 +12,12 @@ from barnabas.coordinator.group.consumer.group import (
     Partitions,
 )
 from barnabas.coordinator.group.draft import Draft
+from barnabas.coordinator.group.table import named
 
 
-def fence(draft: Draft, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> None:
+def fence(
+    draft: Draft, group: ConsumerGroup, members: Sequence[ConsumerMember], why: str = "leaves"
+) -> None:
     """Remove members; the group goes on to its next epoch without them, or as a classic group."""
     gone = {each.member_id for each in members}
     kept = [each for each in group.members.values() if each.member_id not in gone]
@@ -33,7 +36,8 @@ def fence(draft: Draft, group: ConsumerGroup, members: Sequence[ConsumerMember])
     names = {name for each in kept for name in group.topics_of(each)}
     metadata_hash = draft.table.hashes.of_group(names)
     epoch = group.epoch + 1
-    draft.begin_epoch(group.group_id, epoch, metadata_hash)
+    reason = f"{named([each.member_id for each in members])} {why}"
+    draft.begin_epoch(group.group_id, epoch, metadata_hash, reason)
     if not kept:
         draft.records.append(records.target_epoch(group.group_id, epoch))
 

@@ -92,7 +92,7 @@ def _too_late(
     draft = Draft(table, now)
     group = table.consumers.get(group_id)
     if group is not None and member_id in group.members:
-        _fence(draft, group, member_id)
+        _fence(draft, group, member_id, "has not done its part of a rebalance in time")
     return draft.decision(None)
 
 
@@ -137,7 +137,7 @@ def _session_over(
     if now.monotonic_ms < session.deadline_ms:
         _start_session(draft, group_id, member_id, session)
     else:
-        _fence(draft, group, member_id)
+        _fence(draft, group, member_id, "has not sent a heartbeat in time")
     return draft.decision(None)
 
 
@@ -149,7 +149,7 @@ def _revocation_over(
     group = table.consumers.get(group_id)
     member = None if group is None else group.members.get(member_id)
     if group is not None and member is not None and member.epoch == epoch:
-        _fence(draft, group, member_id)
+        _fence(draft, group, member_id, "has not given its partitions up in time")
     return draft.decision(None)
 
 
@@ -179,6 +179,6 @@ def _leaving(group: ConsumerGroup, leaving: MemberIdentity) -> ConsumerMember | 
     return group.members.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def _fence(draft: Draft, group: ConsumerGroup, member_id: str) -> None:
+def _fence(draft: Draft, group: ConsumerGroup, member_id: str, why: str) -> None:
     end_session(draft, group, member_id)
-    fence(draft, group, [group.members[member_id]])
+    fence(draft, group, [group.members[member_id]], why)

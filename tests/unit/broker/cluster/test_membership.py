@@ -11,6 +11,7 @@ from barnabas.broker.cluster.membership import Membership
 from barnabas.broker.cluster.registration import BrokerIdInUse
 from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo, Restart
 from barnabas.broker.loop.clock import SystemClock
+from barnabas.broker.observability.events import EventLog
 from barnabas.broker.store.embedded import EmbeddedSession, EmbeddedStore
 from barnabas.broker.store.metadata_store import Op, StoreUnavailable
 from tests.support.waiting import eventually
@@ -57,8 +58,14 @@ class Member:
     def __init__(self, store: Any, end_earlier: Any = None) -> None:
         self.tasks: list[asyncio.Task[None]] = []
         more = {} if end_earlier is None else {"end_earlier": end_earlier}
+        self.events = EventLog(1, SystemClock())
         self.membership = Membership(
-            store, cluster_id="cluster", clock=SystemClock(), spawn=self._spawn, **more
+            store,
+            cluster_id="cluster",
+            clock=SystemClock(),
+            events=self.events,
+            spawn=self._spawn,
+            **more,
         )
         self.epochs: list[int] = []
         self.restarts: list[Restart] = []

@@ -23,6 +23,7 @@ from barnabas.broker.controller.topic_admin import Defaults
 from barnabas.broker.loop.clock import SystemClock
 from barnabas.broker.loop.offload import InlineOffload
 from barnabas.broker.loop.slices import Slicer
+from barnabas.broker.observability.events import EventLog
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import (
@@ -159,6 +160,7 @@ class FakeCluster:
             defaults=lambda: self.defaults,
             check_configs=lambda configs: self.check_configs(configs),
             require_descriptors=lambda new: self.require_descriptors(new),
+            events=EventLog(broker_id, SystemClock()),
             on_fatal=self.fatal.append,
         )
         broker = FakeBroker(info, session, cache, replicas, receiver, controller)

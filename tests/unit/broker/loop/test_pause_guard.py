@@ -5,7 +5,9 @@ import math
 from collections.abc import Coroutine
 from typing import Any
 
+from barnabas.broker.loop.clock import SystemClock
 from barnabas.broker.loop.pause_guard import NO_PAUSE_GUARD, PauseGuard
+from barnabas.broker.observability.events import EventLog
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.messages import heartbeat
 from tests.unit.broker.server.wire import Peer, heartbeat_request, turn
@@ -30,7 +32,13 @@ class Rig:
         self.certain = asyncio.Event()
         self.checks = 0
         self.tasks: list[asyncio.Task[None]] = []
-        self.guard = PauseGuard(self.clock, allowed=allowed, recheck=self.recheck, soon=self.soon)
+        self.guard = PauseGuard(
+            self.clock,
+            allowed=allowed,
+            events=EventLog(1, SystemClock()),
+            recheck=self.recheck,
+            soon=self.soon,
+        )
         self.begun = 0
         self.peer = Peer(self.handle, clock=self.clock, guard=self.guard)
         self.guard.start()

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.loop.clock import SystemClock
 from barnabas.broker.loop.slices import TURN_S
+from barnabas.broker.observability.events import EventLog
 from barnabas.broker.server import http_server
 from barnabas.broker.server.http import MOST_NAMES, OPEN, Access, HttpEndpoint
 from barnabas.broker.server.network import bind_addresses
@@ -29,7 +31,10 @@ def endpoint_of(
     reasons: Sequence[str] = (),
     behind: Sequence[str] = (),
 ) -> HttpEndpoint:
-    return HttpEndpoint(registry, lambda: reasons, lambda: in_steps(str, behind), access)
+    events = EventLog(1, SystemClock())
+    return HttpEndpoint(
+        registry, lambda: reasons, lambda: in_steps(str, behind), events.after, access
+    )
 
 
 async def start(endpoint: HttpEndpoint) -> int:

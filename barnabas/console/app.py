@@ -29,6 +29,7 @@ from barnabas.console.pages import (
     reassignments,
     records,
     resets,
+    timeline,
     topic,
     topics,
     transactions,
@@ -49,6 +50,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *reassignments.PAGES,
     *resets.PAGES,
     *endings.PAGES,
+    *timeline.PAGES,
 )
 """All pages; those with a title are in the navigation, in this order."""
 _STATIC: Final = Path(__file__).parent / "static"

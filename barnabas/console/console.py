@@ -13,6 +13,8 @@ from barnabas.console.render import Renderer
 from barnabas.console.settings import ConsoleSettings
 from barnabas.console.shared import Results, SharedCluster
 from barnabas.console.tokens import Tokens
+from barnabas.operations.broker_http import HttpAccess
+from barnabas.operations.events import Timeline
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 Handler = Callable[["Console", Request], Awaitable[Response]]
@@ -51,6 +53,7 @@ class Console:
         self.cluster = cluster
         self.results = Results()
         self.tokens = tokens
+        self.timeline = Timeline(cluster, HttpAccess(settings.token, settings.ca_file))
         self._renderer = Renderer(
             {
                 "navigation": [(each.path, each.title) for each in navigation],

@@ -18,6 +18,10 @@ class ConsoleSettings(BaseModel):
     """The keys of a client: security and timeouts."""
     timeout: float = 10.0
     """The timeout of an operation in s."""
+    token: str | None = Field(None, repr=False)
+    """The token of the brokers' HTTP endpoints."""
+    ca_file: str | None = None
+    """A PEM file for those endpoints with https."""
     host: str = DEFAULT_HOST
     port: int = Field(DEFAULT_PORT, ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = ()

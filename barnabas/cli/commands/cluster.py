@@ -31,7 +31,8 @@ from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
-    from barnabas.operations.broker_http import ClusterEvent, HttpAccess
+    from barnabas.operations.broker_http import HttpAccess
+    from barnabas.operations.events import ClusterEvent
     from barnabas.operations.health import Changes, Problem
 
 FIRST_ID = 1
@@ -198,7 +199,7 @@ def events(target: Target, follow: bool, kinds: tuple[str, ...], access: "HttpAc
     Brokers with metrics.listener keep the latest of each kind in memory, until they end.
     docs/events.md has the kinds. The exit code is 1 if no broker could be asked.
     """
-    from barnabas.operations.broker_http import ClusterEvents
+    from barnabas.operations.events import ClusterEvents
 
     async def show(cluster: "Cluster") -> None:
         events, told = ClusterEvents(cluster, access), dict[int, str]()

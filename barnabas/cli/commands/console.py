@@ -2,13 +2,16 @@
 
 import asyncio
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.common import Target, cluster_options, http_options
 from barnabas.cli.help import Command
 from barnabas.cli.processes.console import NEEDS
+
+if TYPE_CHECKING:
+    from barnabas.operations.broker_http import HttpAccess
 
 
 @click.command(cls=Command)
@@ -38,8 +41,9 @@ from barnabas.cli.processes.console import NEEDS
     metavar="FIELD",
     help="Hide this field of JSON values and this header, and values that are no JSON.",
 )
+@http_options
 @cluster_options
-def console(target: Target, no_records: bool, **options: Any) -> None:
+def console(target: Target, access: "HttpAccess", no_records: bool, **options: Any) -> None:
     """Serve pages about a cluster for browsers, until Ctrl-C.
 
     They only read, unless --allow-changes is given. There is no login: everyone who reaches the
@@ -55,6 +59,8 @@ def console(target: Target, no_records: bool, **options: Any) -> None:
         bootstrap=target.bootstrap,
         properties=target.properties,
         timeout=target.timeout,
+        token=access.token,
+        ca_file=access.ca_file,
         show_records=not no_records,
         **options,
     )

@@ -1,0 +1,28 @@
+"""The timeline of the cluster: what all brokers have seen, the latest first."""
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from barnabas.console.console import Console, Page, paged, search_of
+
+_ON_A_PAGE: Final = 100
+_FOR_S: Final = 1.0
+
+
+async def show(console: Console, request: Request) -> Response:
+    timeline = await console.results.get("events", console.timeline.read, for_s=_FOR_S)
+    search, kind = search_of(request), request.query_params.get("kind", "")
+    return console.page(
+        request,
+        "timeline.html",
+        paging=paged(request, timeline.latest(kind, search), _ON_A_PAGE),
+        problems=timeline.problems,
+        kinds=timeline.kinds(),
+        kind=kind,
+        search=search,
+    )
+
+
+PAGES = (Page("/timeline", show, "Timeline"),)

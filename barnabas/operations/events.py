@@ -1,0 +1,158 @@
+"""The events that the brokers of a cluster keep, merged in the order of time."""
+
+import asyncio
+import json
+from bisect import insort
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import BrokerUnreachable
+from barnabas.operations.broker_http import HttpAccess, http_address
+from barnabas.protocol.config_resources import ConfigResourceType
+from barnabas.protocol.errors import KafkaError
+
+MOST_EVENTS: Final = 5_000
+"""The latest ones; a broker keeps 256 of each kind."""
+
+
+class ClusterEvent(NamedTuple):
+    """An event that a broker serves at /events."""
+
+    time_ms: int
+    broker: int
+    sequence: int
+    kind: str
+    subject: dict[str, str | int]
+    text: str
+
+
+class _Position(NamedTuple):
+    """The run of a broker, and the last event of it that was read."""
+
+    run: str
+    sequence: int
+
+
+class _Answer(NamedTuple):
+    """The answer of a broker."""
+
+    run: str
+    dropped: int
+    events: list[ClusterEvent]
+
+
+class ClusterEvents:
+    """The events of all brokers of a cluster, read again and again."""
+
+    def __init__(self, cluster: Cluster, access: HttpAccess) -> None:
+        self._cluster = cluster
+        self._access = access
+        self._addresses: dict[int, str | None] = {}
+        """None for a broker without an endpoint."""
+        self._positions: dict[int, _Position] = {}
+        self.problems: dict[int, str] = {}
+        """Why the last reading lacks events, by broker."""
+
+    async def read(self) -> list[ClusterEvent]:
+        """Return the events since the last reading in the order of time.
+
+        Raises KafkaError and BrokerUnreachable if no broker tells which brokers there are.
+        """
+        self.problems = {}
+        await self._cluster.refresh(())
+        brokers = {*self._cluster.nodes, *self._addresses}
+        found = await asyncio.gather(*map(self._read, sorted(brokers)))
+        return sorted((event for each in found for event in each), key=itemgetter(0, 1, 2))
+
+    async def _read(self, broker: int) -> list[ClusterEvent]:
+        try:
+            if broker not in self._addresses:
+                self._addresses[broker] = await self._address(broker)
+            address = self._addresses[broker]
+            if address is None:
+                self.problems[broker] = "no HTTP endpoint (metrics.listener)"
+                return []
+            return await self._later(broker, address)
+        except (KafkaError, BrokerUnreachable, OSError, TimeoutError) as error:
+            self.problems[broker] = str(error) or type(error).__name__
+            return []
+
+    async def _address(self, broker: int) -> str | None:
+        rows = await Admin(self._cluster).describe_configs(ConfigResourceType.BROKER, str(broker))
+        return http_address({row.name: row.value for row in rows}, self._cluster.nodes[broker].host)
+
+    async def _later(self, broker: int, address: str) -> list[ClusterEvent]:
+        known = self._positions.get(broker)
+        after = 0 if known is None else known.sequence
+        answer = await self._ask(broker, f"{address}/events?after={after}")
+        if known is not None and answer.run != known.run:
+            known, answer = None, await self._ask(broker, f"{address}/events?after=0")
+        if known is not None and answer.dropped:
+            self.problems[broker] = f"{answer.dropped} events came and went since the last reading"
+        last = 0 if known is None else known.sequence
+        if answer.events:
+            last = answer.events[-1].sequence
+        self._positions[broker] = _Position(answer.run, last)
+        return answer.events
+
+    async def _ask(self, broker: int, address: str) -> _Answer:
+        loop = asyncio.get_running_loop()
+        status, body = await loop.run_in_executor(None, partial(self._access.get, address))
+        if status != 200:
+            raise OSError(f"HTTP {status}: {body[:100].decode(errors='replace').strip()}")
+        try:
+            return _answer(broker, json.loads(body))
+        except (LookupError, TypeError, ValueError) as error:
+            raise OSError(f"{address} has another format") from error
+
+
+def _answer(broker: int, answer: dict[str, Any]) -> _Answer:
+    events = [
+        ClusterEvent(
+            int(each["time_ms"]),
+            broker,
+            int(each["sequence"]),
+            str(each["kind"]),
+            dict(each["subject"]),
+            str(each["text"]),
+        )
+        for each in answer["events"]
+    ]
+    return _Answer(str(answer["run"]), int(answer["dropped"]), events)
+
+
+class Timeline:
+    """The latest events of a cluster, those of brokers that have ended since too."""
+
+    def __init__(self, cluster: Cluster, access: HttpAccess) -> None:
+        self._source = ClusterEvents(cluster, access)
+        self._events: list[ClusterEvent] = []
+
+    async def read(self) -> "Timeline":
+        """Read what is new. Raises KafkaError and BrokerUnreachable."""
+        for each in await self._source.read():
+            insort(self._events, each, key=attrgetter("time_ms"))
+        del self._events[:-MOST_EVENTS]
+        return self
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """Why events of a broker are missing, as of the last reading."""
+        return self._source.problems
+
+    def latest(self, kind: str, search: str) -> list[ClusterEvent]:
+        """Return events, the latest first: of a kind, and with a text in the subject; "" is any."""
+        wanted = search.lower()
+        return [
+            each
+            for each in reversed(self._events)
+            if kind in ("", each.kind)
+            and any(wanted in str(value).lower() for value in each.subject.values())
+        ]
+
+    def kinds(self) -> list[str]:
+        """Return the kinds that there are."""
+        return sorted({each.kind for each in self._events})

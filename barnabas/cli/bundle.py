@@ -195,7 +195,7 @@ def add_endpoints(bundle: Bundle, endpoints: Mapping[str, str], access: HttpAcce
     for place, address in endpoints.items():
         for path in _PATHS:
             try:
-                status, body = access.get(f"{address}/{path}")
+                status, body = access.ask(f"{address}/{path}")
                 # A probe that fails says why.
                 code = b"" if status == 200 else b"%d\n" % status
                 bundle.add(f"{place}/{path}.txt", code + body)

@@ -27,6 +27,9 @@ class ConsoleSettings(BaseModel):
     allowed_hosts: tuple[str, ...] = ()
     """Names under which browsers may ask for the console, besides localhost and addresses."""
     allow_changes: bool = False
+    faults: str | None = None
+    """HOST:PORT of the levers of brokers with --faults, which the timeline offers."""
+    faults_token: str | None = Field(None, repr=False)
     show_records: bool = True
     masks: tuple[str, ...] = ()
     """Names of fields in JSON values, and of headers, whose content is not shown."""

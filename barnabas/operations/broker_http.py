@@ -28,9 +28,12 @@ class HttpAccess:
             urllib.request.HTTPSHandler(context=context), urllib.request.ProxyHandler({})
         )
 
-    def get(self, address: str) -> tuple[int, bytes]:
-        """Return status and body of an answer; OSError without one. It blocks."""
-        request = urllib.request.Request(address)
+    def ask(self, address: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """Return status and body of the answer to a GET, or to a POST of JSON; OSError without
+        one. It blocks."""
+        request = urllib.request.Request(address, body)
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
         if self.token is not None:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:

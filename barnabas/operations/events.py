@@ -100,7 +100,7 @@ class ClusterEvents:
 
     async def _ask(self, broker: int, address: str) -> _Answer:
         loop = asyncio.get_running_loop()
-        status, body = await loop.run_in_executor(None, partial(self._access.get, address))
+        status, body = await loop.run_in_executor(None, partial(self._access.ask, address))
         if status != 200:
             raise OSError(f"HTTP {status}: {body[:100].decode(errors='replace').strip()}")
         try:
@@ -152,6 +152,17 @@ class Timeline:
             if kind in ("", each.kind)
             and any(wanted in str(value).lower() for value in each.subject.values())
         ]
+
+    def levers(self) -> list[ClusterEvent]:
+        """Return the events of levers on requests that were set and not released since."""
+        found: dict[str | int, ClusterEvent] = {}
+        for each in self._events:
+            lever = each.subject.get("lever")
+            if lever is not None and each.kind == "fault_set":
+                found[lever] = each
+            elif lever is not None and each.kind == "fault_healed":
+                found.pop(lever, None)
+        return list(found.values())
 
     def kinds(self) -> list[str]:
         """Return the kinds that there are."""

@@ -20,7 +20,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
 from tests.support.command_line import ROOT
 from tests.support.newer_producer import NewerProducer
-from tests.support.running_console import Answered, RunningConsole
+from tests.support.running_console import Answered, RunningConsole, confirmation
 from tests.support.transactions_by_hand import committed_values, hanging
 
 FIRST: Final = TopicPartition("orders", 0)
@@ -63,14 +63,6 @@ def offsets(broker: Broker, group: str) -> list[int]:
             return await GroupAdmin(cluster).offsets(group)
 
     return [offset for _, offset in sorted(asyncio.run(work()).items())]
-
-
-def confirmation(answered: Answered) -> tuple[str, dict[str, str]]:
-    """Return the address and the fields of the form that confirms a change."""
-    (form,) = re.findall(r'<form method="post".*?</form>', answered.text, re.S)
-    (address,) = re.findall(r'action="([^"]*)"', form)
-    fields = re.findall(r'name="(\w+)" value="([^"]*)"', form)
-    return html.unescape(address), {name: html.unescape(text) for name, text in fields}
 
 
 def reset(group: str, **parameters: object) -> str:

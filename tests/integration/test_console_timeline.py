@@ -1,12 +1,18 @@
 """The timeline of the console: the events of all brokers, by kind and by subject."""
 
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 import pytest
 
 from barnabas.testing import Broker
-from tests.support.ports import free_port
-from tests.support.running_console import RunningConsole
+from tests.support.command_line import environment
+from tests.support.ports import free_port, ports_in_a_row
+from tests.support.running_console import RunningConsole, confirmation
 from tests.support.waiting import until
 from tests.support.watched import Watched
 
@@ -74,3 +80,76 @@ def test_events_are_read_with_the_token(tmp_path) -> None:
             words = console.get("/timeline").words
     assert "broker started" in words
     assert "are missing" not in words
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory) -> Iterator[tuple[str, str]]:
+    """The servers of brokers with levers, and the address of these."""
+    directory = tmp_path_factory.mktemp("faulty")
+    first, metrics, faults = ports_in_a_row(3), ports_in_a_row(3), free_port()
+    file = directory / "servers"
+    words = ["cluster", "up", "-l", f"localhost:{first}", "-d", str(directory / "data")]
+    words += ["--set", f"metrics.listener=localhost:{metrics}", "--address-file", str(file)]
+    command = [sys.executable, "-m", "barnabas", *words, "--faults", f"localhost:{faults}"]
+    more = environment(BARNABAS_FAULTS_TOKEN=TOKEN)
+    with subprocess.Popen(command, env=more, stdout=subprocess.DEVNULL) as process:
+        until(file.exists)
+        yield file.read_text().strip(), f"localhost:{faults}"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+TOKEN = "pull-them-all-gently"
+
+
+def pull(console: RunningConsole, sentence: str, **parameters: object) -> None:
+    """Ask for a lever, and confirm what the page says."""
+    path = f"/lever?{urlencode(parameters)}"
+    page = console.get(path)
+    assert sentence in page.words
+    address, fields = confirmation(page)
+    done = console.post(address, **fields)
+    assert done.status == 200, done.words
+    assert f"Done. {sentence}" in done.words
+
+
+def test_lever_is_pulled_seen_and_healed(faulty: tuple[str, str]) -> None:
+    servers, at = faulty
+    options = {"allow_changes": True, "faults": at, "faults_token": TOKEN}
+    with RunningConsole(servers, **options) as console:
+        assert "1 running" in console.get("/timeline").words
+        pull(console, "Broker 2 will be killed", do="kill", broker=2)
+        until(lambda: "gone [2], new []" in console.get("/timeline").words)
+        assert "2 down" in console.get("/timeline").words
+        pull(console, "Broker 2 will be started.", do="start", broker=2)
+        until(lambda: "last_run killed" in console.get("/timeline").words)
+        pull(console, "Broker 1 will be cut off from its clients", do="cut-clients", broker=1)
+        until(lambda: "cut the links of clients" in console.get("/timeline").words)
+        pull(console, "All links that were cut will be whole again.", do="heal")
+        until(lambda: "fault healed: links all" in console.get("/timeline").words)
+        fields = {"do": "error", "api": "EndTxn", "code": "NOT_COORDINATOR", "topic": "<b>"}
+        pull(console, "Requests of EndTxn, topic <b>: Each is refused with NOT_COORD", **fields)
+        until(lambda: "Release" in console.get("/timeline").words)
+        (number,) = re.findall(r'name="lever" value="(\d+)"', console.get("/timeline").text)
+        pull(console, f"Lever {number} will be released", do="release", lever=number)
+        until(lambda: "Release" not in console.get("/timeline").words)
+        path, kept = confirmation(console.request("/lever?do=kill&broker=7"))
+        assert console.post("/lever?do=kill&broker=1", **kept).status == 403
+        answered = console.post(path, **kept)
+        assert (answered.status, "there is no broker 7" in answered.words) == (409, True)
+
+
+def test_levers_are_offered_only_where_changes_are_allowed(faulty: tuple[str, str]) -> None:
+    servers, at = faulty
+    with RunningConsole(servers, faults=at, faults_token=TOKEN) as console:
+        assert "Levers" not in console.get("/timeline").words
+        assert console.request("/lever?do=heal").status == 404
+    with RunningConsole(servers, allow_changes=True) as console:
+        assert "Levers" not in console.get("/timeline").words
+        assert console.request("/lever?do=heal").status == 404
+    with RunningConsole(servers, allow_changes=True, faults=at, faults_token="x" * 20) as console:
+        path, fields = confirmation(console.get("/lever?do=heal"))
+        answered = console.post(path, **fields)
+        assert (answered.status, "needs Authorization" in answered.words) == (409, True)
+        for wrong in ("do=dance", "do=jump&seconds=-1", "do=hold", "", "do=kill&broker=x"):
+            assert console.request(f"/lever?{wrong}").status == 400

@@ -73,6 +73,14 @@ class _Words(HTMLParser):
             self.code.append(self.get_starttag_text() or tag)
 
 
+def confirmation(answered: Answered) -> tuple[str, dict[str, str]]:
+    """Return the address and the fields of the form that confirms a change."""
+    (form,) = re.findall(r'<form method="post".*?</form>', answered.text, re.S)
+    (address,) = re.findall(r'action="([^"]*)"', form)
+    fields = re.findall(r'name="(\w+)" value="([^"]*)"', form)
+    return html.unescape(address), {name: html.unescape(text) for name, text in fields}
+
+
 class RunningConsole:
     """A console of a cluster, with the options of `ConsoleSettings`."""
 

@@ -1,6 +1,7 @@
 """`barnabas console`: pages about a cluster in a browser."""
 
 import asyncio
+import os
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     help="A name of this console for browsers, besides localhost and addresses.",
 )
 @click.option("--allow-changes", is_flag=True, help="Offer changes of the cluster too.")
+@click.option(
+    "--faults",
+    metavar="HOST:PORT",
+    help="Offer the levers of brokers with --faults; BARNABAS_FAULTS_TOKEN has their token.",
+)
 @click.option("--no-records", is_flag=True, help="Show no records.")
 @click.option(
     "--mask",
@@ -61,6 +67,7 @@ def console(target: Target, access: "HttpAccess", no_records: bool, **options: A
         timeout=target.timeout,
         token=access.token,
         ca_file=access.ca_file,
+        faults_token=os.environ.get("BARNABAS_FAULTS_TOKEN"),
         show_records=not no_records,
         **options,
     )

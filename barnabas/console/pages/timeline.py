@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from barnabas.console.console import Console, Page, paged, search_of
+from barnabas.console.pages import levers
 
 _ON_A_PAGE: Final = 100
 _FOR_S: Final = 1.0
@@ -14,9 +15,13 @@ _FOR_S: Final = 1.0
 async def show(console: Console, request: Request) -> Response:
     timeline = await console.results.get("events", console.timeline.read, for_s=_FOR_S)
     search, kind = search_of(request), request.query_params.get("kind", "")
+    offers = console.settings.faults is not None and console.settings.allow_changes
     return console.page(
         request,
         "timeline.html",
+        brokers=await levers.states(console) if offers else [],
+        offers=offers,
+        levers=timeline.levers(),
         paging=paged(request, timeline.latest(kind, search), _ON_A_PAGE),
         problems=timeline.problems,
         kinds=timeline.kinds(),
@@ -25,4 +30,4 @@ async def show(console: Console, request: Request) -> Response:
     )
 
 
-PAGES = (Page("/timeline", show, "Timeline"),)
+PAGES = (Page("/timeline", show, "Timeline"), *levers.PAGES)

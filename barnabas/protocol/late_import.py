@@ -6,6 +6,7 @@ the old one may do anything, so it is not imported.
 
 import sys
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 import barnabas
@@ -35,7 +36,11 @@ def import_late(name: str) -> Any:
 def _is_same_release() -> bool:
     spec = barnabas.__spec__
     assert spec is not None
+    assert spec.origin is not None
     loader: Any = spec.loader
+    if not hasattr(loader, "get_source"):
+        # That of pytest, which imports the packages of its plugins.
+        loader = SourceFileLoader(spec.name, spec.origin)
     try:
         # Zip files too; None without sources.
         source = loader.get_source(spec.name)

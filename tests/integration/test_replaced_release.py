@@ -8,6 +8,8 @@ from textwrap import dedent
 
 import pytest
 
+import barnabas
+from barnabas.protocol.late_import import ReleaseReplaced, import_late
 from tests.support.command_line import ROOT, environment
 
 HOLD_MS = 5.0
@@ -155,3 +157,15 @@ def test_import_of_a_handler_holds_the_event_loop_for_less_than_5_ms(installed: 
             taken[name] = min(float(ms), taken.get(name, float("inf")))
     assert len(taken) > 50
     assert {name: ms for name, ms in taken.items() if ms >= HOLD_MS} == {}
+
+
+def test_release_is_known_where_pytest_has_imported_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its loader knows no sources: pytest imports all packages of a distribution with a plugin."""
+    monkeypatch.setattr(barnabas.__spec__, "loader", object())
+    monkeypatch.delitem(sys.modules, "barnabas.broker.handlers.heartbeat", raising=False)
+    assert import_late("barnabas.broker.handlers.heartbeat").handle
+    monkeypatch.setattr(barnabas, "__version__", "0.0.1")
+    with pytest.raises(ReleaseReplaced):
+        import_late("barnabas.broker.handlers.nothing")

@@ -24,6 +24,8 @@ REST: Final = (
     "tests/simulation/test_cluster.py::test_history_of_three_brokers_violates_no_invariant[1",
     "tests/simulation/test_cluster.py::test_history_of_three_brokers_violates_no_invariant[2",
     "tests/simulation/test_cluster.py::test_history_of_three_brokers_violates_no_invariant[3",
+    # The console in a browser.
+    "tests/console/",
     # Every client with every codec, assignor and mechanism.
     "tests/integration/interop/",
     "tests/integration/test_admin_clients.py",

@@ -1,6 +1,18 @@
 // Ask for the live part of this page again at each tick of the server.
 "use strict";
 (() => {
+  // The element that has the focus is another one after an update: find it by what it is.
+  const same = at => [...document.querySelectorAll(`#live ${at.tagName}`)].filter(each =>
+    ["href", "id", "name", "value", "aria-label"].every(
+      name => each.getAttribute(name) === at.getAttribute(name)));
+  let focused = null;
+  document.addEventListener("htmx:beforeSwap", () => {
+    const at = document.activeElement;
+    focused = at.closest("#live") ? { at, index: same(at).indexOf(at) } : null;
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    if (focused) same(focused.at)[focused.index]?.focus({ preventScroll: true });
+  });
   const isLive = () => document.querySelector("#live[hx-get]") !== null;
   const pause = document.getElementById("pause");
   const stale = document.getElementById("stale");

@@ -1,0 +1,96 @@
+"""A cluster as a console shows it: data, groups, transactions, and names that would be code."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer import Consumer
+from barnabas.client.group import GroupMember
+from barnabas.client.producer import Producer
+from barnabas.client.transactional_producer import TransactionalProducer
+
+T = TypeVar("T")
+CODE: Final = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+GROUP: Final = f"readers {CODE}"
+TRANSACTION: Final = f"txn {CODE}"
+LONG: Final = "a" * 200 + ".topic-with-a-long-name"
+PAGES: Final = {
+    "overview": "/",
+    "brokers": "/brokers",
+    "topics": "/topics?internal=on",
+    "topic": "/topic?name=orders",
+    "long topic": f"/topic?name={LONG}",
+    "configs": "/configs?kind=topic&name=orders&all=on",
+    "records": "/records?topic=orders",
+    "groups": "/groups",
+    "group": f"/group?id={quote(GROUP)}",
+    "reset": f"/group/reset?id={quote(GROUP)}",
+    "transactions": "/transactions",
+    "transaction": f"/transaction?id={quote(TRANSACTION)}",
+    "fence": f"/transaction/fence?id={quote(TRANSACTION)}",
+    "reassignments": "/reassignments",
+    "timeline": "/timeline?q=orders",
+    "lever": "/lever?do=heal",
+    "no such topic": "/topic?name=none",
+    "no such page": "/nothing",
+}
+
+
+class Scene:
+    """The clients of the cluster, in a thread of their own."""
+
+    def __init__(self, servers: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.flowing = 0
+        """Transactions that were committed by `flow`."""
+        self.run(self._begin(servers))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+
+    async def _begin(self, servers: str) -> None:
+        self.client = Cluster(servers, client_id=f"client {CODE}")
+        await self.client.refresh()
+        admin = Admin(self.client)
+        for name, partitions in (("orders", 3), (LONG, 1)):
+            await admin.create_topic(name, partitions=partitions, replication_factor=3)
+        async with Producer(self.client) as producer:
+            for number in range(200):
+                await producer.send(
+                    "orders",
+                    f"value {number} {CODE}".encode(),
+                    key=f"key {CODE}".encode(),
+                    headers=[(f"header {CODE}", CODE.encode())],
+                    partition=number % 3,
+                )
+        self.member = GroupMember(self.client, Consumer(self.client), GROUP, ["orders"])
+        await self.member.ensure_joined()
+        self.open = TransactionalProducer(self.client, TRANSACTION)
+        await self.open.init_transactions()
+        await self.open.begin_transaction()
+        await (await self.open.send("orders", b"is open", partition=0))
+
+    def flow(self) -> None:
+        """Commit one transaction after the other until the end."""
+        self._flow = asyncio.run_coroutine_threadsafe(self._commit(), self._loop)
+
+    async def _commit(self) -> None:
+        producer = TransactionalProducer(self.client, "flow")
+        await producer.init_transactions()
+        while True:
+            await producer.begin_transaction()
+            await (await producer.send("orders", b"flows", partition=1))
+            await producer.commit_transaction()
+            self.flowing += 1
+            await asyncio.sleep(0.05)
+
+    def close(self) -> None:
+        self.run(self.client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)

@@ -1,0 +1,95 @@
+"""Open pages move while a broker is killed and transactions flow."""
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.console.browser import Tab
+from tests.console.conftest import NewTab
+from tests.console.scene import Scene
+from tests.support.running_console import RunningConsole, confirmation
+from tests.support.waiting import until
+
+IN_TIME_MS = 60_000
+
+
+def pull(console: RunningConsole, parameters: str) -> None:
+    address, fields = confirmation(console.request(f"/lever?{parameters}"))
+    done = console.post(address, **fields)
+    assert done.status == 200, done.words
+
+
+def test_pages_follow_transactions_and_the_death_of_a_broker(
+    new_tab: NewTab, console: RunningConsole, scene: Scene
+) -> None:
+    brokers, timeline, topic, still = (new_tab() for _ in range(4))
+    brokers.open("/brokers")
+    timeline.open("/timeline")
+    topic.open("/topic?name=orders")
+    still.open("/topic?name=orders")
+    still.page.click("#pause")
+    tabs = (brokers, timeline, topic, still)
+    for tab in tabs:
+        tab.page.evaluate("window.watched = true")
+        tab.page.wait_for_timeout(100)
+    scene.flow()
+    until(lambda: scene.flowing > 3)
+    before = topic.page.inner_text("main")
+    kept = still.page.inner_text("main")
+    expect(topic.page.locator("main")).not_to_have_text(before, timeout=IN_TIME_MS)
+
+    pull(console, "do=kill&broker=3")
+    moving = timeline.page.locator("main")
+    expect(moving).to_contain_text(re.compile(r"gone \[3\], new \[\]"), timeout=IN_TIME_MS)
+    expect(brokers.page.locator("main")).to_contain_text("not alive", timeout=IN_TIME_MS)
+    flowing = scene.flowing
+    until(lambda: scene.flowing > flowing)
+    pull(console, "do=start&broker=3")
+    expect(moving).to_contain_text("last_run killed", timeout=IN_TIME_MS)
+    assert still.page.inner_text("main") == kept
+    # No page was loaded again.
+    assert all(tab.page.evaluate("window.watched") for tab in tabs)
+
+
+def test_search_is_kept_while_the_page_moves(new_tab: NewTab) -> None:
+    tab = new_tab()
+    tab.open("/timeline")
+    box = tab.page.locator("input[type=search]")
+    box.fill("ord")
+    with tab.page.expect_response(lambda each: each.url.endswith("/timeline")):
+        pass
+    tab.page.wait_for_timeout(100)
+    assert box.input_value() == "ord"
+    assert tab.page.evaluate("document.activeElement.name") == "q"
+
+
+def test_focus_stays_where_it_is_while_the_page_moves(new_tab: NewTab) -> None:
+    tab = new_tab()
+    tab.open("/topics")
+    tab.page.locator("#live a", has_text="orders").first.focus()
+    tab.page.evaluate("window.before = document.activeElement")
+    until(lambda: tab.page.evaluate("!document.contains(window.before)"))
+    assert tab.page.evaluate("document.activeElement.innerText") == "orders"
+
+
+def test_lever_is_pulled_by_its_button(new_tab: NewTab) -> None:
+    tab = new_tab()
+    tab.open("/timeline")
+    tab.page.click("#cut-clients-2")
+    expect(tab.page.locator("main")).to_contain_text("Broker 2 will be cut off from its clients")
+    assert tab.findings() == []
+    tab.page.click("button.danger")
+    expect(tab.page.locator("main")).to_contain_text("Done.")
+    tab.page.click("text=See the result")
+    tab.page.click("#heal")
+    tab.page.click("button.danger")
+    tab.page.click("text=See the result")
+    expect(tab.page.locator("main")).to_contain_text("fault healed: links all", timeout=IN_TIME_MS)
+
+
+def test_console_that_has_ended_is_said(browser, brokers) -> None:
+    with RunningConsole(brokers.servers) as other:
+        tab = Tab(browser, other.url)
+        tab.open("/")
+    expect(tab.page.locator("#stale")).to_be_visible(timeout=IN_TIME_MS)
+    tab.close()

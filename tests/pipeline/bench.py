@@ -154,19 +154,30 @@ class Stream:
         *,
         sink_id: str | None = None,
         servers: str | None = None,
+        topics: int = 1,
+        is_join: bool = False,
         **options: str,
     ) -> None:
-        """`servers` are those of another cluster than the bench's; `options` are of each run."""
+        """`servers` are those of another cluster than the bench's; `options` are of each run.
+
+        With several topics each value goes to all of them. A join is of two streams of files: the
+        second has the values of a batch in the next one, so that they come from the state.
+        """
         self.bench = bench
         self.servers = servers or bench.servers
         self.options = options
         self.name = name
         self.sink_id = sink_id or name
-        self.topic = f"{name}-out"
+        self.topics = [f"{name}-out{number or ''}" for number in range(topics)]
+        self.topic = self.topics[0]
+        self.is_join = is_join
         self.folder = bench.folder / name
         self.input = self.folder / "input"
         self.checkpoint = self.folder / "checkpoint"
-        self.input.mkdir(parents=True)
+        for each in (self.input, self.folder / "matches"):
+            each.mkdir(parents=True)
+        if is_join:
+            (self.folder / "matches" / "000000").touch()
         self.partitions = PARTITIONS
         self.values: list[str] = []
         self.driver: DriverProcess | None = None
@@ -175,21 +186,27 @@ class Stream:
         self._faults: list[dict[str, Any]] = []
         self._write_faults()
         self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        for done in self._admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
+        wanted = [NewTopic(topic, PARTITIONS) for topic in self.topics]
+        for done in self._admin.create_topics(wanted).values():
             done.result(ADMIN_WITHIN_S)
 
     def add(self, files: int = 1, rows: int = 20) -> None:
         """Add input: each file is a batch."""
         for _ in range(files):
             values = [f"{self._files}-{row}" for row in range(rows)]
-            path = self.input / f"{self._files:06}"
-            temporary = self.folder / "next"
-            temporary.write_text("".join(f"{value}\n" for value in values))
-            # Spark reads files in the order of their times.
-            os.utime(temporary, (self._files, self._files))
-            temporary.rename(path)
+            text = "".join(f"{value}\n" for value in values)
+            self._put(self.input, self._files, text)
+            if self.is_join:
+                self._put(self.folder / "matches", self._files + 1, text)
             self.values += values
             self._files += 1
+
+    def _put(self, folder: Path, number: int, text: str) -> None:
+        temporary = self.folder / "next"
+        temporary.write_text(text)
+        # Spark reads files in the order of their times.
+        os.utime(temporary, (number, number))
+        temporary.rename(folder / f"{number:06}")
 
     def grow(self, partitions: int) -> None:
         """Add partitions to the output."""
@@ -223,12 +240,14 @@ class Stream:
         return {
             "query": self.name,
             "input": str(self.input),
+            "matches": str(self.folder / "matches") if self.is_join else None,
+            "topics": self.topics,
             "checkpoint": str(self.checkpoint),
             "folder": str(self.folder),
             "tasks": tasks,
             "options": {
                 "kafka.bootstrap.servers": self.servers,
-                "topic": self.topic,
+                **({"topic": self.topic} if len(self.topics) == 1 else {}),
                 "sinkId": self.sink_id,
                 **self.options,
                 **options,
@@ -263,12 +282,13 @@ class Stream:
     def problems(self, *, expected: Sequence[str] | None = None) -> list[str]:
         """Return what is wrong with the output: values lost, twice or unknown; what is open."""
         wanted = Counter(self.values if expected is None else expected)
-        found = Counter(read_committed(self.servers, self.topic, self.partitions))
         told = []
-        for word, difference in (("lost", wanted - found), ("too many", found - wanted)):
-            if difference:
-                some = ", ".join(sorted(difference)[:5])
-                told.append(f"{sum(difference.values())} {word}: {some}")
+        for topic in self.topics:
+            found = Counter(read_committed(self.servers, topic, self.partitions))
+            for word, difference in (("lost", wanted - found), ("too many", found - wanted)):
+                if difference:
+                    some = ", ".join(sorted(difference)[:5])
+                    told.append(f"{topic}: {sum(difference.values())} {word}: {some}")
         states = self._states()
         if not self._has_tasks(states):
             told.append("nothing shows that no transaction is open: no coordinator knows a task")

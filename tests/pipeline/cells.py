@@ -37,12 +37,20 @@ FREE_WITHIN_S: Final = 5.0
 
 
 def _stream(
-    bench: Bench, name: str, *, files: int = 3, kafka: str | None = None, **options: str
+    bench: Bench,
+    name: str,
+    *,
+    files: int = 3,
+    kafka: str | None = None,
+    topics: int = 1,
+    is_join: bool = False,
+    **options: str,
 ) -> Stream:
     """Return a query with input; with a protocol of Apache Kafka, its sink is bounded and there."""
     if kafka is not None:
         options["delivery"] = BOUNDED
-    stream = Stream(bench, name, servers=kafka and bench.kafka(kafka), **options)
+    servers = kafka and bench.kafka(kafka)
+    stream = Stream(bench, name, servers=servers, topics=topics, is_join=is_join, **options)
     stream.add(files)
     return stream
 
@@ -78,9 +86,11 @@ def driver_killed(
     when: str,
     tasks: int = 3,
     kafka: str | None = None,
+    topics: int = 1,
+    is_join: bool = False,
 ) -> list[Stream]:
     """Kill the driver before or after a step; another one continues at its checkpoint."""
-    stream = _stream(bench, name, kafka=kafka)
+    stream = _stream(bench, name, kafka=kafka, topics=topics, is_join=is_join)
     fault = stream.fault(site, when, "kill driver", batch=BATCH, callback="commit")
     driver = bench.drivers.take()
     bench.drivers.start_spare()
@@ -652,6 +662,12 @@ def _cells_of_drivers() -> Iterator[Cell]:
         for when in ("before", "after"):
             play = partial(driver_killed, site=site, when=when)
             yield Cell(f"driver killed {when} {_word(site)}", play)
+            play = partial(driver_killed, site=site, when=when, topics=3)
+            yield Cell(f"three topics: driver killed {when} {_word(site)}", play)
+    for site in ("commit", "write_decision", "decide", "carry out"):
+        for when in ("before", "after"):
+            play = partial(driver_killed, site=site, when=when, is_join=True)
+            yield Cell(f"join: driver killed {when} {site}", play)
     for site in ("list_open", "fence", "write_decision", "last_decision", "drop decision", CLEAN):
         play = partial(killed_in_abort, site=site)
         yield Cell(f"driver killed in abort after {_word(site)}", play)
@@ -751,6 +767,8 @@ QUICK: Final = (
     "coordinators moved before decide",
     "driver killed after write_decision",
     "other tasks on replay after decide",
+    "three topics: driver killed after decide",
+    "join: driver killed before decide",
 )
 """The cells of every test run."""
 

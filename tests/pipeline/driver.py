@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as f
+
 from tests.support.spark import spark_session
 
 if TYPE_CHECKING:
@@ -91,13 +93,16 @@ class _Driver:
 
     def start(self, order: dict[str, Any]) -> None:
         """Start a query over all files that are there, a batch for each."""
-        lines = (
-            self.spark.readStream.format("text")
-            .option("maxFilesPerTrigger", "1")
-            .load(order["input"])
-        )
-        # Round-robin: the tasks of a batch depend on the number of tasks only.
-        rows = lines.selectExpr("value AS key", "value").repartition(order["tasks"])
+        lines = self.spark.readStream.format("text").option("maxFilesPerTrigger", "1")
+        rows = lines.load(order["input"]).selectExpr("value AS key", "value")
+        if order["matches"] is None:
+            # Round-robin: the tasks of a batch depend on the number of tasks only.
+            rows = rows.repartition(order["tasks"])
+        else:
+            rows = rows.join(lines.load(order["matches"]).selectExpr("value AS key"), "key")
+        if len(order["topics"]) > 1:
+            topics = f.explode(f.array(*map(f.lit, order["topics"]))).alias("topic")
+            rows = rows.select("key", "value", topics)
         writer = (
             rows.writeStream.format("faulty")
             .option("checkpointLocation", order["checkpoint"])

@@ -525,6 +525,55 @@ def test_joins_of_a_stream_with_a_table(spark, join, error):
         check_as_stream(spark, file, prices=prices)
 
 
+SUMS = """\
+name: job
+source: {topic: in, codec: json, schema: {id: string, amount: int, at: timestamp}}
+steps:
+  - view: sums
+    sql: SELECT id AS _key, sum(amount) AS total FROM source GROUP BY id
+  - view: names
+    sql: SELECT DISTINCT id AS value FROM source
+sinks:
+  - {topic: sums, from: sums}
+  - {topic: large, from: sums, where: total > 5, mode: update}
+  - {topic: names, codec: string}
+checkpoint: c
+"""
+
+
+def test_rows_go_to_several_topics_in_one_pass_for_each_view(spark):
+    from barnabas.pipeline.spark.plan import build
+
+    file = JobFile(Path("job.yaml"), SUMS)
+    values = [b'{"id": "a", "amount": 4}', b'{"id": "a", "amount": 2}', b'{"id": "b", "amount": 1}']
+    assert [each[:3] for each in run(spark, file, records(spark, *values))] == [
+        ("large", b"a", b'{"total":6}'),
+        ("names", None, b"a"),
+        ("names", None, b"b"),
+        ("sums", b"a", b'{"total":6}'),
+        ("sums", b"b", b'{"total":1}'),
+    ]
+    rows = build(spark, file.job, lambda *_: records(spark, b"{}"), {}).rows
+    plan = rows._jdf.queryExecution().optimizedPlan().toString()
+    # One for the sums of two topics, one for the names.
+    assert plan.count("Aggregate") == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (("total > 5", "totl > 5"), "10:39: "),
+        (("total > 5", "total >"), "10:46: "),
+        (("from: sums}", "from: sums, key: id}"), "9:31: no column 'id'; known: _key, total"),
+    ],
+)
+def test_an_error_of_a_sink_has_line_and_column(spark, change, error):
+    with pytest.raises(JobError) as raised:
+        run(spark, JobFile(Path("job.yaml"), SUMS.replace(*change)), records(spark, b"{}"))
+    assert str(raised.value).startswith(f"job.yaml:{error}")
+    assert "\n" not in str(raised.value)
+
+
 def test_ctrl_c_stays_with_the_command_when_spark_has_started():
     from barnabas.pipeline.spark.job import own_interrupts
 

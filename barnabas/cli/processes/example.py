@@ -169,7 +169,7 @@ class Example:
 
     def state(self) -> State:
         """Return the state for the page."""
-        sums = self._rows[self._job.sink.topic]
+        sums = self._rows[self._job.topics[0]]
         driver = self._driver
         return State(
             phase=self._phase,
@@ -413,7 +413,7 @@ class Example:
             self._first_row = self._seconds()
             self._tell("the first row is committed")
         self._rows[message.topic] += 1
-        if message.topic == self._job.sink.topic:
+        if message.topic == self._job.topics[0]:
             with suppress(ValueError):
                 row = json.loads(message.value or b"null")
                 if isinstance(row, dict):

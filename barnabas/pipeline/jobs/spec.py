@@ -275,16 +275,21 @@ class Step(_Part):
         return ("watermark" if self.watermark else "dedupe", "from")
 
 
+Mode = Literal["append", "update", "complete"]
+
+
 class Sink(_Part):
-    """The output: its topic, and the codec that turns columns into values."""
+    """An output: its topic, and the codec that turns columns into values."""
 
     topic: Topic
     view: Name | None = Field(None, alias="from")
+    where: str | None = None
+    """A condition in SQL for the rows of the view that are written."""
     id: SinkId | None = None
     codec: Codec = "json"
     key: str | None = None
     timestamp: str | None = None
-    mode: Literal["append", "update", "complete"] = "append"
+    mode: Mode = "append"
     json_options: Texts = {}
     options: Texts = {}
 
@@ -298,7 +303,8 @@ class Job(_Part):
     sources: Annotated[list[Source], Field(min_length=1)] | None = None
     tables: list[Table] = []
     steps: list[Step] = []
-    sink: Sink
+    sink: Sink | None = None
+    sinks: Annotated[list[Sink], Field(min_length=1)] | None = None
     bad_records: Topic = FAIL
     lineage: bool = False
     trigger: Annotated[str, BeforeValidator(_trigger)] = "0 seconds"
@@ -311,6 +317,8 @@ class Job(_Part):
     def _has_one_form(self) -> "Job":
         if (self.source is None) == (self.sources is None):
             raise _error("the job needs one of the keys 'source' and 'sources'")
+        if (self.sink is None) == (self.sinks is None):
+            raise _error("the job needs one of the keys 'sink' and 'sinks'")
         return self
 
     @property
@@ -321,13 +329,31 @@ class Job(_Part):
         return [(("sources", index), each) for index, each in enumerate(self.sources or ())]
 
     @property
+    def outputs(self) -> Sequence[tuple[Location, Sink]]:
+        """The sinks, each with its location. Their rows are in one batch, and in one decision."""
+        if self.sink is not None:
+            return [(("sink",), self.sink)]
+        return [(("sinks", index), each) for index, each in enumerate(self.sinks or ())]
+
+    @property
     def sink_id(self) -> str:
-        """The sink's id: `sink.id`, or the name of the job."""
-        return self.sink.id or self.name
+        """The sink's id: the `id` of a sink, or the name of the job."""
+        return next((sink.id for _, sink in self.outputs if sink.id), self.name)
+
+    @property
+    def mode(self) -> Mode:
+        """The output mode of the query."""
+        given = (sink.mode for _, sink in self.outputs if "mode" in sink.model_fields_set)
+        return next(given, "append")
+
+    @property
+    def sink_options(self) -> Mapping[str, str]:
+        """The options of all sinks."""
+        return {name: text for _, sink in self.outputs for name, text in sink.options.items()}
 
     @property
     def last_view(self) -> str:
-        """The view that the sink writes unless `sink.from` names another."""
+        """The view that a sink writes unless `sink.from` names another."""
         return self.steps[-1].view if self.steps else self.inputs[-1][1].view
 
     @property
@@ -337,8 +363,9 @@ class Job(_Part):
 
     @property
     def topics(self) -> Sequence[str]:
-        """The topics that the sink writes."""
-        return [self.sink.topic, *([self.bad_topic] if self.bad_topic else [])]
+        """The topics that the job writes, each once; that of bad records is the last."""
+        named = [sink.topic for _, sink in self.outputs]
+        return list(dict.fromkeys([*named, *([self.bad_topic] if self.bad_topic else [])]))
 
     @property
     def unique_columns(self) -> Sequence[str]:
@@ -383,15 +410,17 @@ def check_references(job: Job) -> list[Problem]:
         if step.input is not None and step.input not in views:
             problems.append(_unknown_view(("steps", index, *step.from_location), step.input, views))
         add(("steps", index), step.view)
-    if job.sink.view is not None and job.sink.view not in views:
-        problems.append(_unknown_view(("sink", "from"), job.sink.view, views))
-    if job.sink.view in [table.view for table in job.tables]:
-        text = f"view {job.sink.view!r} is a table; a sink writes the view of a stream"
-        problems.append(Problem(("sink", "from"), text))
-    if job.bad_topic == job.sink.topic:
+    for location, sink in job.outputs:
+        if sink.view is not None and sink.view not in views:
+            problems.append(_unknown_view((*location, "from"), sink.view, views))
+        if sink.view in [table.view for table in job.tables]:
+            text = f"view {sink.view!r} is a table; a sink writes the view of a stream"
+            problems.append(Problem((*location, "from"), text))
+    if job.bad_topic in [sink.topic for _, sink in job.outputs]:
         problems.append(Problem(("bad_records",), "bad records need a topic of their own"))
+    problems += _contradictions(job)
     of_topics = [each for each in tables if each[1].format is None]
-    parts: list[tuple[Location, Source | Sink]] = [*job.inputs, *of_topics, (("sink",), job.sink)]
+    parts: list[tuple[Location, Source | Sink]] = [*job.inputs, *of_topics, *job.outputs]
     for location, part in parts:
         for name in part.options:
             owner = _SET_BY_KEY.get(name.lower())
@@ -400,6 +429,36 @@ def check_references(job: Job) -> list[Problem]:
             if owner:
                 text = f"option {name!r} is set by {owner}; remove it"
                 problems.append(Problem((*location, "options", name), text))
+    return problems
+
+
+def _contradictions(job: Job) -> list[Problem]:
+    """Return the faults between sinks: one batch has one id, one mode and one set of options."""
+    problems = []
+    known: dict[Location, tuple[str, Any]] = {}
+    written: set[tuple[str, str, str | None]] = set()
+    for location, sink in job.outputs:
+        given: dict[Location, Any] = {
+            (name,): getattr(sink, name) for name in ("id", "mode") if name in sink.model_fields_set
+        }
+        given |= {("options", name): text for name, text in sink.options.items()}
+        for key, value in given.items():
+            name, first = known.setdefault(key, (sink.topic, value))
+            if value != first:
+                text = (
+                    f"{key[-1]} {value!r} contradicts {first!r} of the sink for {name}: the sinks"
+                    " of a job have one batch, so give it once"
+                )
+                problems.append(Problem((*location, *key), text))
+        _, codec = known.setdefault(("codec of", sink.topic), ("", sink.codec))
+        if codec != sink.codec:
+            text = f"topic {sink.topic} has codec {codec} in an earlier sink; a topic has one codec"
+            problems.append(Problem((*location, "codec"), text))
+        target = (sink.topic, sink.view or job.last_view, sink.where)
+        if target in written and codec == sink.codec:
+            text = f"an earlier sink writes these rows to {sink.topic} already; remove this one"
+            problems.append(Problem((*location, "topic"), text))
+        written.add(target)
     return problems
 
 

@@ -29,7 +29,7 @@ async def missing_topics(cluster: Cluster, job: Job) -> list[Problem]:
             for index, table in enumerate(job.tables)
             for name in table.topics or ()
         ),
-        (("sink", "topic"), job.sink.topic),
+        *(((*location, "topic"), sink.topic) for location, sink in job.outputs),
         *([(("bad_records",), job.bad_topic)] if job.bad_topic else []),
     ]
     problems: list[Problem] = []

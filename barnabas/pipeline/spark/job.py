@@ -274,9 +274,9 @@ def run_job(
 def _writer(
     rows: DataFrame, job: Job, options: Mapping[str, str], checkpoint: str
 ) -> DataStreamWriter:
-    writer = rows.writeStream.format(FORMAT).queryName(job.name).outputMode(job.sink.mode)
+    writer = rows.writeStream.format(FORMAT).queryName(job.name).outputMode(job.mode)
     writer = writer.option("checkpointLocation", checkpoint).options(**options)
-    if job.sink.mode == "update":
+    if job.mode == "update":
         # Spark refuses update mode for data sources in Python.
         with_digest = {**options, "checkpointLocation": checkpoint}
         writer = writer.foreachBatch(partial(_write_batch, with_digest))
@@ -295,7 +295,7 @@ def _start(writer: DataStreamWriter) -> StreamingQuery:
     try:
         return writer.start()
     except PySparkException as error:
-        raise Problem(("sink",), failure_text(str(error))) from error
+        raise Problem((), failure_text(str(error))) from error
 
 
 def _watch(

@@ -46,14 +46,18 @@ def source_options(
 
 def sink_options(job: Job) -> dict[str, str]:
     """Return the options for `writeStream`; raises Problem for one that the sink refuses."""
-    options = dict(job.sink.options)
+    options = dict(job.sink_options)
     options["kafka.bootstrap.servers"] = job.bootstrap
     options |= options_of(job.security)
     options["sinkId"] = job.sink_id
     try:
         parse_sink_options(options, streaming=True)
     except SinkOptionsError as error:
-        raise _option_problem(("sink",), job.sink.options, str(error)) from None
+        problems = [
+            _option_problem(location, sink.options, str(error)) for location, sink in job.outputs
+        ]
+        # At the option that it names, if one has it.
+        raise max(problems, key=lambda each: len(each.location)) from None
     return options
 
 

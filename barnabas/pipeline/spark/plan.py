@@ -29,6 +29,7 @@ from barnabas.pipeline.jobs.spec import (
     Job,
     Location,
     Problem,
+    Sink,
     Source,
     Step,
     Watermark,
@@ -96,7 +97,7 @@ def build(
         previous = step.view
     # Spark numbers the sources of a checkpoint by their order in the plan: with the bad records
     # first it is that of the file, whatever the queries do.
-    parts = [*bad, output(job, views[job.sink.view or job.last_view])]
+    parts = [*bad, *_outputs(job, views)]
     return JobPlan(reduce(DataFrame.unionByName, parts), steps)
 
 
@@ -303,45 +304,69 @@ def one_line(error: PySparkException) -> str:
 # -- the sink ------------------------------------------------------------------------------------
 
 
-def output(job: Job, view: DataFrame) -> DataFrame:
-    """Return the rows of the last view as records for the sink."""
-    sink = job.sink
+def _outputs(job: Job, views: Mapping[str, DataFrame]) -> list[DataFrame]:
+    """Return the records of the sinks. Those of one view are made in one pass over it."""
+    by_view: dict[str, list[Column]] = {}
+    for location, sink in job.outputs:
+        name = sink.view or job.last_view
+        by_view.setdefault(name, []).append(_record(job, location, sink, views[name]))
+    parts = []
+    for name, records in by_view.items():
+        record = records[0] if len(records) == 1 else f.explode(f.array(*records))
+        rows = views[name].select(record.alias("record"))
+        parts.append(rows.where(f.col("record").isNotNull()).select("record.*"))
+    return parts
+
+
+def _record(job: Job, location: Location, sink: Sink, view: DataFrame) -> Column:
+    """Return a row of a view as a record for a sink; null if the sink leaves it out."""
     key_name = sink.key or ("_key" if "_key" in view.columns else None)
     key = f.lit(None).cast("binary")
     if key_name is not None:
-        key = _binary(view, column_of(view, key_name, ("sink", "key")), ("sink", "key"))
+        key = _binary(view, column_of(view, key_name, (*location, "key")), (*location, "key"))
     time = f.lit(None).cast("timestamp")
     if sink.timestamp is not None:
-        location: Location = ("sink", "timestamp")
-        column = column_of(view, sink.timestamp, location)
+        place = (*location, "timestamp")
+        column = column_of(view, sink.timestamp, place)
         if not isinstance(view.schema[column].dataType, TimestampType):
-            raise Problem(location, f"column {column!r} must be of type timestamp")
+            raise Problem(place, f"column {column!r} must be of type timestamp")
         time = f.col(column)
     added = {LINEAGE_HEADER: _lineage(view)} if job.lineage else {}
-    return view.select(
+    record = f.struct(
         f.lit(sink.topic).alias("topic"),
         key.alias("key"),
-        _value(job, view).alias("value"),
+        _value((*location, "codec"), sink, view).alias("value"),
         _headers(view, added).alias("headers"),
         time.alias("timestamp"),
     )
+    if sink.where is None:
+        return record
+    return f.when(_condition((*location, "where"), sink.where, view), record)
 
 
-def _value(job: Job, view: DataFrame) -> Column:
-    location: Location = ("sink", "codec")
-    if job.sink.codec == "json":
+def _condition(location: Location, sql: str, view: DataFrame) -> Column:
+    try:
+        condition = f.expr(sql)
+        view.where(condition)
+    except PySparkException as error:
+        raise TextProblem(location, one_line(error), *position_in(sql, error)) from None
+    return condition
+
+
+def _value(location: Location, sink: Sink, view: DataFrame) -> Column:
+    if sink.codec == "json":
         columns: Sequence[str] = [name for name in view.columns if not name.startswith("_")]
         if not columns:
             raise Problem(location, "the view has no column for the value")
         row = f.struct(*map(f.col, columns))
-        return f.to_json(row, job.sink.json_options).cast("binary")
+        return f.to_json(row, sink.json_options).cast("binary")
     if "value" not in view.columns:
-        text = f"codec {job.sink.codec} needs a column 'value'; {nearest('value', view.columns)}"
+        text = f"codec {sink.codec} needs a column 'value'; {nearest('value', view.columns)}"
         raise Problem(location, text)
-    wanted = StringType if job.sink.codec == "string" else BinaryType
+    wanted = StringType if sink.codec == "string" else BinaryType
     kind = view.schema["value"].dataType
     if not isinstance(kind, wanted):
-        text = f"codec {job.sink.codec}: column 'value' is {kind.simpleString()}; cast it"
+        text = f"codec {sink.codec}: column 'value' is {kind.simpleString()}; cast it"
         raise Problem(location, text)
     return f.col("value").cast("binary")
 

@@ -93,15 +93,15 @@ _RULES: Final = (
 
 def check_streaming(spark: SparkSession, job: Job, plan: JobPlan) -> None:
     """Ask Spark whether the queries can be a stream; raises Problem at the step that cannot."""
-    refused = _refusal(spark, plan.rows, job.sink.mode)
+    refused = _refusal(spark, plan.rows, job.mode)
     if refused is None:
         return
     for step in plan.steps:
-        found = _refusal(spark, step.view, job.sink.mode)
+        found = _refusal(spark, step.view, job.mode)
         # Mode complete asks for an aggregate, which the steps before it do not have.
         if found is not None and one_line(found) == one_line(refused):
             raise _problem_of(step, found)
-    raise Problem(("sink", "mode"), _explained(refused)[0])
+    raise Problem((*job.outputs[0][0], "mode"), _explained(refused)[0])
 
 
 def _refusal(spark: SparkSession, view: DataFrame, mode: str) -> PySparkException | None:

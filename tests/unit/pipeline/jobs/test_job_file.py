@@ -38,7 +38,7 @@ def test_keys_that_are_left_out_have_defaults():
     job = file.job
     assert [source.topics for _, source in job.inputs] == [["in"]]
     assert (job.sink_id, job.last_view, job.bad_topic) == ("orders", "all", None)
-    assert (job.trigger, job.sink.mode, job.sink.codec) == ("0 seconds", "append", "json")
+    assert (job.trigger, job.mode, job.outputs[0][1].codec) == ("0 seconds", "append", "json")
     assert job.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
     assert job.steps[1].input == "timely"
     assert job.topics == ["out"]
@@ -173,6 +173,41 @@ def test_a_mistake_in_a_table_is_told_with_line_and_column(monkeypatch, old, new
     monkeypatch.setenv("TABLE_PASSWORD", "hidden")
     assert old in TABLES
     first, *_ = problem_of(TABLES.replace(old, new, 1)).splitlines()
+    assert first.startswith(f"job.yaml:{error}")
+
+
+SINKS = """\
+name: orders
+source: {topic: in}
+sinks:
+  - {topic: a, codec: binary, id: one, mode: update, options: {compression: zstd}}
+  - {topic: b, codec: binary, id: one, options: {compression: zstd}}
+checkpoint: points
+"""
+
+
+def test_sinks_have_one_id_one_mode_and_one_set_of_options():
+    job = JobFile(PATH, SINKS).job
+    assert (job.sink_id, job.mode, job.topics) == ("one", "update", ["a", "b"])
+    assert job.sink_options == {"compression": "zstd"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("b, codec: binary, id: one", "b, codec: binary, id: two", "5:31: id 'two' contradicts"),
+        ("id: one, options", "mode: append, options", "5:31: mode 'append' contradicts 'update'"),
+        ("zstd}}\nch", "lz4}}\nch", "5:50: compression 'lz4' contradicts 'zstd' of the sink for a"),
+        ("topic: b, codec: binary", "topic: a, codec: string", "5:16: topic a has codec binary in"),
+        ("topic: b", "topic: a", "5:6: an earlier sink writes these rows to a already; remove"),
+        ("topic: b", "topic: b, from: al", "5:16: no view 'al' stands before; known: source"),
+        ("name:", "bad_records: b\nname:", "1:1: bad records need a topic of their own"),
+        ("sinks:", "sink: {topic: c}\nsinks:", "1:1: the job needs one of the keys 'sink' and"),
+    ],
+)
+def test_sinks_that_contradict_each_other_are_told_with_line_and_column(old, new, error):
+    assert old in SINKS
+    first, *_ = problem_of(SINKS.replace(old, new, 1)).splitlines()
     assert first.startswith(f"job.yaml:{error}")
 
 

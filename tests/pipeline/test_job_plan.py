@@ -78,11 +78,12 @@ def run(spark: "SparkSession", file: JobFile, source: "DataFrame") -> list[tuple
         (row.topic, row.key, row.value, {each.key: each.value for each in row.headers})
         for row in rows
     ]
-    return sorted(
+    found = [
         (topic, key and bytes(key), value if value is None else bytes(value),
          {name: bytes(each) for name, each in headers.items()})
         for topic, key, value, headers in plain
-    )  # fmt: skip
+    ]  # fmt: skip
+    return sorted(found, key=repr)
 
 
 def test_good_records_pass_the_steps_and_bad_ones_leave_unchanged(spark):
@@ -101,6 +102,75 @@ def test_good_records_pass_the_steps_and_bad_ones_leave_unchanged(spark):
         }),
         ("out", b"a", b'{"id":"a","twice":10}', {}),
     ]  # fmt: skip
+
+
+def test_records_are_read_and_parsed_once_if_a_sink_writes_them_as_they_are(spark):
+    from barnabas.pipeline.spark.plan import build
+
+    text = JOB[: JOB.index("steps:")] + JOB[JOB.index("sink:") :]
+    good, bad = b'{"id": "a", "amount": 5}', b"no"
+    found = run(spark, JobFile(Path("job.yaml"), text), records(spark, good, bad))
+    assert [each[:3] for each in found] == [
+        ("bad", None, bad),
+        ("out", b"a", b'{"id":"a","amount":5}'),
+    ]
+    job = JobFile(Path("job.yaml"), text).job
+    rows = build(spark, job, lambda *_: records(spark, good), {}).rows
+    plan = rows._jdf.queryExecution().executedPlan().toString()
+    assert (plan.count("from_json("), plan.count("Scan")) == (1, 1)
+
+
+PARSE = """\
+name: job
+source: {topic: in, codec: string}
+steps:
+  - view: orders
+    sql: SELECT *, upper(_key) AS name FROM source
+  - view: parsed
+    parse: {column: value, schema: {id: string not null, amount: int}}
+sink: {topic: out, key: name}
+bad_records: bad
+checkpoint: c
+"""
+
+
+def test_text_is_parsed_by_a_step_and_bad_records_leave_unchanged(spark):
+    file = JobFile(Path("job.yaml"), PARSE)
+    source = records(spark, b'{"id": "a"}', b"no", b'{"amount": 1}', b"\xff", None, key=b"k")
+    found = [
+        (topic, key, value, headers.get("barnabas.reason"), headers.get("barnabas.offset"))
+        for topic, key, value, headers in run(spark, file, source)
+    ]
+    assert found == [
+        ("bad", b"k", None, b"value is null", b"4"),
+        ("bad", b"k", b"\xff", b"value is not UTF-8", b"3"),
+        ("bad", b"k", b"no", b"value is not JSON of the schema", b"1"),
+        ("bad", b"k", b'{"amount": 1}', b"column id is null", b"2"),
+        ("out", b"K", b'{"id":"a","name":"K"}', None, None),
+    ]
+
+
+def test_bad_text_fails_the_job_and_is_named_if_its_place_is_known(spark):
+    for query, place in (("*", " at in/3@0"), ("value", "")):
+        text = PARSE.replace("*, upper(_key) AS name", query).replace("bad_records: bad\n", "")
+        file = JobFile(Path("job.yaml"), text.replace(", key: name", ""))
+        with pytest.raises(Exception, match=f"bad record{place}: value is not JSON of the schema"):
+            run(spark, file, records(spark, b"no"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("id: string not null", "_id: string", "7:5: column '_id': names that begin with _ are"),
+        ("column: value", "column: valu", "7:13: no column 'valu'; did you mean 'value'?"),
+        ("column: value", "column: _offset", "7:13: column '_offset' is bigint; it must be string"),
+        ("amount: int", "name: int", "7:58: column 'name' is there already; rename one of both"),
+    ],
+)
+def test_a_fault_of_a_parsing_step_has_line_and_column(spark, old, new, error):
+    with pytest.raises(JobError) as raised:
+        run(spark, JobFile(Path("job.yaml"), PARSE.replace(old, new)), records(spark, b"{}"))
+    assert str(raised.value).startswith(f"job.yaml:{error}")
 
 
 def test_a_record_is_parsed_once_for_each_kind_of_row(spark):

@@ -142,6 +142,12 @@ def _security(value: object) -> object:
     return {str(key): each for key, each in value.items()}
 
 
+def _refuse_names_of_records(columns: Iterable[str]) -> None:
+    for column in columns:
+        if column.startswith("_"):
+            raise _error(f"column {column!r}: names that begin with _ are for the record")
+
+
 Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
 Duration = Annotated[str, BeforeValidator(_duration)]
 Name = Annotated[str, Field(pattern=_NAME)]
@@ -190,9 +196,7 @@ class Source(_Part):
             raise _error("codec json needs the key 'schema', a mapping of columns to their types")
         if self.codec != "json" and (self.columns or self.json_options):
             raise _error("'schema' and 'json_options' need codec json")
-        for column in self.columns:
-            if column.startswith("_"):
-                raise _error(f"column {column!r}: names that begin with _ are for the record")
+        _refuse_names_of_records(self.columns)
 
     def matches(self, topic: str) -> bool:
         """Return whether `pattern` matches the whole name of a topic."""
@@ -249,30 +253,50 @@ class Dedupe(_Part):
     within_watermark: bool = False
 
 
+class Parse(_Part):
+    """The parsing of a column of an earlier view, which has JSON as text."""
+
+    view: Name | None = Field(None, alias="from")
+    column: str = "value"
+    columns: dict[str, Annotated[str, BeforeValidator(_column_type)]] = Field(
+        alias="schema", min_length=1
+    )
+    json_options: Texts = {}
+
+    @model_validator(mode="after")
+    def _has_no_names_of_records(self) -> "Parse":
+        _refuse_names_of_records(self.columns)
+        return self
+
+
 class Step(_Part):
-    """A named view: a query, or a watermark or deduplication of an earlier view."""
+    """A named view: a query, or a watermark, deduplication or parsing of an earlier view."""
 
     view: Name
     sql: str | None = None
     watermark: ViewWatermark | None = None
     dedupe: Dedupe | None = None
+    parse: Parse | None = None
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> "Step":
-        if sum(each is not None for each in (self.sql, self.watermark, self.dedupe)) != 1:
-            raise _error(f"step {self.view!r} needs one of the keys 'sql', 'watermark', 'dedupe'")
+        keys = ("sql", "watermark", "dedupe", "parse")
+        if sum(getattr(self, key) is not None for key in keys) != 1:
+            known = ", ".join(map(repr, keys))
+            raise _error(f"step {self.view!r} needs one of the keys {known}")
         return self
 
     @property
     def input(self) -> str | None:
         """The view that `from` names; None if it is left out, or if the step is a query."""
-        part = self.watermark or self.dedupe
+        part = self.watermark or self.dedupe or self.parse
         return part.view if part else None
 
     @property
     def from_location(self) -> Location:
         """The location of `from` in the step."""
-        return ("watermark" if self.watermark else "dedupe", "from")
+        parts = ("watermark", "dedupe", "parse")
+        return (next(each for each in parts if getattr(self, each)), "from")
 
 
 Mode = Literal["append", "update", "complete"]

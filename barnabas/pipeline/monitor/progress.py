@@ -202,7 +202,7 @@ def read_event(text: str, metrics: str, tasks_ended: float | None = None) -> Bat
         for name, counts in event.get("observedMetrics", {}).items()
         if name.startswith(metrics)
     ]
-    observed = {name: sum(each[name] for each in of_sources) for name in ("rows", "bad")}
+    observed = {name: sum(each.get(name, 0) for each in of_sources) for name in ("rows", "bad")}
     rows_in = observed["rows"] if of_sources else event.get("numInputRows", 0)
     total_ms = times.get("triggerExecution", 0)
     write_ms = times.get("addBatch", 0)

@@ -28,6 +28,7 @@ from barnabas.pipeline.jobs.reading import TextProblem
 from barnabas.pipeline.jobs.spec import (
     Job,
     Location,
+    Parse,
     Problem,
     Sink,
     Source,
@@ -43,6 +44,8 @@ _CORRUPT: Final = "_corrupt"
 _NOT_NULL: Final = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 _LINE_AND_COLUMN: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
 _HEADERS: Final = "array<struct<key: string, value: binary>>"
+
+_ADVICE: Final = "; set bad_records to a topic, which then gets such records"
 
 INPUT_METRICS: Final = "barnabas_input"
 """The names of the observed metrics begin so: `rows`, the records read, and `bad` among them."""
@@ -71,44 +74,51 @@ def build(
 ) -> JobPlan:
     """Plan a job. `read` returns the records of a source, with its columns. Raises Problem."""
     views: dict[str, DataFrame] = {}
-    bad: list[DataFrame] = []
+    parsed: dict[str, DataFrame] = {}
 
     def add(name: str, view: DataFrame) -> None:
         views[name] = view
         view.createOrReplaceTempView(name)
 
-    for view, rows in tables.items():
-        add(view, rows)
+    def good(name: str, metrics: str, marked: DataFrame, *counts: Column) -> DataFrame:
+        # Without the observation Spark moves filters below the parser, and parses several times.
+        marked = with_values(marked.observe(metrics, *counts, f.count(REASON).alias("bad")))
+        if job.bad_topic is None:
+            return good_records(marked, _ADVICE)
+        parsed[name] = marked
+        return good_records(marked, None)
+
+    for name, table in tables.items():
+        add(name, table)
     for index, (location, source) in enumerate(job.inputs):
         marked = parse(job, location, source, read(location, source))
-        counts = f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad")
-        good = _good(job, source, marked.observe(f"{INPUT_METRICS}_{index}", *counts))
+        count = f.count(f.lit(1)).alias("rows")
+        view = good(source.view, f"{INPUT_METRICS}_{index}", marked, count)
         if source.watermark is not None:
-            good = _with_watermark(good, source.watermark, (*location, "watermark"))
-        add(source.view, good)
-        if job.bad_topic is not None:
-            bad.append(_bad(job.bad_topic, index, marked))
+            view = _with_watermark(view, source.watermark, (*location, "watermark"))
+        add(source.view, view)
     steps = []
     previous = job.inputs[-1][1].view
     for index, step in enumerate(job.steps):
         location = ("steps", index)
-        add(step.view, _step(spark, location, step, views, previous))
+        if step.parse is not None:
+            marked = _parse_column((*location, "parse"), step.parse, views[step.input or previous])
+            add(step.view, good(step.view, f"{INPUT_METRICS}_{step.view}", marked))
+        else:
+            add(step.view, _step(spark, location, step, views, previous))
         steps.append(PlannedStep(location, step.sql, views[step.view]))
         previous = step.view
-    # Spark numbers the sources of a checkpoint by their order in the plan: with the bad records
-    # first it is that of the file, whatever the queries do.
-    parts = [*bad, *_outputs(job, views)]
-    return JobPlan(reduce(DataFrame.unionByName, parts), steps)
+    return JobPlan(reduce(DataFrame.unionByName, _outputs(job, views, parsed)), steps)
 
 
-# -- the sources ---------------------------------------------------------------------------------
+# -- parsing -------------------------------------------------------------------------------------
 
 
 def parse(job: Job, location: Location, source: Source, records: DataFrame) -> DataFrame:
-    """Return the records with the columns of their values, and `_reason` where that failed.
+    """Return the columns of the values and of the records, and `_reason` where parsing failed.
 
-    The columns of the source that views see begin with an underscore; `value` and `key` are those
-    of the record, unchanged.
+    The columns of the source that views see begin with an underscore; `_raw_value` and `_raw_key`
+    are those of the record, unchanged.
     """
     columns = [
         *(f.col(name).alias(f"_{name}") for name in ("topic", "partition", "offset", "timestamp")),
@@ -118,19 +128,43 @@ def parse(job: Job, location: Location, source: Source, records: DataFrame) -> D
         f.col("key").alias("_raw_key"),
         f.col("value").alias("_raw_value"),
     ]
+    checks: list[tuple[Column, str]] = []
+    if source.key == "string":
+        key = f.coalesce(f.is_valid_utf8("_raw_key"), f.lit(True))
+        checks.append((~key, "key is not UTF-8; set source.key to binary"))
+    text = f.col("value").cast("string")
+    if source.codec != "binary":
+        is_text = f.coalesce(f.is_valid_utf8("_raw_value"), f.lit(True))
+        checks.append((~is_text, "value is not UTF-8"))
     if source.codec == "json":
-        options = {
-            **source.json_options,
-            "mode": "PERMISSIVE",
-            "columnNameOfCorruptRecord": _CORRUPT,
-        }
-        schema = schema_of(location, source).add(_CORRUPT, StringType())
-        parsed = f.from_json(f.col("value").cast("string"), schema, options)
+        parsed = _from_json(text, schema_of(location, source.columns), source.json_options)
+        checks += _json_checks("value", source.columns)
         with_value = records.select(*columns, parsed.alias(_PARSED))
     else:
-        value = f.col("value").cast("string") if source.codec == "string" else f.col("value")
+        value = text if source.codec == "string" else f.col("value")
         with_value = records.select(*columns, value.alias("value"))
-    return with_value.withColumn(REASON, _reason(source))
+    return with_value.withColumn(REASON, _reason(checks))
+
+
+def _parse_column(location: Location, step: Parse, view: DataFrame) -> DataFrame:
+    """Return a view with the columns of the JSON in one of its columns, which is left out."""
+    column = column_of(view, step.column, (*location, "column"))
+    if not isinstance(view.schema[column].dataType, StringType):
+        kind = view.schema[column].dataType.simpleString()
+        raise Problem((*location, "column"), f"column {column!r} is {kind}; it must be string")
+    kept = [name for name in view.columns if name != column]
+    for name in step.columns:
+        if name.lower() in map(str.lower, kept):
+            text = f"column {name!r} is there already; rename one of both"
+            raise Problem((*location, "schema", name), text)
+    schema = schema_of(location, step.columns)
+    key = f.col("_key") if "_key" in kept else f.lit(None)
+    return view.select(
+        *kept,
+        key.cast("binary").alias("_raw_key"),
+        f.col(column).cast("binary").alias("_raw_value"),
+        _from_json(f.col(column), schema, step.json_options).alias(_PARSED),
+    ).withColumn(REASON, _reason(_json_checks(column, step.columns)))
 
 
 def _place(prefix: str) -> Column:
@@ -140,10 +174,10 @@ def _place(prefix: str) -> Column:
     return f.concat(topic, f.lit("/"), partition.cast("string"), at, offset.cast("string"))
 
 
-def schema_of(location: Location, source: Source) -> StructType:
-    """Return the columns of `schema`; raises Problem."""
+def schema_of(location: Location, columns: Mapping[str, str]) -> StructType:
+    """Return the columns of the key `schema` at a location; raises Problem."""
     schema = StructType()
-    for name, text in source.columns.items():
+    for name, text in columns.items():
         try:
             kind = DataType.fromDDL(_NOT_NULL.sub("", text.strip()))
         except PySparkException:
@@ -153,71 +187,75 @@ def schema_of(location: Location, source: Source) -> StructType:
     return schema
 
 
-def _reason(source: Source) -> Column:
-    """Return why a record cannot be parsed; null if it can."""
-    value = f.col("_raw_value")
-    checks: list[tuple[Column, str]] = []
-    if source.key == "string":
-        key = f.coalesce(f.is_valid_utf8("_raw_key"), f.lit(True))
-        checks.append((~key, "key is not UTF-8; set source.key to binary"))
-    if source.codec != "binary":
-        checks.append((~f.coalesce(f.is_valid_utf8(value), f.lit(True)), "value is not UTF-8"))
-    if source.codec == "json":
-        corrupt = f.col(_PARSED)[_CORRUPT].isNotNull() | f.col(_PARSED).isNull()
-        checks.append((value.isNull(), "value is null"))
-        checks.append((corrupt, "value is not JSON of the schema"))
-        checks += [
+def _from_json(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
+    own = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    return f.from_json(text, schema.add(_CORRUPT, StringType()), {**options, **own})
+
+
+def _json_checks(what: str, columns: Mapping[str, str]) -> list[tuple[Column, str]]:
+    """Return the conditions under which JSON is bad, each with its reason."""
+    corrupt = f.col(_PARSED)[_CORRUPT].isNotNull() | f.col(_PARSED).isNull()
+    return [
+        (f.col("_raw_value").isNull(), f"{what} is null"),
+        (corrupt, f"{what} is not JSON of the schema"),
+        *(
             (f.col(_PARSED)[name].isNull(), f"column {name} is null")
-            for name, text in source.columns.items()
+            for name, text in columns.items()
             if _NOT_NULL.search(text.strip())
-        ]
+        ),
+    ]
+
+
+def _reason(checks: Sequence[tuple[Column, str]]) -> Column:
+    """Return why a record cannot be parsed; null if it can."""
     reason = f.lit(None).cast("string")
     for failed, text in reversed(checks):
         reason = f.when(failed, f.lit(text)).otherwise(reason)
     return reason
 
 
-def _good(job: Job, source: Source, marked: DataFrame) -> DataFrame:
-    if job.bad_topic is None:
-        advice = "; set bad_records to a topic, which then gets such records"
-        return good_records(source, marked, advice)
-    return good_records(source, marked, None)
+def with_values(marked: DataFrame) -> DataFrame:
+    """Return the columns of parsed values, then the other columns of `parse`."""
+    if _PARSED not in marked.columns:
+        return marked
+    names = marked.select(f"{_PARSED}.*").drop(_CORRUPT).columns
+    values = [f.col(_PARSED)[name].alias(name) for name in names]
+    return marked.select(*values, *(name for name in marked.columns if name != _PARSED))
 
 
-def good_records(source: Source, marked: DataFrame, advice: str | None) -> DataFrame:
-    """Return the view of a source: parsed values, then the columns of the record.
+def good_records(marked: DataFrame, advice: str | None) -> DataFrame:
+    """Return the view of what was parsed: the columns of the values, then those of the record.
 
     Other records are left out; with `advice` they fail the query, whose error ends with it.
     """
     good = f.col(REASON).isNull()
     if advice is not None:
-        failure = f.concat(f.lit("bad record at "), _place("_"), f.lit(": "), f.col(REASON))
-        good = f.when(good, f.lit(True)).otherwise(
-            f.raise_error(f.concat(failure, f.lit(advice))).cast("boolean")
-        )
-    hidden = {REASON, _PARSED, "_raw_key", "_raw_value"}
-    record = [f.col(name) for name in marked.columns if name not in hidden]
-    values = [f.col(_PARSED)[name].alias(name) for name in source.columns]
-    return marked.where(good).select(*values, *record)
+        has_place = "_offset" in marked.columns
+        at = f.concat(f.lit(" at "), _place("_")) if has_place else f.lit("")
+        failure = f.concat(f.lit("bad record"), at, f.lit(": "), f.col(REASON), f.lit(advice))
+        good = f.when(good, f.lit(True)).otherwise(f.raise_error(failure).cast("boolean"))
+    return marked.where(good).drop(REASON, "_raw_key", "_raw_value")
 
 
-def _bad(topic: str, index: int, marked: DataFrame) -> DataFrame:
-    """Return the rows for records that cannot be parsed: unchanged, with reason and place."""
+def _bad_record(topic: str, marked: DataFrame) -> Column:
+    """Return the record for what could not be parsed: unchanged, with reason and place."""
+    has = marked.columns
     added = {
         "barnabas.reason": f.col(REASON),
-        "barnabas.topic": f.col("_topic"),
-        "barnabas.partition": f.col("_partition").cast("string"),
-        "barnabas.offset": f.col("_offset").cast("string"),
-        **({LINEAGE_HEADER: f.col(LINEAGE)} if LINEAGE in marked.columns else {}),
+        **{
+            f"barnabas.{name}": f.col(f"_{name}").cast("string")
+            for name in ("topic", "partition", "offset")
+            if f"_{name}" in has
+        },
+        **({LINEAGE_HEADER: f.col(LINEAGE)} if LINEAGE in has else {}),
     }
-    # Without the observation Spark moves the filter below the parser, and parses four times.
-    counted = marked.observe(f"barnabas_bad_{index}", f.count(REASON).alias("rows"))
-    return counted.where(f.col(REASON).isNotNull()).select(
+    time = f.col("_timestamp") if "_timestamp" in has else f.lit(None)
+    return f.struct(
         f.lit(topic).alias("topic"),
         f.col("_raw_key").alias("key"),
         f.col("_raw_value").alias("value"),
         _headers(marked, added).alias("headers"),
-        f.col("_timestamp").alias("timestamp"),
+        time.cast("timestamp").alias("timestamp"),
     )
 
 
@@ -304,18 +342,36 @@ def one_line(error: PySparkException) -> str:
 # -- the sink ------------------------------------------------------------------------------------
 
 
-def _outputs(job: Job, views: Mapping[str, DataFrame]) -> list[DataFrame]:
-    """Return the records of the sinks. Those of one view are made in one pass over it."""
+def _outputs(
+    job: Job, views: Mapping[str, DataFrame], parsed: Mapping[str, DataFrame]
+) -> list[DataFrame]:
+    """Return the records of the sinks. Those of one view are made in one pass over it.
+
+    Records that could not be parsed are made in the pass of the sinks of the parsed view; if it has
+    none, in a pass of their own. `parsed` has the views that may have such.
+    """
     by_view: dict[str, list[Column]] = {}
     for location, sink in job.outputs:
         name = sink.view or job.last_view
         by_view.setdefault(name, []).append(_record(job, location, sink, views[name]))
     parts = []
+    # Spark numbers the sources of a checkpoint by their order in the plan: with parsed views first
+    # it is that of the file, whatever the queries do.
+    for name, marked in parsed.items():
+        is_bad = f.col(REASON).isNotNull()
+        good = [f.when(~is_bad, record) for record in by_view.pop(name, [])]
+        bad = f.when(is_bad, _bad_record(job.bad_topic or "", marked))
+        parts.append(_written(marked, [*good, bad], f.coalesce(*good, bad), len(good) <= 1))
     for name, records in by_view.items():
-        record = records[0] if len(records) == 1 else f.explode(f.array(*records))
-        rows = views[name].select(record.alias("record"))
-        parts.append(rows.where(f.col("record").isNotNull()).select("record.*"))
+        parts.append(_written(views[name], records, records[0], len(records) == 1))
     return parts
+
+
+def _written(rows: DataFrame, records: list[Column], single: Column, is_single: bool) -> DataFrame:
+    """Return the records of rows that are not null; each row has one at most if `is_single`."""
+    record = single if is_single else f.explode(f.array(*records))
+    named = rows.select(record.alias("record"))
+    return named.where(f.col("record").isNotNull()).select("record.*")
 
 
 def _record(job: Job, location: Location, sink: Sink, view: DataFrame) -> Column:

@@ -355,8 +355,6 @@ def _outputs(
         name = sink.view or job.last_view
         by_view.setdefault(name, []).append(_record(job, location, sink, views[name]))
     parts = []
-    # Spark numbers the sources of a checkpoint by their order in the plan: with parsed views first
-    # it is that of the file, whatever the queries do.
     for name, marked in parsed.items():
         is_bad = f.col(REASON).isNotNull()
         good = [f.when(~is_bad, record) for record in by_view.pop(name, [])]

@@ -1,7 +1,7 @@
-"""The import of a module after the start of its process, from the release that started.
+"""The use of the package's files after the start of a process: only those of its own release.
 
 An upgrade replaces the files under a running process. A module of the new release among those of
-the old one may do anything, so it is not imported.
+the old one may do anything, and so may a child process beside its parent.
 """
 
 import sys
@@ -25,12 +25,20 @@ def import_late(name: str) -> Any:
     found = sys.modules.get(name)
     if found is not None:
         return found
+    require_release(name)
+    return import_module(name)
+
+
+def require_release(wanted: str) -> None:
+    """Raise ReleaseReplaced if the package was replaced since this process started.
+
+    `wanted` is the module that is to be used, for the error.
+    """
     if not _is_same_release():
         raise ReleaseReplaced(
             f"release {barnabas.__version__} runs, and its files were replaced by another one "
-            f"before {name} was imported: restart this process"
+            f"before {wanted} was needed: restart this process"
         )
-    return import_module(name)
 
 
 def _is_same_release() -> bool:

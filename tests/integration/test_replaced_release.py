@@ -137,6 +137,22 @@ def test_broker_says_that_it_cannot_import_its_other_handlers(installed: Path) -
     assert found.count("restart this broker") == 1
 
 
+def test_no_cleaner_of_another_release_is_started(installed: Path) -> None:
+    found = run(
+        """
+        from barnabas.storage.cleaning.cleaner_worker import CleanerProcess
+        from barnabas.storage.cleaning.compaction_job import CompactionFailed
+        upgrade()
+        try:
+            next(CleanerProcess().clean(None))
+        except CompactionFailed as error:
+            print(error)
+        """,
+        installed,
+    )
+    assert "restart this process" in found
+
+
 def test_import_of_a_handler_holds_the_event_loop_for_less_than_5_ms(installed: Path) -> None:
     """The least of three processes counts: the machine is busy."""
     subprocess.run([sys.executable, "-m", "compileall", "-q", installed / "barnabas"], check=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import IO, TextIO
 
+from barnabas.protocol.late_import import ReleaseReplaced, require_release
 from barnabas.storage.cleaning.compaction_job import (
     CleanedGroup,
     CompactionFailed,
@@ -23,6 +24,7 @@ from barnabas.storage.cleaning.compaction_job import (
 )
 from barnabas.storage.files.files import Files, OsFiles
 
+_MODULE = "barnabas.storage.cleaning.cleaner_worker"
 _NICENESS = 19
 
 
@@ -72,8 +74,12 @@ class CleanerProcess:
 
     def _ask(self, job: CompactionJob) -> IO[str]:
         if self._process is None:
+            try:
+                require_release(_MODULE)
+            except ReleaseReplaced as error:
+                raise CompactionFailed(str(error), damaged=False) from None
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "barnabas.storage.cleaning.cleaner_worker"],
+                [sys.executable, "-m", _MODULE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -44,7 +44,7 @@ GROUPS: Final = 10_000
 ALONE: Final = "Produce of one record, beside no joins"
 UNCHANGED: Final = "heartbeat that changes nothing"
 _VERSION: Final = 1
-_PACE: Final = 200.0
+PACE: Final = 200.0
 """The members that come in a second, if not as fast as they are answered."""
 _AGAIN_S, _PACED_AGAIN_S = 0.1, 1.0
 """The pause of a member that waits for its share."""
@@ -326,4 +326,4 @@ def unchanged(system: System, shape: Shape, requested: int) -> Round:
 def shapes(members: int = MEMBERS, groups: int = GROUPS) -> tuple[Shape, Shape, Shape]:
     """Return the shapes of one group with many members, of many groups, and of one group whose
     members come at a pace."""
-    return Shape(1, members), Shape(groups, PAIR), Shape(1, members, _PACE)
+    return Shape(1, members), Shape(groups, PAIR), Shape(1, members, PACE)

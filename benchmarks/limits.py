@@ -8,6 +8,7 @@ memory when idle. The results are written to `docs/LIMITS.md`.
 """
 
 import argparse
+import json
 import os
 import platform
 import selectors
@@ -39,6 +40,8 @@ from tests.support.brokers.process import BrokerProcess
 
 PAGE = HERE.parent / "docs" / "LIMITS.md"
 NOTES = HERE / "limits_notes.md"
+LONG_RUNS = HERE / "long_runs.json"
+"""The figures of `benchmarks.long_runs`: by run, its machine, its command and its rows."""
 MAX_RATIO = 1.2
 MAX_GROWTH_MB = 300
 KEYED, KEYS, VALUE = 8, 20_000, bytes(100)
@@ -165,14 +168,14 @@ def _held(windows: Sequence[Window]) -> Held:
 class Load:
     """A load of `limits_loads` in its own process."""
 
-    def __init__(self, name: str, port: int, count: int) -> None:
+    def __init__(self, name: str, port: int, count: int, within_s: float = READY_WITHIN_S) -> None:
         self._name = name
         command = [sys.executable, "-m", "benchmarks.limits_loads", name, str(port), str(count)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
-            ready = selector.select(READY_WITHIN_S)
+            ready = selector.select(within_s)
         if not ready or not self._process.stdout.readline():
             self.__exit__()
             raise RuntimeError(f"the load {name} did not start")
@@ -216,7 +219,7 @@ def create_topic(client: raw.Client, name: str, partitions: int = 1, **configs: 
         raise RuntimeError(f"topic {name}: error {code}")
 
 
-def _compact(client: raw.Client, topic: str) -> None:
+def compact(client: raw.Client, topic: str) -> None:
     config = {"name": "cleanup.policy", "config_operation": 0, "value": "compact"}
     resource = {"resource_type": 2, "resource_name": topic, "configs": [config]}
     request = {"resources": [resource], "validate_only": False}
@@ -309,7 +312,7 @@ def compaction(directory: Path, scale: Scale) -> Found:
             )
             one = partial(raw.keyed_request, "keyed", value=VALUE, partition=partition)
             client.stream((one(keys) for keys in batches), 5)
-        _compact(client, "keyed")
+        compact(client, "keyed")
         cleaner = raw.until(lambda: children(broker.pid))[0]
         os.kill(cleaner, signal.SIGSTOP)
 
@@ -425,6 +428,25 @@ def page(found: Mapping[str, Felt | float], rounds: int, window_s: float) -> str
     return str(text)
 
 
+def whole(text: str) -> str:
+    """Return the page: the tables of this program, the notes, and the long runs."""
+    return f"{text}\n{NOTES.read_text()}\n{_long_runs()}"
+
+
+def _long_runs() -> str:
+    parts = [PAGES["long_runs"].strip()]
+    for run in json.loads(LONG_RUNS.read_text()).values():
+        rows = "\n".join(f"| {name} | {value} |" for name, value in run["figures"].items())
+        parts.append(PAGES["long_run"].strip().format(**run, rows=rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def with_the_tables_of(page: str) -> str:
+    """Return a page with the same tables of this program, and the other parts as they are now."""
+    tables, _, _ = page.partition("\n" + NOTES.read_text().partition("\n")[0])
+    return whole(tables)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="default: all of them")
@@ -437,7 +459,7 @@ def main() -> None:
         text = page(found, scale.rounds, scale.window_s)
         print(text, flush=True)
     if len(cases) == len(CASES):
-        PAGE.write_text(f"{text}\n{NOTES.read_text()}")
+        PAGE.write_text(whole(text))
 
 
 if __name__ == "__main__":

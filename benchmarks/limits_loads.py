@@ -31,6 +31,9 @@ from benchmarks.raw import connect, fetch_request, keyed_request
 ASKED_BYTES = 50 * 1024 * 1024
 READ_BYTES, READ_EVERY_S = 1024, 1.0
 SETTLED_AFTER_S = 3.0
+PACE, PATIENCE_S = 50.0, 300.0
+"""The members that come in a second, and the longest wait for an answer: one process has them
+all."""
 VALUE = bytes(100)
 
 Ready = Callable[[], None]
@@ -49,9 +52,10 @@ async def group(port: int, count: int, ready: Ready) -> None:
     # Members of an earlier run that was killed would delay the rebalance.
     name, joined = f"crowd-{os.getpid()}", 0
 
-    async def member() -> None:
+    async def member(number: int) -> None:
         nonlocal joined
-        async with Cluster(f"127.0.0.1:{port}") as cluster:
+        await asyncio.sleep(number / PACE)
+        async with Cluster(f"127.0.0.1:{port}", timeout=PATIENCE_S) as cluster:
             consumer = Consumer(cluster)
             async with GroupMember(cluster, consumer, name, ["many"]) as each:
                 await each.ensure_joined()
@@ -61,8 +65,8 @@ async def group(port: int, count: int, ready: Ready) -> None:
                     await asyncio.sleep(0.5)
 
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(count):
-            tasks.create_task(member())
+        for number in range(count):
+            tasks.create_task(member(number))
         while joined < count:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         # The last member to join has made the others join once more.

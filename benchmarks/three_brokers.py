@@ -99,12 +99,16 @@ class KafkaTrio(ThreeBrokers):
 class BarnabasTrio(ThreeBrokers):
     """Three processes of `barnabas serve` on a real ZooKeeper."""
 
-    def __init__(self, directory: Path, root: Path = ROOT) -> None:
-        """`root` is the checkout whose brokers run."""
+    def __init__(
+        self, directory: Path, root: Path = ROOT, properties: Mapping[str, str] = {}
+    ) -> None:
+        """`root` is the checkout whose brokers run, `properties` are more settings."""
         self.name = OURS if root == ROOT else BEFORE
         self._directory = directory
         zookeeper = ZooKeeperServer(directory / "zookeeper")
-        self.cluster = ProcessCluster(directory, zookeeper, {**PROPERTIES, **SESSION}, root=root)
+        self.cluster = ProcessCluster(
+            directory, zookeeper, {**PROPERTIES, **SESSION, **properties}, root=root
+        )
         self.bootstrap_servers, self.nodes = self.cluster.bootstrap_servers, self.cluster.brokers
 
     def up(self) -> None:

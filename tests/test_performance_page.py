@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import aims, consumer_groups, measures, report
+from benchmarks import aims, consumer_groups, limits, measures, report
 from benchmarks.beside_kafka import AIMS, HERE, PAGE, RESULTS, TABLES, medians
 
 
@@ -16,6 +16,12 @@ def test_the_pages_are_made_from_the_results() -> None:
     assert PAGE.read_text() == report.page(results)
     assert TABLES.read_text() == report.tables(results, HERE / "notes.md")
     assert AIMS.read_text() == report.aims_page(results)
+
+
+def test_the_page_of_limits_has_the_notes_and_the_long_runs() -> None:
+    page = limits.PAGE.read_text()
+    assert page == limits.with_the_tables_of(page)
+    assert "## Long runs" in page
 
 
 def test_the_medians_are_those_of_the_runs() -> None:

@@ -1,11 +1,20 @@
 """The loads of `benchmarks` run, on a broker, on several processes, on kfake and on the floors."""
 
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from benchmarks import clients, consumer_groups, floors, raw, requests, whole_clients
+from benchmarks import (
+    clients,
+    consumer_groups,
+    floors,
+    long_runs,
+    raw,
+    requests,
+    whole_clients,
+)
 from benchmarks.systems import Barnabas, Kfake, Processes, System, left_out
 
 FEW = 24
@@ -95,3 +104,17 @@ def test_members_of_consumer_groups_get_their_shares(systems: dict[str, System])
         assert found[shape.name]["seconds"] > 0
         assert found[shape.beside]["p99_ms"] > 0
     assert found[consumer_groups.ALONE]["p99_ms"] > 0
+
+
+def test_recovery_after_a_kill_is_measured(tmp_path) -> None:
+    found: dict[str, float] = {}
+    for some in long_runs.recovery(Namespace(gb=0.005), tmp_path):
+        found |= some
+    assert found["seconds from the start until it serves"] > 0
+    assert found["CPU until then"] > 0
+
+
+def test_lost_records_are_a_fault(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_runs, "ends", lambda *_: 0)
+    with pytest.raises(long_runs.Faulty, match="records were acknowledged, and 0 are left"):
+        list(long_runs.recovery(Namespace(gb=0.001), tmp_path))

@@ -96,10 +96,10 @@ class BrokerProcess:
     ) -> None:
         self.kill()
 
-    def start(self) -> None:
+    def start(self, within_s: float = START_TIMEOUT_S) -> None:
         """Start a process, and return when it serves. Raises StartFailed."""
         self.launch()
-        self.wait_until_serving()
+        self.wait_until_serving(within_s)
 
     def launch(self, **keys: str) -> None:
         """Start a process, and return at once; `keys` hold for this process only."""
@@ -120,13 +120,13 @@ class BrokerProcess:
                 text=True,
             )
 
-    def wait_until_serving(self) -> None:
+    def wait_until_serving(self, within_s: float = START_TIMEOUT_S) -> None:
         """Wait for the line that the broker prints then. Raises StartFailed with its log's end."""
         output = self._started().stdout
         assert output is not None
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
-            ready = selector.select(START_TIMEOUT_S)
+            ready = selector.select(within_s)
         if not ready or not output.readline():
             self.kill()
             raise StartFailed(f"start {self.starts}:\n{self.errors()[-4000:]}")

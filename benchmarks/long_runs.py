@@ -1,0 +1,346 @@
+"""Long runs, and runs of large data: `python -m benchmarks.long_runs RUN`.
+
+    recovery     start after kill -9 with --gb of records (10)
+    compaction   the compaction of one partition of --gb (10)
+    churn        `verify eos --churn` on three brokers for --hours (24): memory, descriptors, files
+    members      a group of --members (2,000), in the consumer and in the classic protocol
+
+The program prints its figures. With --write it keeps them in `long_runs.json`, and writes them to
+docs/LIMITS.md. The exit code is 1 if a run has shown a fault.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.protocol.messages import list_offsets
+from benchmarks import consumer_groups, raw
+from benchmarks.limits import (
+    LONG_RUNS,
+    PAGE,
+    Load,
+    compact,
+    create_topic,
+    with_the_tables_of,
+)
+from benchmarks.limits_loads import PATIENCE_S
+from benchmarks.measures import (
+    Cost,
+    Figures,
+    children,
+    cpu_seconds,
+    peak_bytes,
+    resident_bytes,
+    settled,
+    shown,
+)
+from benchmarks.systems import PROPERTIES, Barnabas
+from benchmarks.three_brokers import BarnabasTrio, ready
+from tests.support.brokers.memory import resident_mb
+from tests.support.brokers.process import BrokerProcess
+from tests.support.neighbour import TOPIC as NEIGHBOUR
+from tests.support.neighbour import Neighbour
+
+TOPIC: Final = "long"
+VALUE: Final = os.urandom(1_000)
+PER_BATCH: Final = 64
+"""The records of a batch: 64 KB, as clients send them under load."""
+WINDOW: Final = 8
+PARTITIONS: Final = 16
+"""The partitions of the records that are recovered: below 16 GB no segment of them is full, so all
+of them are read."""
+UPDATES: Final = 10
+"""The records of each key in the compacted partition."""
+_LATEST: Final = -1
+_RECOVERED_WITHIN_S: Final = 3_600.0
+_CALM_S: Final = 10.0
+_STILL_S: Final = 30.0
+"""The seconds without work of the cleaner after which a log is taken as compacted."""
+_ROUNDS, _ROUND_S = 6, 600.0
+"""The least number of runs of `verify` and their longest time: it keeps its history in memory."""
+_SMALL_SEGMENTS: Final = {
+    "transaction.state.log.segment.bytes": str(1 << 20),
+    "offsets.topic.segment.bytes": str(1 << 20),
+}
+"""So that the logs of the coordinators are compacted within the run."""
+_FLAT: Final = 1.15
+_ROOM: Final = {"memory, MB": 10, "descriptors": 20, "files": 50, "MB of files": 100}
+"""A figure leaks if it grows by more than both after the first third of the rounds: coordinators
+keep ids for days, and each of their partitions has segments of 1 MB."""
+_CLASSIC_WITHIN_S: Final = 600.0
+
+
+class Faulty(Exception):
+    """A run has shown a fault."""
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def batches(gb: float) -> int:
+    """Return the batches of so many records."""
+    return round(gb * 1e9 / len(raw.keyed_request(TOPIC, range(PER_BATCH), VALUE, partition=0)))
+
+
+def fill(client: raw.Client, count: int, partitions: int, keys: int) -> None:
+    """Append batches to the partitions in turns; each batch has other keys, until all were used."""
+
+    def requests() -> Iterator[bytes]:
+        for number in range(count):
+            first = number // partitions * PER_BATCH
+            batch = [(first + at) % keys for at in range(PER_BATCH)]
+            yield raw.keyed_request(TOPIC, batch, VALUE, partition=number % partitions)
+
+    client.stream(requests(), WINDOW)
+
+
+def ends(client: raw.Client, partitions: int) -> int:
+    """Return the sum of the end offsets of the partitions."""
+    asked = [{"partition_index": at, "timestamp": _LATEST} for at in range(partitions)]
+    topics = [{"name": TOPIC, "partitions": asked}]
+    request = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+    found = client.call(list_offsets.API, 4, request).topics[0].partitions
+    if refused := [each for each in found if each.error_code]:
+        raise Faulty(f"{TOPIC}-{refused[0].partition_index}: error {refused[0].error_code}")
+    return sum(each.offset for each in found)
+
+
+def gigabytes(data: Path) -> float:
+    """Return the size of the segments that are not to be deleted."""
+    return sum(each.stat().st_size for each in data.glob(f"{TOPIC}-*/*.log")) / 1e9
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def recovery(options: Namespace, directory: Path) -> Iterator[Figures]:
+    """Start after kill -9."""
+    count = batches(options.gb)
+    broker = BrokerProcess(directory / "data", defaults=PROPERTIES)
+    with broker, raw.connect(broker.port) as client:
+        create_topic(client, TOPIC, PARTITIONS)
+        with Cost(broker.pid) as cost:
+            fill(client, count, PARTITIONS, count * PER_BATCH)
+        yield {
+            f"GB in {PARTITIONS} partitions": gigabytes(broker.directory),
+            "seconds until they are acknowledged": cost.seconds,
+            "CPU of the broker meanwhile": cost.cpu,
+        }
+        broker.kill()
+        with Cost() as cost:
+            broker.start(_RECOVERED_WITHIN_S)
+        yield {
+            "seconds from the start until it serves": cost.seconds,
+            "CPU until then": cpu_seconds(broker.pid),
+            "largest memory, MB": peak_bytes(broker.pid) / 1e6,
+        }
+        with raw.connect(broker.port) as again:
+            found = ends(again, PARTITIONS)
+        if found != count * PER_BATCH:
+            raise Faulty(f"{count * PER_BATCH} records were acknowledged, and {found} are left")
+
+
+def compaction(options: Namespace, directory: Path) -> Iterator[Figures]:
+    """Compact one partition, of which each key has many records."""
+    count = batches(options.gb)
+    keys = count * PER_BATCH // UPDATES
+    with Barnabas(directory) as system, raw.connect(system.port) as client:
+        raw.create_topic(client, NEIGHBOUR)
+        # Ten segments, of Kafka's size from 10 GB on: the newest is not compacted.
+        create_topic(client, TOPIC, segment_bytes=str(min(1 << 30, round(options.gb * 1e8))))
+        fill(client, count, 1, keys)
+        before = gigabytes(system.data)
+        yield {"GB before": before, "keys": keys}
+        with Neighbour(system.port) as other:
+            calm = other.calm_p99_ms(_CALM_S)
+            compact(client, TOPIC)
+            cleaner = raw.until(lambda: children(system.pid), every_s=0.1)[0]
+            began = time.monotonic()
+            ended, cpu = compacted(system, cleaner, before)
+            disturbed = other.p99_ms(began, ended)
+        if other.errors:
+            raise Faulty(f"another client was refused: {other.errors[0]}")
+        yield {
+            "GB after": gigabytes(system.data),
+            "seconds": ended - began,
+            "CPU of the cleaner": cpu,
+            "largest memory of broker and cleaner, MB": peak_bytes(system.pid) / 1e6,
+            "largest memory of the cleaner, MB": peak_bytes(cleaner) / 1e6,
+            "p99 of another client before, ms": calm,
+            "p99 of another client meanwhile, ms": disturbed,
+        }
+
+
+def compacted(system: Barnabas, cleaner: int, before: float) -> tuple[float, float]:
+    """Wait until the cleaner has done its work; return the time of its end, and its CPU seconds."""
+    used, since = cpu_seconds(cleaner), time.monotonic()
+    while time.monotonic() - since < _STILL_S:
+        time.sleep(1)
+        now = cpu_seconds(cleaner)
+        if now - used > 0.05 or gigabytes(system.data) > before / 2:
+            used, since = now, time.monotonic()
+    return since, used
+
+
+def churn(options: Namespace, directory: Path) -> Iterator[Figures]:
+    """Run transactions on three brokers, while replicas move and topics come and go."""
+    seconds = options.hours * 3600
+    rounds = max(_ROUNDS, round(seconds / _ROUND_S))
+    system = BarnabasTrio(directory, properties=_SMALL_SEGMENTS)
+    system.up()
+    try:
+        ready(system)
+        samples, committed = [], 0
+        for number in range(rounds):
+            committed += verified(system.bootstrap_servers, number, seconds / rounds)
+            samples.append(held(system))
+            print(f"round {number + 1} of {rounds}:", *map(str, samples[-1].items()), flush=True)
+    finally:
+        system.down()
+    third = rounds // 3
+    yield {"hours": options.hours, "rounds": rounds, "transactions": committed}
+    grown = []
+    for name in samples[0]:
+        early = max(each[name] for each in samples[:third])
+        late = min(each[name] for each in samples[-third:])
+        yield {f"{name}, first third": early, f"{name}, at the end": samples[-1][name]}
+        grown += [name] if late > early * _FLAT + _ROOM[name] else []
+    if grown:
+        raise Faulty(f"not flat: {', '.join(grown)}")
+
+
+def verified(servers: str, seed: int, seconds: float) -> int:
+    """Run `verify eos --churn` once; return the transactions that were committed."""
+    command = [sys.executable, "-m", "barnabas", "verify", "eos", "--churn", "-b", servers, "-J"]
+    command += ["-d", str(seconds), "-s", str(seed), "-r", "3", "--min-insync-replicas", "2"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise Faulty(f"verify eos, seed {seed}: {done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return int(json.loads(done.stdout)["figures"]["committed"])
+
+
+def held(system: BarnabasTrio) -> Figures:
+    """Return the most that a broker of the three holds at rest."""
+    for pid in system.pids:
+        settled(pid)
+    files = [
+        [each for each in broker.directory.rglob("*") if each.is_file()]
+        for broker in system.cluster.brokers.values()
+    ]
+    return {
+        # Without the cleaner, which starts with its first job.
+        "memory, MB": max(map(resident_mb, system.pids)),
+        "descriptors": max(len(os.listdir(f"/proc/{pid}/fd")) for pid in system.pids),
+        "files": max(map(len, files)),
+        "MB of files": max(sum(each.stat().st_size for each in some) for some in files) / 1e6,
+    }
+
+
+def members(options: Namespace, directory: Path) -> Iterator[Figures]:
+    """Let the members of one group join."""
+    count = options.members
+    shapes = consumer_groups.Shape(1, count), consumer_groups.Shape(1, count, consumer_groups.PACE)
+    with Barnabas(directory) as system:
+        raw.connect(system.port).close()
+        consumer_groups.prepare(system, shapes)
+        for shape in shapes:
+            for name, figures in consumer_groups.assign(system, shape).items():
+                yield {f"{name}: {key}": value for key, value in figures.items()}
+        beats = consumer_groups.unchanged(system, shapes[0], 10 * count)
+        for name, figures in beats.items():
+            yield {f"{name}: CPU, us": figures["cpu_us"], f"{name}: p99_us": figures["p99_us"]}
+        asyncio.run(create_many(system.port, count))
+        with Neighbour(system.port) as other, Cost(system.pid) as cost:
+            calm = other.calm_p99_ms(_CALM_S)
+            began = time.monotonic()
+            with Load("group", system.port, count, _CLASSIC_WITHIN_S) as load:
+                joined = time.monotonic()
+                p99 = other.p99_ms(began, joined)
+                time.sleep(_CALM_S)
+                load.check()
+                rest = other.p99_ms(joined, time.monotonic())
+        if other.errors:
+            raise Faulty(f"another client was refused: {other.errors[0]}")
+        yield {
+            "classic: seconds until all have joined": joined - began,
+            "classic: CPU of the broker": cost.cpu,
+            "classic: Produce of one record before, p99_ms": calm,
+            "classic: Produce of one record meanwhile, p99_ms": p99,
+            "classic: Produce of one record afterwards, p99_ms": rest,
+        }
+        yield {"memory of the broker, MB": resident_bytes(system.pid) / 1e6}
+
+
+async def create_many(port: int, partitions: int) -> None:
+    """Create the topic of the classic members."""
+    async with Cluster(f"127.0.0.1:{port}", timeout=PATIENCE_S) as cluster:
+        await Admin(cluster).create_topic("many", partitions=partitions)
+
+
+RUNS: Final[Mapping[str, tuple[str, Callable[[Namespace, Path], Iterator[Figures]]]]] = {
+    "recovery": ("gb", recovery),
+    "compaction": ("gb", compaction),
+    "churn": ("hours", churn),
+    "members": ("members", members),
+}
+"""The runs, each with the option that is its size."""
+
+
+def keep(name: str, size: float, title: str, figures: Figures) -> None:
+    """Keep the figures of a run in the file of all runs, and in the page."""
+    kept = json.loads(LONG_RUNS.read_text()) if LONG_RUNS.exists() else {}
+    kept[name] = {
+        "title": title,
+        "command": f"python -m benchmarks.long_runs {name} --{RUNS[name][0]} {size:g}",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "figures": {key: shown(value) for key, value in figures.items()},
+    }
+    LONG_RUNS.write_text(json.dumps(kept, indent=1) + "\n")
+    PAGE.write_text(with_the_tables_of(PAGE.read_text()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("run", choices=RUNS)
+    parser.add_argument("--gb", type=float, default=10.0)
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--members", type=int, default=2_000)
+    parser.add_argument("--directory", help="of the data, on a disk with three times as much room")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    option, run = RUNS[options.run]
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory(prefix="long-", dir=options.directory) as directory:
+        try:
+            for some in run(options, Path(directory)):
+                figures |= some
+                print(
+                    "\n".join(f"{name:60}{shown(value):>12}" for name, value in some.items()),
+                    flush=True,
+                )
+        except Faulty as fault:
+            print(f"fault: {fault}")
+            return 1
+    if options.write:
+        title = (run.__doc__ or "").strip().removesuffix(".")
+        keep(options.run, getattr(options, option), title, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

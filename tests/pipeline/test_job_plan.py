@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -70,7 +70,7 @@ def job_file(*changes: tuple[str, str]) -> JobFile:
     return JobFile(Path("job.yaml"), text)
 
 
-def run(spark: "SparkSession", file: JobFile, source: "DataFrame") -> list[tuple[object, ...]]:
+def run(spark: "SparkSession", file: JobFile, source: "DataFrame") -> list[tuple[Any, ...]]:
     from barnabas.pipeline.spark.plan import build
 
     rows = file.located(lambda: build(spark, file.job, lambda *_: source, {})).rows.collect()

@@ -86,8 +86,8 @@ class Markers:
             else:
                 take(writer, write)
 
-        def putting(writer: MarkerWriter, place: Any, marker: Any) -> bool:
-            return not (self.held and marker.committed) and put(writer, place, marker)
+        def putting(writer: MarkerWriter, place: Any, marker: Any, now_ms: int) -> bool:
+            return not (self.held and marker.committed) and put(writer, place, marker, now_ms)
 
         def entered(room: TransactionWaiters, transactional_id: str) -> Any:
             place = enter(room, transactional_id)

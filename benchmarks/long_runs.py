@@ -79,6 +79,8 @@ _FLAT: Final = 1.15
 _ROOM: Final = {"memory, MB": 10, "descriptors": 20, "files": 50, "MB of files": 100}
 """A figure leaks if it grows by more than both after the first third of the rounds: coordinators
 keep ids for days, and each of their partitions has segments of 1 MB."""
+_CLASSIC_PARTITIONS: Final = 100
+"""At most: the classic members are clients of one process, and each knows all partitions."""
 _CLASSIC_WITHIN_S: Final = 600.0
 
 
@@ -261,7 +263,7 @@ def members(options: Namespace, directory: Path) -> Iterator[Figures]:
         beats = consumer_groups.unchanged(system, shapes[0], 10 * count)
         for name, figures in beats.items():
             yield {f"{name}: CPU, us": figures["cpu_us"], f"{name}: p99_us": figures["p99_us"]}
-        asyncio.run(create_many(system.port, count))
+        asyncio.run(create_many(system.port, min(count, _CLASSIC_PARTITIONS)))
         with Neighbour(system.port) as other, Cost(system.pid) as cost:
             calm = other.calm_p99_ms(_CALM_S)
             began = time.monotonic()

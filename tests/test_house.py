@@ -399,7 +399,7 @@ SHARED_NAMES = {
     "Producer": "the client's is what Kafka's clients call so",
 }
 """Names of two classes, with the reason."""
-MODELS = ("cli/answers", "faults/http/models", "protocol/messages", "protocol/internal")
+MODELS = ("operations/answers", "faults/http/models", "protocol/messages", "protocol/internal")
 """Modules of classes that describe JSON or messages, with the names that these have."""
 
 
@@ -422,7 +422,7 @@ def test_a_class_name_means_one_thing():
 
 ONE_FILE_EACH = (
     "broker.handlers",
-    "cli.answers",
+    "operations.answers",
     "console.pages",
     "protocol.messages",
     "protocol.internal",

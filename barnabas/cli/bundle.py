@@ -18,6 +18,8 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.answers.debug import Part
+from barnabas.operations.answers.model import Answer, fields_of
 from barnabas.operations.broker_http import HttpAccess, http_address
 from barnabas.operations.health import find_problems
 from barnabas.operations.log_dirs import directories
@@ -52,24 +54,28 @@ class Bundle:
 
     def add_json(self, name: str, content: Any) -> None:
         """Add a JSON file."""
-        self.add(name, json.dumps(content, indent=1, sort_keys=True, default=str).encode())
+        self.add(name, json.dumps(content, indent=1, sort_keys=True, default=_plain).encode())
 
     def fail(self, name: str, error: Exception) -> None:
         """Say why a part is missing."""
         self.problems.append(f"{name}: {error or type(error).__name__}")
 
-    def zipped(self) -> tuple[bytes, list[dict[str, Any]]]:
+    def zipped(self) -> tuple[bytes, list[Part]]:
         """Return the content of the file, and name and size of each part."""
         if self.problems:
             self.add("problems.txt", "".join(f"{each}\n" for each in self.problems).encode())
-        rows = [{"name": name, "bytes": len(each)} for name, each in sorted(self._parts.items())]
-        listed = "".join(f"{row['bytes']:>12,}  {row['name']}\n" for row in rows)
+        rows = [Part(name=name, bytes=len(each)) for name, each in sorted(self._parts.items())]
+        listed = "".join(f"{row.bytes:>12,}  {row.name}\n" for row in rows)
         whole = io.BytesIO()
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as file:
             file.writestr("README.txt", _README + listed)
             for name, content in sorted(self._parts.items()):
                 file.writestr(name, content)
         return whole.getvalue(), rows
+
+
+def _plain(value: object) -> Any:
+    return fields_of(value) if isinstance(value, Answer) else str(value)
 
 
 def add_client(bundle: Bundle, properties: Mapping[str, str]) -> None:

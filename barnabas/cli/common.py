@@ -20,6 +20,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.config.client_keys import ClientKeys
 from barnabas.config.properties import parse_properties
+from barnabas.operations.answers.model import Answer, fields_of, names_of
 
 if TYPE_CHECKING:
     from barnabas.client.connection import Connect
@@ -85,53 +86,59 @@ class Target:
 
     def show(
         self,
-        columns: Sequence[str],
-        rows: Iterable[Mapping[str, Any]],
+        columns: type[Answer] | Sequence[str],
+        rows: Iterable[Answer | Mapping[str, Any]],
         *,
         title: str = "",
         table: bool = False,
     ) -> None:
         """Print rows as JSON, as a table or cards on a terminal, or as tab-separated lines.
 
-        With `table` a row alone is a table too.
+        The columns of an answer are its fields. With `table` a row alone is a table too.
         """
         if self.as_json:
             self.answer(list(rows))
             return
-        columns, rows = for_people(columns, list(rows))
+        names = names_of(columns) if isinstance(columns, type) else columns
+        names, shown = for_people(names, [_fields(row) for row in rows])
         if sys.stdout.isatty():
-            print_rows(columns, rows, title, table=table)
+            print_rows(names, shown, title, table=table)
         else:
-            click.echo("\t".join(columns))
-            for row in rows:
+            click.echo("\t".join(names))
+            for row in shown:
                 # `color` is for names with control characters, which Click would remove.
-                click.echo("\t".join(cell(row.get(column)) for column in columns), color=True)
+                click.echo("\t".join(cell(row.get(name)) for name in names), color=True)
 
-    def show_one(self, row: Mapping[str, Any], *, title: str = "") -> None:
+    def show_one(self, row: Answer | Mapping[str, Any], *, title: str = "") -> None:
         """Print one thing: a JSON object, or a line for each field, or for each item of a list."""
         if self.as_json:
             self.answer(row)
             return
-        _, (row,) = for_people(row, [row])
+        fields = _fields(row)
+        _, (row,) = for_people(fields, [fields])
         if sys.stdout.isatty():
             print_rows(list(row), [row], title)
         else:
             for name, text in lines_of(row):
                 click.echo(f"{name}\t{text}", color=True)
 
-    def done(self, text: str, **facts: Any) -> None:
-        """Report a change that was made: `text` for people, `facts` as the JSON answer."""
+    def done(self, text: str, answer: Answer) -> None:
+        """Report a change that was made: `text` for people, or the answer as JSON."""
         if self.as_json:
-            self.answer(facts, indent=None)
+            self.answer(answer, indent=None)
         else:
             tell(text)
 
     def answer(self, answer: Any, *, indent: int | None = 2) -> None:
         """Print the answer of the command that runs as JSON."""
-        from barnabas.cli import answers
+        from barnabas.cli.json_answers import to_json
 
         command = click.get_current_context().command_path.partition(" ")[2]
-        click.echo(answers.to_json(command, answer, indent=indent))
+        click.echo(to_json(command, answer, indent=indent))
+
+
+def _fields(row: Answer | Mapping[str, Any]) -> Mapping[str, Any]:
+    return fields_of(row) if isinstance(row, Answer) else row
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -15,6 +15,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.drain_plan import Loss, losses
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.reassignment_plan import Placements, Plan
+from barnabas.operations.answers.cluster import Restart
 from barnabas.operations.health import find_problems
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -78,7 +79,7 @@ async def _needed(cluster: Cluster, broker: int) -> tuple[list[Loss], Placements
     return losses(placements, broker, await Admin(cluster).min_isr(topics)), placements
 
 
-async def restarts(cluster: Cluster, broker: int | None) -> list[dict[str, Any]]:
+async def restarts(cluster: Cluster, broker: int | None) -> list[Restart]:
     """Return whether each live broker, or one, may be restarted now; the controller comes last."""
     described = await Admin(cluster).describe_cluster()
     live = sorted(
@@ -97,11 +98,11 @@ async def restarts(cluster: Cluster, broker: int | None) -> list[dict[str, Any]]
             for (topic, partition), problem in losses(placements, each, min_isr)
         ]
         rows.append(
-            {
-                "broker": each,
-                "controller": each == described.controller_id,
-                "may_be_restarted": not (general or problems),
-                "problems": [*general, *problems],
-            }
+            Restart(
+                broker=each,
+                controller=each == described.controller_id,
+                may_be_restarted=not (general or problems),
+                problems=[*general, *problems],
+            )
         )
     return rows

@@ -2,10 +2,9 @@
 
 import click
 
-from barnabas.cli import answers
-from barnabas.cli.json_records import place_of
+from barnabas.cli import json_answers
 from barnabas.client.consumer import Message
-from barnabas.operations.internal_records import DECODERS, fields
+from barnabas.operations.internal_records import DECODERS, decoded
 
 
 def require_internal(topics: tuple[str, ...]) -> None:
@@ -17,5 +16,6 @@ def require_internal(topics: tuple[str, ...]) -> None:
 
 def to_json(message: Message) -> bytes:
     """Return a record as a line with its `kind`, or with the `error` of a damaged one."""
-    row = place_of(message) | fields(message.topic, message.key, message.value)
-    return answers.to_json("consume", row, indent=None).encode() + b"\n"
+    place = message.topic, message.partition, message.offset, message.timestamp
+    answer = decoded(place, message.key, message.value)
+    return json_answers.to_json("consume", answer, indent=None).encode() + b"\n"

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -29,6 +29,7 @@ from barnabas.client.reassignment_plan import (
     plan_text,
     throttle_for,
 )
+from barnabas.operations.answers.partitions import PlanProgress, State
 from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -43,7 +44,7 @@ _POLL_SECONDS = 1.0
 class Progress(NamedTuple):
     """The progress of a plan: rows to show, and whether any partition is being reassigned."""
 
-    rows: list[dict[str, Any]]
+    rows: list[PlanProgress]
     moving: bool
 
 
@@ -184,7 +185,7 @@ def carry_out(target: Target, plan: Plan, title: str, *, throttle: int | None = 
     until_done(target, plan, title)
 
 
-def until_done(target: Target, plan: Plan, title: str) -> list[dict[str, Any]]:
+def until_done(target: Target, plan: Plan, title: str) -> list[PlanProgress]:
     """Wait for the end of the reassignments of a plan, then remove its throttle; return its rows.
 
     `title` is what the progress bar says.
@@ -192,7 +193,7 @@ def until_done(target: Target, plan: Plan, title: str) -> list[dict[str, Any]]:
     with progress(title, len(plan)) as advance:
         while True:
             rows, moving = target.run(lambda cluster: verify(cluster, plan, keep_throttle=False))
-            advance(sum(row["state"] == "done" for row in rows))
+            advance(sum(row.state == "done" for row in rows))
             if not moving:
                 return rows
             time.sleep(_POLL_SECONDS)
@@ -234,21 +235,13 @@ async def verify(cluster: Cluster, plan: Plan, *, keep_throttle: bool) -> Progre
     for place_, wanted in sorted(plan.items()):
         running = ongoing.get(place_)
         if running is not None and running.target == wanted:
-            state = "moving"
+            state: State = "moving"
         elif running is not None:
             state = "moving elsewhere"
         else:
             state = "done" if here[place_] == wanted else "elsewhere"
-        topic, index = place_
-        rows.append(
-            {
-                "topic": topic,
-                "partition": index,
-                "state": state,
-                "replicas": list(here[place_]),
-                "wanted": list(wanted),
-            }
-        )
+        replicas = list(here[place_])
+        rows.append(PlanProgress(*place_, state=state, replicas=replicas, wanted=list(wanted)))
     if not ongoing and not keep_throttle:
         await clear_throttle(cluster, {topic for topic, _ in plan})
     return Progress(rows, bool(ongoing))

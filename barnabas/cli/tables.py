@@ -8,10 +8,12 @@ that are empty.
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any, Final
 
 import click
 
+from barnabas.operations.answers.model import Answer, fields_of
 from barnabas.operations.quantities import duration_text, size_text, time_text
 
 _ABOVE_ASCII: Final = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
@@ -60,6 +62,10 @@ def tell(text: str, *, err: bool = False) -> None:
 
 def cell(value: Any) -> str:
     """Return a value as text: `-` for None and empty ones, lists with commas, fields with `=`."""
+    if isinstance(value, Answer):
+        value = fields_of(value)
+    elif isinstance(value, Enum):
+        value = value.value
     if value in (None, [], {}):
         return "-"
     if isinstance(value, list):

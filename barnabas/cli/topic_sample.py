@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from barnabas.client.batches import FetchSettings, fetch_next
 from barnabas.client.cluster import Cluster
 from barnabas.client.last_records import find_last
 from barnabas.client.offsets import LATEST, find_offsets
+from barnabas.operations.answers.topics import AnalyzedTopic, FrequentKey, SampledPartition
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import iter_fields
@@ -92,7 +93,7 @@ async def sample(cluster: Cluster, topic: str, records: int) -> list[PartitionSa
     return samples
 
 
-def facts(topic: str, samples: Sequence[PartitionSample]) -> dict[str, Any]:
+def analyzed(topic: str, samples: Sequence[PartitionSample]) -> AnalyzedTopic:
     """Return the figures of a topic, and those of each partition."""
     keys: Counter[bytes] = Counter()
     for each in samples:
@@ -106,46 +107,46 @@ def facts(topic: str, samples: Sequence[PartitionSample]) -> dict[str, Any]:
     stored = sum(each.stored_bytes for each in samples)
     payload = sum(each.payload_bytes for each in samples)
     per_record = stored / len(values) if values else 0.0
-    return {
-        "topic": topic,
-        "records": len(values),
-        "first_at_ms": min(times, default=None),
-        "last_at_ms": max(times, default=None),
-        "records_per_s": round(sum(rates), 1) if rates else None,
-        "bytes_per_s": round(sum(rates) * per_record) if rates else None,
-        "value_bytes_p50": _share(values, 50),
-        "value_bytes_p99": _share(values, 99),
-        "value_bytes_max": _share(values, 100),
-        "key_bytes_p50": _share(key_sizes, 50),
-        "key_bytes_max": _share(key_sizes, 100),
-        "without_key": sum(each.without_key for each in samples),
-        "tombstones": sum(each.tombstones for each in samples),
-        "distinct_keys": len(keys),
-        "frequent_keys": [
-            {"key": key.decode(errors="backslashreplace"), "records": count}
+    return AnalyzedTopic(
+        topic=topic,
+        records=len(values),
+        first_at_ms=min(times, default=None),
+        last_at_ms=max(times, default=None),
+        records_per_s=round(sum(rates), 1) if rates else None,
+        bytes_per_s=round(sum(rates) * per_record) if rates else None,
+        value_bytes_p50=_share(values, 50),
+        value_bytes_p99=_share(values, 99),
+        value_bytes_max=_share(values, 100),
+        key_bytes_p50=_share(key_sizes, 50),
+        key_bytes_max=_share(key_sizes, 100),
+        without_key=sum(each.without_key for each in samples),
+        tombstones=sum(each.tombstones for each in samples),
+        distinct_keys=len(keys),
+        frequent_keys=[
+            FrequentKey(key=key.decode(errors="backslashreplace"), records=count)
             for key, count in keys.most_common(_FREQUENT)
             if count > 1
         ],
-        "batches": len(batches),
-        "records_per_batch_p50": _share(sorted(each.record_count for each in batches), 50),
-        "bytes_per_batch_p50": _share(sorted(each.size for each in batches), 50),
-        "codecs": dict(codecs.most_common()),
-        "transactional_batches": sum(each.is_transactional for each in batches),
-        "stored_to_payload": round(stored / payload, 3) if payload else None,
-        "partitions": [_partition_facts(each) for each in samples],
-    }
+        batches=len(batches),
+        records_per_batch_p50=_share(sorted(each.record_count for each in batches), 50),
+        bytes_per_batch_p50=_share(sorted(each.size for each in batches), 50),
+        codecs=dict(codecs.most_common()),
+        transactional_batches=sum(each.is_transactional for each in batches),
+        stored_to_payload=round(stored / payload, 3) if payload else None,
+        partitions=[_sampled(each) for each in samples],
+    )
 
 
-def _partition_facts(part: PartitionSample) -> dict[str, Any]:
+def _sampled(part: PartitionSample) -> SampledPartition:
     rate = part.records_per_s
-    return {
-        "partition": part.partition.partition,
-        "records": part.records,
-        "records_per_s": None if rate is None else round(rate, 1),
-        "batches": len(part.batches),
-        "stored_bytes": part.stored_bytes,
-        "distinct_keys": len(part.keys),
-    }
+    return SampledPartition(
+        partition=part.partition.partition,
+        records=part.records,
+        records_per_s=None if rate is None else round(rate, 1),
+        batches=len(part.batches),
+        stored_bytes=part.stored_bytes,
+        distinct_keys=len(part.keys),
+    )
 
 
 def _share(ascending: Sequence[int], percent: int) -> int | None:

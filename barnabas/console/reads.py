@@ -15,8 +15,10 @@ from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
 from barnabas.console.console import CLUSTER_ERRORS, Console
-from barnabas.operations.health import Problem, find_problems
-from barnabas.operations.transactions.stuck import StuckPartition, stuck_partitions
+from barnabas.operations.answers.cluster import Problem
+from barnabas.operations.answers.transactions import StuckPartition
+from barnabas.operations.health import find_problems
+from barnabas.operations.transactions.stuck import stuck_partitions
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_groups import ListedGroup
 from barnabas.protocol.topic_partition import TopicPartition

@@ -5,6 +5,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from barnabas.client.batches import FetchSettings
@@ -12,7 +13,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, Message
 from barnabas.client.offsets import find_offsets
 from barnabas.console.reads import LogEnds
-from barnabas.operations.internal_records import DECODERS, fields
+from barnabas.operations.internal_records import DECODERS, decoded
 from barnabas.protocol.topic_partition import TopicPartition
 
 MOST_SHOWN: Final = 50
@@ -139,11 +140,11 @@ def shown(message: Message, masks: Sequence[str]) -> Shown:
         for name, data in message.headers
     ]
     if message.topic in DECODERS:
-        decoded = fields(message.topic, message.key, message.value)
-        key, value = decoded.pop("key", None), decoded.pop("value", None)
-        key = key if key is not None else decoded
-        kind = decoded.get("kind")
-        key = {"kind": kind, **key} if isinstance(key, dict) and kind else key
+        place = message.topic, message.partition, message.offset, message.timestamp
+        found = asdict(decoded(place, message.key, message.value))
+        kind = {name: found[name] for name in ("kind", "error") if name in found}
+        named = {name: each for name, each in found.get("key", {}).items() if each is not None}
+        key, value = {**kind, **named}, found.get("value")
         texts = _json(key, hidden), None if value is None else _json(value, hidden)
         return Shown(at, message.offset, message.timestamp, *texts, headers, size)
     key_text = _masked(message.key, hidden, is_short=True)

@@ -1,7 +1,7 @@
 """The description of a consumer group: its state, its members, and the lag of its partitions."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
@@ -9,72 +9,68 @@ from barnabas.client.group_lag import UNBOUNDED, GroupLag, find_lags
 from barnabas.client.groups.protocol import read_assignment
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.answers.groups import (
+    Coordinator,
+    DescribedGroup,
+    GroupPartition,
+    Member,
+)
 from barnabas.operations.partitions import existing
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from barnabas.protocol.messages import consumer_group_describe
-from barnabas.protocol.messages.describe_groups import DescribedGroup
+from barnabas.protocol.messages import consumer_group_describe, describe_groups
 from barnabas.protocol.records.group_lag import OutOfRange, out_of_range
 from barnabas.protocol.topic_partition import TopicPartition
 
-OUT_OF_RANGE: Final = "out_of_range"
-COUNTS: Final = ("to_read", "held_back")
-"""The fields that count records."""
-
-_OF_MODERN: Final = ("protocol", "epoch", "target", "subscribed", "expression", "rack")
-"""Fields of members in the consumer protocol (KIP-848); None for the others."""
 _MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
 
-Row = dict[str, Any]
-Members = Mapping[str, tuple[Row, list[TopicPartition]]]
+Members = Mapping[str, tuple[Member, list[TopicPartition]]]
 """Members by id, each with the partitions assigned to it."""
 
 
-async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -> Row:
-    """Return state, coordinator, epochs, total lag, `members` and `partitions` of a group.
+async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -> DescribedGroup:
+    """Return the description of a group.
 
     A partition is there if it has a committed offset or is assigned to a member. With `exact` all
     records are counted, however many there are.
     """
     admin = GroupAdmin(cluster)
-    state, members = await _described(admin, group)
+    found = await admin.describe_either(group)
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+    if isinstance(found, describe_groups.DescribedGroup):
+        protocol, members, assignor = "classic", _classic_members(found), found.protocol_data
+    else:
+        protocol, members, assignor = "consumer", _modern_members(found), found.assignor_name
+        epoch, assignment_epoch = found.group_epoch, found.assignment_epoch
     node = cluster.nodes[await cluster.retrying(lambda: cluster.coordinator(group))]
     rows = await _partitions(cluster, members, await admin.offsets(group), exact=exact)
-    return {
-        "group": group,
-        **state,
-        "coordinator": {"broker": node.id, "address": f"{node.host}:{node.port}"},
-        **_total(rows),
-        "members": [member for member, _ in members.values()],
-        "partitions": rows,
-    }
+    lagging = [row for row in rows if row.lag is not None]
+    return DescribedGroup(
+        group=group,
+        state=found.group_state,
+        type=protocol,
+        coordinator=Coordinator(broker=node.id, address=f"{node.host}:{node.port}"),
+        assignor=assignor or None,
+        epoch=epoch,
+        assignment_epoch=assignment_epoch,
+        lag=sum(row.lag or 0 for row in lagging),
+        to_read=_sum(row.to_read for row in lagging),
+        held_back=_sum(row.held_back for row in lagging),
+        exact=all(row.exact for row in lagging),
+        members=[member for member, _ in members.values()],
+        partitions=rows,
+    )
 
 
-async def _described(admin: GroupAdmin, group: str) -> tuple[Row, Members]:
-    """Return the fields of a group of either protocol, and its members."""
-    found = await admin.describe_either(group)
-    if not isinstance(found, DescribedGroup):
-        return _of_modern(found), _modern_members(found)
-    fields = {
-        "state": found.group_state,
-        "type": "classic",
-        "assignor": found.protocol_data or None,
-        "epoch": None,
-        "assignment_epoch": None,
-    }
-    return fields, _classic_members(found)
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts; None if one is unknown."""
+    known = list(counts)
+    return None if None in known else sum(each or 0 for each in known)
 
 
-def _of_modern(described: consumer_group_describe.DescribedGroup) -> Row:
-    return {
-        "state": described.group_state,
-        "type": "consumer",
-        "assignor": described.assignor_name or None,
-        "epoch": described.group_epoch,
-        "assignment_epoch": described.assignment_epoch,
-    }
-
-
-async def describe_all(cluster: Cluster, *, exact: bool = False) -> tuple[list[Row], list[str]]:
+async def describe_all(
+    cluster: Cluster, *, exact: bool = False
+) -> tuple[list[DescribedGroup], list[str]]:
     """Return the description of every group, and the groups whose protocol has none here.
 
     A group that is deleted meanwhile is in neither list.
@@ -91,7 +87,7 @@ async def describe_all(cluster: Cluster, *, exact: bool = False) -> tuple[list[R
     return found, others
 
 
-def _classic_members(described: DescribedGroup) -> Members:
+def _classic_members(described: describe_groups.DescribedGroup) -> Members:
     reads = described.protocol_type == "consumer"
     members = {}
     for each in described.members:
@@ -103,14 +99,19 @@ def _classic_members(described: DescribedGroup) -> Members:
         except ProtocolError as raised:
             # The client of one member must not hide the others.
             error = str(raised)
-        row = {
-            "member": each.group_instance_id or each.member_id,
-            "client_id": each.client_id,
-            "host": each.client_host,
-            "assigned": None if error else _texts(assigned),
-            "error": error,
-            **dict.fromkeys(_OF_MODERN),
-        }
+        row = Member(
+            member=each.group_instance_id or each.member_id,
+            client_id=each.client_id,
+            host=each.client_host,
+            assigned=None if error else _texts(assigned),
+            error=error,
+            protocol=None,
+            epoch=None,
+            target=None,
+            subscribed=None,
+            expression=None,
+            rack=None,
+        )
         members[each.member_id] = (row, assigned)
     return members
 
@@ -119,19 +120,19 @@ def _modern_members(described: consumer_group_describe.DescribedGroup) -> Member
     members = {}
     for each in described.members:
         assigned = _assigned(each.assignment)
-        row = {
-            "member": each.instance_id or each.member_id,
-            "client_id": each.client_id,
-            "host": each.client_host,
-            "assigned": _texts(assigned),
-            "error": None,
-            "protocol": _MEMBER_TYPES.get(each.member_type),
-            "epoch": each.member_epoch,
-            "target": _texts(_assigned(each.target_assignment)),
-            "subscribed": sorted(each.subscribed_topic_names),
-            "expression": each.subscribed_topic_regex or None,
-            "rack": each.rack_id,
-        }
+        row = Member(
+            member=each.instance_id or each.member_id,
+            client_id=each.client_id,
+            host=each.client_host,
+            assigned=_texts(assigned),
+            error=None,
+            protocol=_MEMBER_TYPES.get(each.member_type),
+            epoch=each.member_epoch,
+            target=_texts(_assigned(each.target_assignment)),
+            subscribed=sorted(each.subscribed_topic_names),
+            expression=each.subscribed_topic_regex or None,
+            rack=each.rack_id,
+        )
         members[each.member_id] = (row, assigned)
     return members
 
@@ -154,7 +155,7 @@ async def _partitions(
     committed: Mapping[TopicPartition, int],
     *,
     exact: bool,
-) -> list[Row]:
+) -> list[GroupPartition]:
     readers = {each: member for member, assigned in members.values() for each in assigned}
     wanted = sorted({*readers, *committed})
     # The offset of a deleted topic may still exist: it has no end and no lag.
@@ -165,52 +166,33 @@ async def _partitions(
     others = dict.fromkeys((each for each in there if each not in begun), LATEST)
     ends = await find_offsets(cluster, others) if others else {}
     ids = await _transactional_ids(cluster, lags.values())
-    unassigned = {"member": None, "host": None}
-    return [
-        {
-            "topic": each.topic,
-            "partition": each.partition,
-            "offset": committed.get(each),
-            "end": ends[each].offset if each in ends else None,
-            **_lag_fields(lags.get(each), ids),
-            OUT_OF_RANGE: (
-                out_of_range(begun[each], starts[each].offset, lags[each].end)
-                if each in begun
-                else None
-                if each in others
-                else OutOfRange.GONE
-            ),
-            **{name: readers.get(each, unassigned)[name] for name in unassigned},
-        }
-        for each in wanted
-    ]
-
-
-def _total(rows: Iterable[Row]) -> Row:
-    """Return the sums over the partitions that have a lag; a count that lacks one is None."""
-    lags = [row for row in rows if row["lag"] is not None]
-    total: Row = {"lag": sum(row["lag"] for row in lags)}
-    for name in COUNTS:
-        counts = [row[name] for row in lags]
-        total[name] = None if None in counts else sum(counts)
-    return {**total, "exact": all(row["exact"] for row in lags)}
-
-
-def _lag_fields(lag: GroupLag | None, ids: Mapping[int, str]) -> Row:
-    """Return the fields of a partition's lag; without the end if the group has no offset."""
-    if lag is None:
-        fields = ["lag", "to_read", "held_back", "exact", "held_back_by", "producer_id"]
-        return dict.fromkeys(fields)
-    by = lag.held_back_by
-    return {
-        "end": lag.end,
-        "lag": lag.lag,
-        "to_read": lag.to_read,
-        "held_back": lag.held_back,
-        "exact": lag.is_exact,
-        "held_back_by": None if by is None else ids.get(by),
-        "producer_id": by,
-    }
+    rows = []
+    for each in wanted:
+        lag, reader = lags.get(each), readers.get(each)
+        by = None if lag is None else lag.held_back_by
+        out: OutOfRange | None = OutOfRange.GONE
+        if each in begun:
+            out = out_of_range(begun[each], starts[each].offset, lags[each].end)
+        elif each in others:
+            out = None
+        rows.append(
+            GroupPartition(
+                topic=each.topic,
+                partition=each.partition,
+                offset=committed.get(each),
+                end=lag.end if lag is not None else ends[each].offset if each in ends else None,
+                lag=None if lag is None else lag.lag,
+                to_read=None if lag is None else lag.to_read,
+                held_back=None if lag is None else lag.held_back,
+                exact=None if lag is None else lag.is_exact,
+                held_back_by=None if by is None else ids.get(by),
+                producer_id=by,
+                out_of_range=out,
+                member=None if reader is None else reader.member,
+                host=None if reader is None else reader.host,
+            )
+        )
+    return rows
 
 
 async def _transactional_ids(cluster: Cluster, lags: Iterable[GroupLag]) -> dict[int, str]:

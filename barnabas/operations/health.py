@@ -10,6 +10,7 @@ from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.answers.cluster import Problem
 from barnabas.operations.log_dirs import ONLINE, directories
 from barnabas.operations.transactions.stuck import held_back
 from barnabas.protocol.errors import KafkaError
@@ -19,14 +20,6 @@ HELD_BACK_MS: Final = 60_000
 """The age of the newest record of an open transaction from which it counts as a problem."""
 _CAUSES_FIRST: Final = ("brokers", "directories", "controller", "leaders", "isr", "transactions")
 """The checks in the order in which a problem of one causes those of the next ones."""
-
-
-class Problem(NamedTuple):
-    """A problem: the check that found it, where, and what it is."""
-
-    check: str
-    where: str
-    problem: str
 
 
 class Changes(NamedTuple):
@@ -128,9 +121,9 @@ async def _directories(cluster: Cluster, node: int) -> list[Problem]:
     except KafkaError as error:
         return [Problem("directories", f"broker {node}", str(error))]
     return [
-        Problem("directories", f"broker {node}", f"{each['log_dir']}: {each['state']}")
+        Problem("directories", f"broker {node}", f"{each.log_dir}: {each.state}")
         for each in found
-        if each["state"] != ONLINE
+        if each.state != ONLINE
     ]
 
 

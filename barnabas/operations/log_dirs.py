@@ -1,9 +1,8 @@
 """The log directories of brokers, as rows."""
 
-from typing import Any
-
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.operations.answers.log_dirs import LogDir
 from barnabas.protocol.errors import ErrorCode
 
 ONLINE = "online"
@@ -18,18 +17,18 @@ async def broker_ids(cluster: Cluster, broker: int | None) -> list[int]:
     return sorted(cluster.nodes)
 
 
-async def directories(cluster: Cluster, broker: int | None) -> list[dict[str, Any]]:
+async def directories(cluster: Cluster, broker: int | None) -> list[LogDir]:
     """Return a row for each log directory, of one broker or of all."""
     return [
-        {
-            "broker": node,
-            "log_dir": each.log_dir,
-            "state": ErrorCode.of(each.error_code).text if each.error_code else ONLINE,
-            "replicas": sum(len(topic.partitions) for topic in each.topics),
-            "bytes": sum(row.partition_size for topic in each.topics for row in topic.partitions),
-            "total_bytes": each.total_bytes,
-            "usable_bytes": each.usable_bytes,
-        }
+        LogDir(
+            broker=node,
+            log_dir=each.log_dir,
+            state=ErrorCode.of(each.error_code).text if each.error_code else ONLINE,
+            replicas=sum(len(topic.partitions) for topic in each.topics),
+            bytes=sum(row.partition_size for topic in each.topics for row in topic.partitions),
+            total_bytes=each.total_bytes,
+            usable_bytes=each.usable_bytes,
+        )
         for node in await broker_ids(cluster, broker)
         for each in await Admin(cluster).describe_log_dirs(node)
     ]

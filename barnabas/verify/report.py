@@ -1,8 +1,8 @@
-"""The report of a verdict: as text, as JSON and as exit code."""
+"""The report of a verdict: as text and as exit code."""
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
 import click
 
@@ -28,34 +28,13 @@ def exit_code(verdict: Verdict) -> int:
     return VOID if verdict.is_void else CLEAN
 
 
-def as_json(verdict: Verdict, problems: Mapping[str, int]) -> dict[str, Any]:
-    """Return the verdict as JSON values."""
-    return {
-        "verdict": _word(verdict),
-        "run": _run(verdict.run.about),
-        "figures": verdict.figures,
-        "problems": dict(problems),
-        "checks": [
-            {
-                "check": each.check.numbers,
-                "title": each.check.title,
-                "count": each.total,
-                "anomalies": [anomaly._asdict() for anomaly in each.anomalies],
-            }
-            for each in verdict.found
-        ],
-    }
-
-
-def _run(about: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the run of a history, with units in the names."""
-    if not about:
-        return None
-    units = {"timeout": "timeout_seconds", "ids_kept": "ids_kept_seconds"}
-    ends = {"from": "source", "to": "target", "group": "group"}
-    stages = [{ends[end]: name for end, name in each.items()} for each in about.get("stages", ())]
-    named = {units.get(name, name): value for name, value in about.items()}
-    return {**named, "stages": stages}
+def word(verdict: Verdict) -> Literal["clean", "anomalies", "void", "unusable"]:
+    """Return the verdict in a word."""
+    if verdict.is_unusable:
+        return "unusable"
+    if not verdict.is_clean:
+        return "anomalies"
+    return "void" if verdict.is_void else "clean"
 
 
 def show(verdict: Verdict, problems: Mapping[str, int]) -> None:
@@ -72,7 +51,7 @@ def show(verdict: Verdict, problems: Mapping[str, int]) -> None:
         _show_found(verdict)
     for problem, count in problems.items():
         click.echo(f"note: {problem}" + (f" ({count} times)" if count > 1 else ""))
-    click.echo(_word(verdict))
+    click.echo(word(verdict))
 
 
 def _show_found(verdict: Verdict) -> None:
@@ -143,11 +122,6 @@ def comparison_exit_code(found: Comparison) -> int:
     return CLEAN if found.batches else VOID
 
 
-def comparison_as_json(found: Comparison) -> dict[str, Any]:
-    """Return the result of a comparison as JSON values."""
-    return {**found._asdict(), "anomalies": [each._asdict() for each in found.anomalies]}
-
-
 def show_comparison(found: Comparison) -> None:
     """Print the result of a comparison."""
     click.echo(f"{found.partitions} partitions, {found.batches} batches compared")
@@ -156,11 +130,3 @@ def show_comparison(found: Comparison) -> None:
     if len(found.anomalies) > LISTED:
         click.echo(f"  ... and {len(found.anomalies) - LISTED} more")
     click.echo({CLEAN: "equal", ANOMALIES: "anomalies", VOID: "void"}[comparison_exit_code(found)])
-
-
-def _word(verdict: Verdict) -> str:
-    if verdict.is_unusable:
-        return "unusable"
-    if not verdict.is_clean:
-        return "anomalies"
-    return "void" if verdict.is_void else "clean"

@@ -177,10 +177,10 @@ async def test_metrics_and_description_agree_on_offsets_outside_of_their_log(
         admin = GroupAdmin(cluster)
         await admin.set_offsets("g", {Place("t", 0): 1, Place("t", 1): 444})
         described = await describe_group(cluster, "g")
-        rows = {("g", "t", str(row["partition"])): row["lag"] for row in described["partitions"]}
+        rows = {("g", "t", str(row.partition)): row.lag for row in described.partitions}
         assert rows == {("g", "t", "0"): 9, ("g", "t", "1"): 0}
         assert lags(broker) == rows
-        assert described["lag"] == 9
+        assert described.lag == 9
 
 
 def fill_partitions(servers: str, partitions: int) -> None:

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 from jsonschema import Draft202012Validator
 
-from barnabas.cli.answers import schema_of
+from barnabas.cli.json_answers import schema_of
 from barnabas.testing import Broker
 from tests.support.command_line import environment
 from tests.support.jobs import command, consume, create, finished, produce, produce_keyed

@@ -198,20 +198,20 @@ async def test_description_has_epochs_targets_and_expressions(
     (listed,) = [each for each in await GroupAdmin(cluster).groups() if each.group_id == topic]
     assert (listed.group_state, listed.group_type) == ("Stable", "consumer")
     found = await describe_group(cluster, topic)
-    assert (found["state"], found["type"], found["assignor"]) == ("Stable", "consumer", "uniform")
-    assert found["epoch"] == found["assignment_epoch"] > 1
-    members = {each["member"]: each for each in found["members"]}
+    assert (found.state, found.type, found.assignor) == ("Stable", "consumer", "uniform")
+    assert found.epoch == found.assignment_epoch > 1
+    members = {each.member: each for each in found.members}
     named, expressed = members[one.member.metadata.member_id], members["two"]
     for row, member in ((named, one), (expressed, two)):
-        assert row["assigned"] == row["target"]
-        assert row["assigned"] == sorted(
+        assert row.assigned == row.target
+        assert row.assigned == sorted(
             f"{each.topic}:{each.partition}" for each in member.partitions
         )
-        assert (row["protocol"], row["epoch"]) == ("consumer", found["epoch"])
-    assert (named["subscribed"], named["expression"]) == ([topic], None)
-    assert (expressed["subscribed"], expressed["expression"]) == ([], f"{topic}.*")
+        assert (row.protocol, row.epoch) == ("consumer", found.epoch)
+    assert (named.subscribed, named.expression) == ([topic], None)
+    assert (expressed.subscribed, expressed.expression) == ([], f"{topic}.*")
     everything, others = await describe_all(cluster)
-    assert topic in [each["group"] for each in everything]
+    assert topic in [each.group for each in everything]
     assert others == []
     for each in (one, two):
         await each.leave()

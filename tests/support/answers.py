@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from barnabas.cli.answers import ANSWERS
+from barnabas.cli.json_answers import ANSWERS
 from tests.support.command_line import run_here
 
 

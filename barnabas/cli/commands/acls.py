@@ -12,6 +12,7 @@ from barnabas.cli.help import Group
 from barnabas.cli.tables import tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.operations.answers.acls import Decision, Rule
 from barnabas.protocol import config_resources
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.security.acl.matcher import (
@@ -41,7 +42,6 @@ from barnabas.security.principal import Principal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Code = TypeVar("Code", ResourceType, AclOperation)
-_COLUMNS: Final = ["principal", "host", "operation", "permission", "type", "name", "pattern"]
 _OPERATIONS: Final = [each for each in AclOperation if each >= AclOperation.ALL]
 _PATTERNS: Final = {each.name.lower(): each for each in PatternType if each}
 _Op, _Kind = AclOperation, ResourceType
@@ -105,21 +105,21 @@ def _principal(text: str) -> Principal:
         raise click.UsageError(f"{text!r} is not TYPE:NAME; did you mean User:{text}?") from None
 
 
-def _row(rule: AclBinding) -> dict[str, str]:
+def _row(rule: AclBinding) -> Rule:
     pattern, entry = rule
-    return {
-        "principal": str(entry.principal),
-        "host": entry.host,
-        "operation": entry.operation.label,
-        "permission": entry.permission.label,
-        "type": pattern.type.label,
-        "name": pattern.name,
-        "pattern": pattern.pattern_type.label,
-    }
+    return Rule(
+        principal=str(entry.principal),
+        host=entry.host,
+        operation=entry.operation.label,
+        permission=entry.permission.label,
+        type=pattern.type.label,
+        name=pattern.name,
+        pattern=pattern.pattern_type.label,
+    )
 
 
 def _show(target: Target, rules: Iterable[AclBinding]) -> None:
-    target.show(_COLUMNS, [_row(rule) for rule in sorted(rules)])
+    target.show(Rule, [_row(rule) for rule in sorted(rules)])
 
 
 def _filters(
@@ -351,10 +351,12 @@ def why(target: Target, principal: str, operation: str, resource: str, host: str
         reason += f"; {unknown}"
     target.done(
         f"{'Allowed' if decision.allowed else 'Denied'}: {reason}",
-        allowed=decision.allowed,
-        reason=decision.reason.value,
-        rule=None if decision.rule is None else _row(decision.rule),
-        unknown=unknown,
+        Decision(
+            allowed=decision.allowed,
+            reason=decision.reason,
+            rule=None if decision.rule is None else _row(decision.rule),
+            unknown=unknown,
+        ),
     )
 
 

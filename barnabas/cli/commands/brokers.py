@@ -1,18 +1,25 @@
 """`barnabas brokers`: list, describe and drain the brokers of a cluster."""
 
-from typing import Any
-
 import click
 
 from barnabas.cli import names, reassignments
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
-from barnabas.cli.draining import order, require, wait_for_replicas
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import throttle_option
+from barnabas.cli.tables import tell
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.drain_plan import leaders_away, leaders_back, replicas_away
 from barnabas.client.reassignment_plan import Placements, Plan
+from barnabas.operations.answers.cluster import (
+    Broker,
+    DescribedBroker,
+    DrainedBroker,
+    NeededBroker,
+    PlannedPartition,
+    UndrainedBroker,
+)
+from barnabas.operations.answers.model import fields_of
 from barnabas.operations.brokers import broker_rows
 from barnabas.operations.log_dirs import ONLINE, directories
 
@@ -27,12 +34,10 @@ def brokers() -> None:
 def list_brokers(target: Target) -> None:
     """List the live brokers with the partitions that they lead and have."""
 
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+    async def work(cluster: Cluster) -> list[Broker]:
         return await broker_rows(cluster, await Admin(cluster).describe_cluster())
 
-    target.show(
-        ["broker", "address", "rack", "controller", "leaders", "replicas"], target.run(work)
-    )
+    target.show(Broker, target.run(work))
 
 
 @brokers.command()
@@ -41,18 +46,18 @@ def list_brokers(target: Target) -> None:
 def describe(target: Target, broker: int) -> None:
     """Show a broker: address, rack, partitions and disk space."""
 
-    async def work(cluster: Cluster) -> dict[str, Any]:
+    async def work(cluster: Cluster) -> DescribedBroker:
         rows = await broker_rows(cluster, await Admin(cluster).describe_cluster())
-        found = [row for row in rows if row["broker"] == broker]
+        found = [row for row in rows if row.broker == broker]
         if not found:
             raise click.ClickException(f"no live broker has the id {broker}")
         places = await directories(cluster, broker)
-        return {
-            **found[0],
-            "log_dirs": [each["log_dir"] for each in places],
-            "offline_log_dirs": [each["log_dir"] for each in places if each["state"] != ONLINE],
-            "bytes": sum(each["bytes"] for each in places),
-        }
+        return DescribedBroker(
+            **fields_of(found[0]),
+            log_dirs=[each.log_dir for each in places],
+            offline_log_dirs=[each.log_dir for each in places if each.state != ONLINE],
+            bytes=sum(each.bytes for each in places),
+        )
 
     target.show_one(target.run(work))
 
@@ -78,6 +83,9 @@ def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry
     """
     if throttle is not None and not replicas:
         raise click.UsageError("--throttle is for --replicas: no data moves without it")
+    # Imported here: the other commands move nothing.
+    from barnabas.cli.draining import order, require, wait_for_replicas
+
     state = target.run(reassignments.placed_on)
     require(state, broker, dead=replicas)
     moved = replicas_away(state.placements, broker, state.racks) if replicas else {}
@@ -88,24 +96,22 @@ def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry
         reassignments.carry_out(target, moved, "moving", throttle=throttle)
     order(target, lambda placements: leaders_away(placements, broker))
     problems, after = wait_for_replicas(target, broker)
-    rows = [{**each.partition._asdict(), "problem": each.problem} for each in problems]
+    rows = [NeededBroker(*each.partition, problem=each.problem) for each in problems]
     left = sum(broker in placed.replicas for placed in after.values())
     if target.as_json:
         target.answer(
-            {
-                "broker": broker,
-                "leaders": sum(placed.leader == broker for placed in after.values()),
-                "replicas": left,
-                "may_be_stopped": not problems,
-                "problems": rows,
-            }
+            DrainedBroker(
+                broker=broker,
+                leaders=sum(placed.leader == broker for placed in after.values()),
+                replicas=left,
+                may_be_stopped=not problems,
+                problems=rows,
+            )
         )
     elif problems:
-        target.show(["topic", "partition", "problem"], rows)
+        target.show(NeededBroker, rows)
     else:
-        target.done(
-            f"Broker {broker} may be stopped: it leads no partition and has {left} replica(s)."
-        )
+        tell(f"Broker {broker} may be stopped: it leads no partition and has {left} replica(s).")
     if problems:
         raise click.exceptions.Exit(UNHEALTHY)
 
@@ -120,6 +126,8 @@ def undrain(target: Target, broker: int, dry_run: bool) -> None:
     It is the preferred leader of one in N partitions with N replicas then, of those that it has in
     sync; `partitions balance` moves replicas to it.
     """
+    from barnabas.cli.draining import order, require
+
     state = target.run(reassignments.placed_on)
     require(state, broker)
     if dry_run:
@@ -127,12 +135,12 @@ def undrain(target: Target, broker: int, dry_run: bool) -> None:
         return
     changed = order(target, lambda placements: leaders_back(placements, broker))
     text = f"Broker {broker} leads {len(changed)} partition(s) more."
-    target.done(text, broker=broker, leaders=len(changed))
+    target.done(text, UndrainedBroker(broker=broker, leaders=len(changed)))
 
 
 def _show_plan(target: Target, now: Placements, plan: Plan) -> None:
     rows = [
-        {**each._asdict(), "replicas": list(now[each].replicas), "wanted": list(wanted)}
+        PlannedPartition(*each, replicas=list(now[each].replicas), wanted=list(wanted))
         for each, wanted in sorted(plan.items())
     ]
-    target.show(["topic", "partition", "replicas", "wanted"], rows)
+    target.show(PlannedPartition, rows)

@@ -5,8 +5,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import click
 
@@ -31,9 +32,10 @@ from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
+    from barnabas.operations.answers.cluster import ClusterInfo, Problem
     from barnabas.operations.broker_http import HttpAccess
     from barnabas.operations.events import ClusterEvent
-    from barnabas.operations.health import Changes, Problem
+    from barnabas.operations.health import Changes
 
 FIRST_ID = 1
 REPLICAS = 3
@@ -140,24 +142,25 @@ def info(target: Target) -> None:
     target.show_one(target.run(_info))
 
 
-async def _info(cluster: "Cluster") -> dict[str, Any]:
+async def _info(cluster: "Cluster") -> "ClusterInfo":
     from barnabas.client.admin import Admin, finalized_features
     from barnabas.client.group_admin import GroupAdmin
+    from barnabas.operations.answers.cluster import BrokerAddress, ClusterInfo
     from barnabas.operations.brokers import broker_rows
 
     described = await Admin(cluster).describe_cluster()
     rows = await broker_rows(cluster, described)
     features = await finalized_features(cluster)
     topics = [topic for topic in cluster.topics.values() if not topic.is_internal]
-    return {
-        "cluster_id": described.cluster_id,
-        "controller": described.controller_id if described.controller_id >= 0 else None,
-        "brokers": [{key: row[key] for key in ("broker", "address", "rack")} for row in rows],
-        "features": dict(sorted(features.items())),
-        "topics": len(topics),
-        "partitions": sum(len(topic.leaders) for topic in topics),
-        "groups": len(await GroupAdmin(cluster).groups()),
-    }
+    return ClusterInfo(
+        cluster_id=described.cluster_id,
+        controller=described.controller_id if described.controller_id >= 0 else None,
+        brokers=[BrokerAddress(row.broker, row.address, row.rack) for row in rows],
+        features=dict(sorted(features.items())),
+        topics=len(topics),
+        partitions=sum(len(topic.leaders) for topic in topics),
+        groups=len(await GroupAdmin(cluster).groups()),
+    )
 
 
 @cluster.command()
@@ -253,17 +256,18 @@ def rolling_restart(
     `cluster rolling-restart --check --broker 2 --wait 300 && systemctl restart barnabas`
     """
     from barnabas.cli.draining import restarts
+    from barnabas.operations.answers.cluster import Restart
 
     rows = _patiently(
         lambda: target.run(lambda cluster: restarts(cluster, broker)),
         time.monotonic() + (wait or 0),
-        lambda rows: all(row["may_be_restarted"] for row in rows),
+        lambda rows: all(row.may_be_restarted for row in rows),
     )
-    shown = (
-        rows if target.as_json else [row | {"problems": _first(row["problems"])} for row in rows]
-    )
-    target.show(["broker", "controller", "may_be_restarted", "problems"], shown)
-    if not all(row["may_be_restarted"] for row in rows):
+    if target.as_json:
+        target.answer(rows)
+    else:
+        target.show(Restart, [replace(row, problems=_first(row.problems)) for row in rows])
+    if not all(row.may_be_restarted for row in rows):
         raise click.exceptions.Exit(UNHEALTHY)
 
 
@@ -312,8 +316,9 @@ def _watch(
 def _show_changes(target: Target, changes: "Changes", *, healthy: bool) -> None:
     at_ms = time.time_ns() // 1_000_000
     if target.as_json:
-        both = {name: [one._asdict() for one in each] for name, each in changes._asdict().items()}
-        target.answer({"at_ms": at_ms, "healthy": healthy, **both}, indent=None)
+        from barnabas.operations.answers.cluster import HealthChange
+
+        target.answer(HealthChange(at_ms, healthy, *changes), indent=None)
         return
     rows = [
         [word, each.check, each.where, each.problem]
@@ -336,7 +341,9 @@ def _tell_line(at_ms: int, row: list[str], widths: tuple[int, ...]) -> None:
 
 
 def _show(target: Target, problems: "list[Problem]") -> None:
+    from barnabas.operations.answers.cluster import Problem
+
     if problems or target.as_json:
-        target.show(["check", "where", "problem"], [each._asdict() for each in problems])
+        target.show(Problem, problems)
     else:
-        target.done("The cluster is healthy.")
+        tell("The cluster is healthy.")

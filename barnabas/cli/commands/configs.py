@@ -1,6 +1,7 @@
 """`barnabas configs`: the configurations of topics, brokers, loggers and groups."""
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, get_args
 
 import click
 
@@ -8,7 +9,15 @@ from barnabas.cli import names
 from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options, store_options
 from barnabas.cli.help import Choice, Group
-from barnabas.config.key import Type
+from barnabas.cli.tables import tell
+from barnabas.operations.answers.configs import (
+    AlteredConfig,
+    ConfigEntry,
+    ConfigType,
+    Kind,
+    StoredEntry,
+)
+from barnabas.operations.answers.model import names_of
 from barnabas.protocol.config_resources import (
     CONFIG_SOURCES,
     DEFAULT_SOURCE,
@@ -26,8 +35,7 @@ _KINDS = {
     "broker-logger": ConfigResourceType.BROKER_LOGGER,
     "group": ConfigResourceType.GROUP,
 }
-_TYPES: Final = {**{each.value: each.name.lower() for each in Type}, 8: "class"}
-"""The names of types by their numbers in DescribeConfigs; Barnabas has no classes of Java."""
+_TYPES: Final[dict[int, ConfigType]] = dict(enumerate(get_args(ConfigType), 1))
 _kind = click.argument("kind", type=Choice(list(_KINDS)))
 _name = click.argument("name", default="", shell_complete=names.configured)
 
@@ -58,24 +66,27 @@ def _check_name(kind: str, name: str) -> None:
 def describe(
     stored: "StoredConfigs | None",
     target: Target,
-    kind: str,
+    kind: Kind,
     name: str,
     everything: bool,
     verbose: bool,
 ) -> None:
     """Show the configuration of NAME; KIND broker without NAME is the cluster-wide default."""
     _check_name(kind, name)
-    columns = ["key", "value", "source"]
+    columns = names_of(ConfigEntry if stored is None else StoredEntry)
+    rows: Sequence[StoredEntry]
     if stored is not None:
         if verbose:
             raise click.UsageError("--verbose needs a running broker, which knows the meanings")
         source = "cluster" if kind == "broker" and not name else kind
-        rows: list[dict[str, Any]] = [
-            {"key": key, "value": value, "source": source}
+        rows = [
+            StoredEntry(key=key, value=value, source=source)
             for key, value in sorted(stored.read(kind, name).items())
         ]
     else:
-        columns += ["read_only", *(["type", "meaning"] if verbose else [])]
+        if not verbose:
+            columns.remove("type")
+            columns.remove("meaning")
         found = target.administer(
             lambda admin: admin.describe_configs(_KINDS[kind], name, documented=verbose)
         )
@@ -89,18 +100,18 @@ def describe(
         target.show(columns, rows, title=title)
     else:
         more = "" if everything or stored is not None else "; --all shows the defaults"
-        target.done(f"Nothing is overridden for {title}{more}.")
+        tell(f"Nothing is overridden for {title}{more}.")
 
 
-def _row(entry: DescribeConfigsResourceResult) -> dict[str, Any]:
-    return {
-        "key": entry.name,
-        "value": "(hidden)" if entry.is_sensitive else entry.value,
-        "source": CONFIG_SOURCES.get(entry.config_source, "unknown"),
-        "read_only": entry.read_only,
-        "type": _TYPES.get(entry.config_type),
-        "meaning": entry.documentation or None,
-    }
+def _row(entry: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        key=entry.name,
+        value="(hidden)" if entry.is_sensitive else entry.value,
+        source=CONFIG_SOURCES.get(entry.config_source, "unknown"),
+        read_only=entry.read_only,
+        type=_TYPES.get(entry.config_type),
+        meaning=entry.documentation or None,
+    )
 
 
 @configs.command()
@@ -115,7 +126,7 @@ def _row(entry: DescribeConfigsResourceResult) -> dict[str, Any]:
 def alter(
     stored: "StoredConfigs | None",
     target: Target,
-    kind: str,
+    kind: Kind,
     name: str,
     sets: tuple[str, ...],
     deletes: tuple[str, ...],
@@ -130,7 +141,7 @@ def alter(
         if not (sets or deletes):
             raise click.UsageError("give at least one change: --set or --delete")
         stored.alter(kind, name, parse_configs(sets), list(deletes))
-        target.done(f"Altered {kind} {name}.", kind=kind, name=name, altered=True)
+        target.done(f"Altered {kind} {name}.", AlteredConfig(kind=kind, name=name, altered=True))
         return
     changes: list[tuple[str, ConfigOperation, str | None]] = [
         (key, ConfigOperation.DELETE, None) for key in deletes
@@ -144,4 +155,4 @@ def alter(
     if not changes:
         raise click.UsageError("give at least one change: --set, --delete, --append or --subtract")
     target.administer(lambda admin: admin.alter_configs(_KINDS[kind], name, changes))
-    target.done(f"Altered {kind} {name}.", kind=kind, name=name, altered=True)
+    target.done(f"Altered {kind} {name}.", AlteredConfig(kind=kind, name=name, altered=True))

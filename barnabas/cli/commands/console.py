@@ -10,6 +10,7 @@ import click
 from barnabas.cli.common import Target, cluster_options, http_options
 from barnabas.cli.help import Command
 from barnabas.cli.processes.console import NEEDS
+from barnabas.operations.answers.console import ConsoleAddress
 
 if TYPE_CHECKING:
     from barnabas.operations.broker_http import HttpAccess
@@ -73,7 +74,8 @@ def console(target: Target, access: "HttpAccess", no_records: bool, **options: A
     )
 
     def started(address: str) -> None:
-        target.done(f"The console is at {address} - stop it with Ctrl-C.", url=address)
+        text = f"The console is at {address} - stop it with Ctrl-C."
+        target.done(text, ConsoleAddress(url=address))
 
     async def run() -> None:
         stop = asyncio.Event()

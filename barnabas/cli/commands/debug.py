@@ -11,6 +11,7 @@ from barnabas.cli.files import replace_file
 from barnabas.cli.help import Group
 from barnabas.cli.tables import tell
 from barnabas.client.connection import BrokerUnreachable
+from barnabas.operations.answers.debug import Part, WrittenBundle
 
 if TYPE_CHECKING:
     from barnabas.operations.broker_http import HttpAccess
@@ -67,9 +68,9 @@ def bundle(
     for each in made.problems:
         tell(f"missing: {each}", err=True)
     if target.as_json:
-        target.answer({"file": str(path), "parts": rows, "problems": made.problems})
+        target.answer(WrittenBundle(file=str(path), parts=rows, problems=made.problems))
     else:
-        target.show(["name", "bytes"], rows)
-        target.done(f"Wrote {path}: read it before you send it.")
+        target.show(Part, rows)
+        tell(f"Wrote {path}: read it before you send it.")
     if not reached:
         raise click.exceptions.Exit(1)

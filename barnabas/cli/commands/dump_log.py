@@ -3,12 +3,22 @@
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
 from barnabas.cli.help import Command
 from barnabas.cli.tables import tell
+from barnabas.operations.answers.dump_log import (
+    AbortedTransaction,
+    Batch,
+    Line,
+    LoggedRecord,
+    Marker,
+    OffsetEntry,
+    ProducerState,
+    TimeEntry,
+)
+from barnabas.operations.answers.model import fields_of
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import crc_matches, read_header
 from barnabas.protocol.records.compression import Compression
@@ -17,8 +27,6 @@ from barnabas.protocol.records.record import iter_records
 from barnabas.storage.log.txn_index import CorruptTxnIndexError
 from barnabas.storage.log.txn_index import decode as decode_txn_index
 from barnabas.storage.producers.snapshot import CorruptSnapshotError, decode_snapshot
-
-Row = dict[str, Any]
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -33,12 +41,12 @@ def dump_log(paths: tuple[Path, ...], records: bool, as_json: bool) -> None:
 
     If a file is damaged, shows its readable part; the exit code is 1.
     """
-    tell_row = _json_teller() if as_json else _tell
+    tell_line = _json_teller() if as_json else _tell
     damaged = False
     for path in _files(paths):
         try:
-            for row in _READERS[path.suffix](path, records):
-                tell_row(path, row)
+            for line in _READERS[path.suffix](path, records):
+                tell_line(line)
         except (ProtocolError, CorruptSnapshotError, CorruptTxnIndexError) as error:
             click.echo(f"{path}: {error}", err=True)
             damaged = True
@@ -57,17 +65,19 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
             raise click.UsageError(f"{path.name}: only files ending in {kinds} can be shown")
 
 
-def _tell(_: Path, row: Row) -> None:
-    tell(" ".join(f"{key}={value}" for key, value in row.items()))
+def _tell(line: Line) -> None:
+    fields = fields_of(line)
+    del fields["file"]
+    if isinstance(line, LoggedRecord):
+        fields["headers"] = [list(each) for each in line.headers]
+    tell(" ".join(f"{name}={value}" for name, value in fields.items()))
 
 
-def _json_teller() -> Callable[[Path, Row], None]:
-    """Return the function that prints a row of a file as JSON."""
-    from barnabas.cli.answers import to_json
+def _json_teller() -> Callable[[Line], None]:
+    """Return the function that prints a line as JSON."""
+    from barnabas.cli.json_answers import to_json
 
-    return lambda path, row: click.echo(
-        to_json("dump-log", {"file": path.name, **row}, indent=None)
-    )
+    return lambda line: click.echo(to_json("dump-log", line, indent=None))
 
 
 def _base_offset(path: Path) -> int:
@@ -76,49 +86,52 @@ def _base_offset(path: Path) -> int:
     return int(path.stem)
 
 
-def _batches(path: Path, records: bool) -> Iterator[Row]:
+def _batches(path: Path, records: bool) -> Iterator[Line]:
     data = memoryview(path.read_bytes())
     pos = 0
     while pos < len(data):
         header = read_header(data, pos)
         valid = crc_matches(data, pos, header)
-        yield {
-            "offset": header.base_offset,
-            "last_offset": header.last_offset,
-            "count": header.record_count,
-            "position": pos,
-            "size_bytes": header.size,
-            "leader_epoch": header.partition_leader_epoch,
-            "timestamp_ms": header.max_timestamp,
-            "timestamp_type": ("create", "append")[header.timestamp_type],
-            "compression": Compression(header.compression).name.lower(),
-            "producer_id": header.producer_id,
-            "producer_epoch": header.producer_epoch,
-            "sequence": header.base_sequence,
-            "transactional": header.is_transactional,
-            "control": header.is_control,
-            "crc": header.crc,
-            "valid": valid,
-        }
+        yield Batch(
+            file=path.name,
+            offset=header.base_offset,
+            last_offset=header.last_offset,
+            count=header.record_count,
+            position=pos,
+            size_bytes=header.size,
+            leader_epoch=header.partition_leader_epoch,
+            timestamp_ms=header.max_timestamp,
+            timestamp_type="append" if header.timestamp_type else "create",
+            compression=Compression(header.compression).name.lower(),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            sequence=header.base_sequence,
+            transactional=header.is_transactional,
+            control=header.is_control,
+            crc=header.crc,
+            valid=valid,
+        )
         if not valid:
             raise ProtocolError(f"the batch at position {pos} does not match its CRC")
         if header.is_control:
             marker = read_marker(data, pos, header)
             if records and marker is not None:
-                yield {
-                    "offset": header.base_offset,
-                    "marker": marker.type.name.lower(),
-                    "coordinator_epoch": marker.coordinator_epoch,
-                }
+                yield Marker(
+                    file=path.name,
+                    offset=header.base_offset,
+                    marker="commit" if marker.committed else "abort",
+                    coordinator_epoch=marker.coordinator_epoch,
+                )
         elif records:
             for record in iter_records(data, pos, header):
-                yield {
-                    "offset": record.offset,
-                    "timestamp_ms": record.timestamp,
-                    "key": _text(record.key),
-                    "value": _text(record.value),
-                    "headers": [[name, _text(value)] for name, value in record.headers],
-                }
+                yield LoggedRecord(
+                    file=path.name,
+                    offset=record.offset,
+                    timestamp_ms=record.timestamp,
+                    key=_text(record.key),
+                    value=_text(record.value),
+                    headers=[(name, _text(value)) for name, value in record.headers],
+                )
         pos += header.size
 
 
@@ -136,37 +149,38 @@ def _entries(entry: struct.Struct, path: Path) -> Iterator[tuple[int, int]]:
         yield first, second
 
 
-def _offset_index(path: Path, _: bool) -> Iterator[Row]:
+def _offset_index(path: Path, _: bool) -> Iterator[Line]:
     base = _base_offset(path)
     for relative, position in _entries(_OFFSET_ENTRY, path):
-        yield {"offset": base + relative, "position": position}
+        yield OffsetEntry(file=path.name, offset=base + relative, position=position)
 
 
-def _time_index(path: Path, _: bool) -> Iterator[Row]:
+def _time_index(path: Path, _: bool) -> Iterator[Line]:
     base = _base_offset(path)
     for timestamp, relative in _entries(_TIME_ENTRY, path):
-        yield {"timestamp_ms": timestamp, "offset": base + relative}
+        yield TimeEntry(file=path.name, timestamp_ms=timestamp, offset=base + relative)
 
 
-def _txn_index(path: Path, _: bool) -> Iterator[Row]:
+def _txn_index(path: Path, _: bool) -> Iterator[Line]:
     for aborted in decode_txn_index(path.read_bytes()):
-        yield aborted._asdict()
+        yield AbortedTransaction(file=path.name, **aborted._asdict())
 
 
-def _snapshot(path: Path, _: bool) -> Iterator[Row]:
+def _snapshot(path: Path, _: bool) -> Iterator[Line]:
     for entry in decode_snapshot(path.read_bytes()):
-        yield {
-            "producer_id": entry.producer_id,
-            "producer_epoch": entry.producer_epoch,
-            "last_sequence": entry.last_sequence,
-            "last_offset": entry.last_offset,
-            "coordinator_epoch": entry.coordinator_epoch,
-            "last_timestamp_ms": entry.last_timestamp,
-            "current_txn_first_offset": entry.current_txn_first_offset,
-        }
+        yield ProducerState(
+            file=path.name,
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_offset=entry.last_offset,
+            coordinator_epoch=entry.coordinator_epoch,
+            last_timestamp_ms=entry.last_timestamp,
+            current_txn_first_offset=entry.current_txn_first_offset,
+        )
 
 
-_READERS: dict[str, Callable[[Path, bool], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[Path, bool], Iterator[Line]]] = {
     ".log": _batches,
     ".index": _offset_index,
     ".timeindex": _time_index,

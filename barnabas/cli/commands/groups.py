@@ -1,27 +1,22 @@
 """`barnabas groups`: list, describe and delete consumer groups, reset and delete offsets."""
 
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from barnabas.cli import arguments, names
 from barnabas.cli.common import Target, cluster_options
-from barnabas.cli.group_tables import (
-    card,
-    member_columns,
-    member_rows,
-    partition_columns,
-    partition_rows,
-)
 from barnabas.cli.help import Group
 from barnabas.cli.partition_arguments import topics_or_partitions
 from barnabas.cli.tables import tell
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
-from barnabas.operations.group_description import describe_all, describe_group
-from barnabas.operations.group_resets import Offsets, Reset, offsets_text, parse_offsets, plan_reset
+from barnabas.operations.answers import groups as answers
 from barnabas.operations.partitions import PartitionArgument
 from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.operations.group_resets import Offsets, Reset
 
 
 @click.group(cls=Group)
@@ -35,14 +30,14 @@ def list_groups(target: Target) -> None:
     """List the groups of every broker."""
     rows = target.run(lambda cluster: GroupAdmin(cluster).groups())
     target.show(
-        ["group", "state", "type", "protocol"],
+        answers.Group,
         [
-            {
-                "group": row.group_id,
-                "state": row.group_state,
-                "type": row.group_type,
-                "protocol": row.protocol_type,
-            }
+            answers.Group(
+                group=row.group_id,
+                state=row.group_state,
+                type=row.group_type,
+                protocol=row.protocol_type,
+            )
             for row in rows
         ],
     )
@@ -71,8 +66,10 @@ def describe(target: Target, names: tuple[str, ...], everything: bool, exact: bo
     """
     if bool(names) == everything:
         raise click.UsageError("give either a GROUP or --all")
+    # Imported here: the other commands count no records.
+    from barnabas.operations.group_description import describe_all, describe_group
 
-    async def work(cluster: Cluster) -> tuple[list[dict[str, Any]], list[str]]:
+    async def work(cluster: Cluster) -> tuple[list[answers.DescribedGroup], list[str]]:
         if everything:
             return await describe_all(cluster, exact=exact)
         return [await describe_group(cluster, each, exact=exact) for each in names], []
@@ -89,20 +86,25 @@ def describe(target: Target, names: tuple[str, ...], everything: bool, exact: bo
         tell(f"Groups of another protocol, which are not described: {listed}", err=True)
 
 
-def _show(target: Target, group: dict[str, Any]) -> None:
+def _show(target: Target, group: answers.DescribedGroup) -> None:
     """Print a group for people: its fields, its partitions and its members."""
-    target.show_one(card(group))
-    partitions = partition_columns(group), partition_rows(group)
-    for columns, rows in (partitions, (member_columns(group), member_rows(group))):
-        if rows:
-            click.echo()
-            target.show(columns, rows)
+    from barnabas.cli import group_tables
+
+    target.show_one(group_tables.card(group))
+    if group.partitions:
+        click.echo()
+        target.show(group_tables.partition_columns(group), group_tables.partition_rows(group))
+    if group.members:
+        click.echo()
+        target.show(group_tables.member_columns(group), group_tables.member_rows(group))
 
 
 def _offsets(
     _context: click.Context, _parameter: click.Parameter, file: TextIO | None
-) -> Offsets | None:
+) -> "Offsets | None":
     """Parse a file of offsets; a click callback."""
+    from barnabas.operations.group_resets import parse_offsets
+
     try:
         return None if file is None else parse_offsets(file.read())
     except ValueError as error:
@@ -181,8 +183,9 @@ def reset_offsets(
             "--from-file"
         )
     ((way, value),) = given.items()
+    from barnabas.operations.group_resets import offsets_text, plan_reset
 
-    async def work(cluster: Cluster) -> Reset:
+    async def work(cluster: Cluster) -> "Reset":
         reset = await plan_reset(cluster, group, way, value, named)
         if not dry_run and way != "to_current":
             await GroupAdmin(cluster).set_offsets(group, reset.after)
@@ -195,11 +198,11 @@ def reset_offsets(
     if to_file is not None:
         to_file.write(offsets_text(after))
     rows = [
-        {"topic": each[0], "partition": each[1], "was": before.get(each), "offset": offset}
+        answers.ResetOffset(*each, was=before.get(each), offset=offset)
         for each, offset in sorted(after.items())
     ]
     title = f"{group} (dry run)" if dry_run else group
-    target.show(["topic", "partition", "was", "offset"], rows, title=title)
+    target.show(answers.ResetOffset, rows, title=title)
 
 
 @groups.command()
@@ -211,7 +214,7 @@ def delete(target: Target, group: str, yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete group {group} and its offsets?", abort=True, err=True)
     target.run(lambda cluster: GroupAdmin(cluster).delete(group))
-    target.done(f"Deleted group {group}.", group=group, deleted=True)
+    target.done(f"Deleted group {group}.", answers.DeletedGroup(group=group, deleted=True))
 
 
 @groups.command("delete-offsets")
@@ -233,4 +236,5 @@ def delete_offsets(target: Target, group: str, topic: str, partitions: tuple[int
         return len(wanted)
 
     count = target.run(work)
-    target.done(f"Deleted {count} offset(s) of {group}.", group=group, deleted=count)
+    deleted = answers.DeletedOffsets(group=group, deleted=count)
+    target.done(f"Deleted {count} offset(s) of {group}.", deleted)

@@ -1,8 +1,7 @@
 """`barnabas log-dirs`: the log directories of brokers, and moves of replicas between them."""
 
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -16,17 +15,13 @@ from barnabas.cli.partition_arguments import (
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
+from barnabas.operations.answers.log_dirs import LogDir, Move, Replica
 from barnabas.operations.log_dirs import broker_ids, directories
 from barnabas.operations.partitions import PartitionArgument, partitions_of
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
-_DIRECTORIES = ["broker", "log_dir", "state", "replicas", "bytes", "total_bytes", "usable_bytes"]
-_REPLICAS = ["broker", "topic", "partition", "log_dir", "state", "bytes", "lag"]
 _POLL_SECONDS = 0.5
-_MOVING = "moving here"
-
-Rows = list[dict[str, Any]]
 
 
 @click.group(cls=Group)
@@ -41,12 +36,12 @@ def log_dirs() -> None:
 def describe(target: Target, named: list[PartitionArgument], broker: int | None) -> None:
     """Show the log directories, or the log directory of each replica of partitions."""
 
-    async def work(cluster: Cluster) -> Rows:
+    async def work(cluster: Cluster) -> Sequence[LogDir | Replica]:
         if not named:
             return await directories(cluster, broker)
         return await _replicas(cluster, await partitions_of(cluster, named), broker)
 
-    target.show(_REPLICAS if named else _DIRECTORIES, target.run(work), table=True)
+    target.show(Replica if named else LogDir, target.run(work), table=True)
 
 
 @log_dirs.command()
@@ -75,21 +70,17 @@ def move(
     if wait:
         _wait(target, begun, broker)
     rows = [
-        {
-            "topic": topic,
-            "partition": index,
-            "result": _result(error, "there" if wait else "moving"),
-        }
+        Move(topic=topic, partition=index, result=_result(error, "there" if wait else "moving"))
         for (topic, index), error in sorted(outcomes.items(), key=lambda each: each[0])
     ]
-    target.show(["topic", "partition", "result"], rows)
+    target.show(Move, rows)
     if len(begun) < len(outcomes):
         raise click.exceptions.Exit(1)
 
 
 def _wait(target: Target, partitions: list[TopicPartition], broker: int) -> None:
     while any(
-        row["state"] == _MOVING
+        row.state == "moving here"
         for row in target.run(lambda cluster: _replicas(cluster, partitions, broker))
     ):
         time.sleep(_POLL_SECONDS)
@@ -103,18 +94,20 @@ def _result(error: KafkaError | None, done: str) -> str:
     return str(error)
 
 
-async def _replicas(cluster: Cluster, wanted: Iterable[TopicPartition], broker: int | None) -> Rows:
+async def _replicas(
+    cluster: Cluster, wanted: Iterable[TopicPartition], broker: int | None
+) -> list[Replica]:
     partitions = set(wanted)
     return [
-        {
-            "broker": node,
-            "topic": topic.name,
-            "partition": row.partition_index,
-            "log_dir": each.log_dir,
-            "state": _MOVING if row.is_future_key else "here",
-            "bytes": row.partition_size,
-            "lag": row.offset_lag,
-        }
+        Replica(
+            broker=node,
+            topic=topic.name,
+            partition=row.partition_index,
+            log_dir=each.log_dir,
+            state="moving here" if row.is_future_key else "here",
+            bytes=row.partition_size,
+            lag=row.offset_lag,
+        )
         for node in await broker_ids(cluster, broker)
         for each in await Admin(cluster).describe_log_dirs(node)
         for topic in each.topics

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
@@ -14,17 +14,23 @@ from barnabas.cli.partition_arguments import (
     throttle_option,
 )
 from barnabas.cli.reassignments import Placed, placed_on
+from barnabas.cli.tables import tell
 from barnabas.client.admin import Admin
 from barnabas.client.balance_plan import loads, plan_balance
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.client.reassignment_plan import Plan, parse_plan, plan_rows, plan_text
+from barnabas.operations.answers.partitions import (
+    Balance,
+    BalancedBroker,
+    MovingPartition,
+    Outcome,
+    PlanProgress,
+)
 from barnabas.operations.partitions import PartitionArgument, every_partition, partitions_of
 from barnabas.operations.quantities import size_text
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
-
-_STATES = ["topic", "partition", "state", "replicas", "wanted"]
 
 
 @click.group(cls=Group)
@@ -151,7 +157,7 @@ def reassign(
         )
     )
     if wait and not _failed(outcomes):
-        target.show(_STATES, reassignments.until_done(target, plan, "moving"))
+        target.show(PlanProgress, reassignments.until_done(target, plan, "moving"))
         return
     _show(target, outcomes, "moving")
     if throttle is not None:
@@ -171,8 +177,8 @@ def verify(target: Target, plan: Plan, keep_throttle: bool) -> None:
     rows, _ = target.run(
         lambda cluster: reassignments.verify(cluster, plan, keep_throttle=keep_throttle)
     )
-    target.show(_STATES, rows)
-    _exit(any(row["state"] != "done" for row in rows))
+    target.show(PlanProgress, rows)
+    _exit(any(row.state != "done" for row in rows))
 
 
 @partitions.command("list")
@@ -181,16 +187,15 @@ def list_moving(target: Target) -> None:
     """List the partitions that are being reassigned."""
     found = target.run(lambda cluster: PartitionAdmin(cluster).reassignments())
     rows = [
-        {
-            "topic": topic,
-            "partition": index,
-            "replicas": list(each.replicas),
-            "adding": list(each.adding),
-            "removing": list(each.removing),
-        }
-        for (topic, index), each in sorted(found.items())
+        MovingPartition(
+            *partition,
+            replicas=list(each.replicas),
+            adding=list(each.adding),
+            removing=list(each.removing),
+        )
+        for partition, each in sorted(found.items())
     ]
-    target.show(["topic", "partition", "replicas", "adding", "removing"], rows)
+    target.show(MovingPartition, rows)
 
 
 @partitions.command()
@@ -258,12 +263,12 @@ def balance(
     """
     placed, sizes = target.run(_placed_with_sizes)
     plan = plan_balance(placed.placements, sizes, placed.racks)
-    facts = _facts(placed, sizes, plan)
+    made = _balance(placed, sizes, plan, changed=bool(plan) and not dry_run)
     if not target.as_json:
-        target.show(list(facts["brokers"][0]), facts["brokers"], table=True)
+        target.show(BalancedBroker, made.brokers, table=True)
     if plan and not (dry_run or yes):
-        moved = size_text(facts["moved_bytes"])
-        text = f"Move {facts['moved_replicas']} replica(s), {moved}, and {facts['moved_leaders']} "
+        moved = size_text(made.moved_bytes)
+        text = f"Move {made.moved_replicas} replica(s), {moved}, and {made.moved_leaders} "
         click.confirm(f"{text}preferred leader(s)?", abort=True, err=True)
     if plan and not dry_run:
         if rollback is not None:
@@ -271,9 +276,9 @@ def balance(
         reassignments.carry_out(target, plan, "moving", throttle=throttle)
         target.run(lambda cluster: PartitionAdmin(cluster).elect_leaders(plan))
     if target.as_json:
-        target.answer(facts | {"changed": bool(plan) and not dry_run})
+        target.answer(made)
     elif not plan:
-        target.done("The brokers are balanced.")
+        tell("The brokers are balanced.")
 
 
 async def _placed_with_sizes(cluster: Cluster) -> tuple[Placed, dict[TopicPartition, int]]:
@@ -289,7 +294,9 @@ async def _placed_with_sizes(cluster: Cluster) -> tuple[Placed, dict[TopicPartit
     return placed, sizes
 
 
-def _facts(placed: Placed, sizes: Mapping[TopicPartition, int], plan: Plan) -> dict[str, Any]:
+def _balance(
+    placed: Placed, sizes: Mapping[TopicPartition, int], plan: Plan, *, changed: bool
+) -> Balance:
     """Return the loads of the brokers before and after a plan, and what it moves."""
     before = {key: each.replicas for key, each in placed.placements.items()}
     now = loads(before, sizes, placed.racks)
@@ -297,31 +304,32 @@ def _facts(placed: Placed, sizes: Mapping[TopicPartition, int], plan: Plan) -> d
     moved = [
         (len(set(replicas) - set(before[key])), sizes.get(key, 0)) for key, replicas in plan.items()
     ]
-    return {
-        "brokers": [
-            {
-                "broker": broker,
-                "replicas": now[broker].replicas,
-                "replicas_after": then[broker].replicas,
-                "bytes": now[broker].size_bytes,
-                "bytes_after": then[broker].size_bytes,
-                "leaders": now[broker].leaders,
-                "leaders_after": then[broker].leaders,
-            }
+    return Balance(
+        brokers=[
+            BalancedBroker(
+                broker=broker,
+                replicas=now[broker].replicas,
+                replicas_after=then[broker].replicas,
+                bytes=now[broker].size_bytes,
+                bytes_after=then[broker].size_bytes,
+                leaders=now[broker].leaders,
+                leaders_after=then[broker].leaders,
+            )
             for broker in now
         ],
-        "moved_replicas": sum(count for count, _ in moved),
-        "moved_bytes": sum(count * size for count, size in moved),
-        "moved_leaders": sum(plan[key][0] != before[key][0] for key in plan),
-    }
+        moved_replicas=sum(count for count, _ in moved),
+        moved_bytes=sum(count * size for count, size in moved),
+        moved_leaders=sum(plan[key][0] != before[key][0] for key in plan),
+        changed=changed,
+    )
 
 
 def _show(target: Target, outcomes: Outcomes, done: str) -> None:
     rows = [
-        {"topic": topic, "partition": index, "result": _result(error, done)}
-        for (topic, index), error in sorted(outcomes.items(), key=_by_partition)
+        Outcome(*partition, result=_result(error, done))
+        for partition, error in sorted(outcomes.items(), key=_by_partition)
     ]
-    target.show(["topic", "partition", "result"], rows)
+    target.show(Outcome, rows)
 
 
 def _failed(outcomes: Outcomes) -> bool:

@@ -26,6 +26,7 @@ from barnabas.client.producer import (
     encode_batches,
     partition_for,
 )
+from barnabas.operations.answers.records import Produced
 from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.compression import Compression
@@ -164,7 +165,7 @@ def produce(
 
     delivered = target.run(work)
     if target.as_json:
-        target.done("", topic=topic, records=delivered)
+        target.answer(Produced(topic=topic, records=delivered), indent=None)
     elif sys.stderr.isatty():
         click.echo(f"Produced {delivered} record(s) to {topic}.", err=True)
 

@@ -1,7 +1,6 @@
 """`barnabas profile`: the clusters that a user works with, by name."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import click
 
@@ -14,6 +13,14 @@ from barnabas.cli.shared_options import command_config_option, refused
 from barnabas.cli.tables import tell
 from barnabas.config.key import ConfigError
 from barnabas.config.properties import parse_properties
+from barnabas.operations.answers.profile import (
+    DeletedProfile,
+    EditedProfile,
+    NamedProfile,
+    PrintedProfile,
+    Profile,
+    UsedProfile,
+)
 
 _json = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -58,7 +65,8 @@ def create(
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     profiles.create(name, keys)
-    _done(as_json, f"Created profile {name}; `barnabas profile use {name}` chooses it.", name)
+    text = f"Created profile {name}; `barnabas profile use {name}` chooses it."
+    _target(as_json).done(text, NamedProfile(profile=name))
 
 
 @profile.command()
@@ -70,7 +78,8 @@ def use(name: str | None, none: bool, as_json: bool) -> None:
     if (name is None) != none:
         raise click.UsageError("give either a NAME or --none")
     profiles.use(name)
-    _done(as_json, "No profile is in use." if name is None else f"Profile {name} is in use.", name)
+    text = "No profile is in use." if name is None else f"Profile {name} is in use."
+    _target(as_json).done(text, UsedProfile(profile=name))
 
 
 @profile.command("list")
@@ -82,15 +91,14 @@ def list_profiles(as_json: bool) -> None:
     for name in profiles.names():
         keys = profiles.read(name)
         rows.append(
-            {
-                "profile": name,
-                "bootstrap_servers": keys.get(SERVERS, "").split(","),
-                "security_protocol": keys.get("security.protocol", "PLAINTEXT"),
-                "in_use": name == current,
-            }
+            Profile(
+                profile=name,
+                bootstrap_servers=keys.get(SERVERS, "").split(","),
+                security_protocol=keys.get("security.protocol", "PLAINTEXT"),
+                in_use=name == current,
+            )
         )
-    columns = ["profile", "bootstrap_servers", "security_protocol", "in_use"]
-    Target("", 0, as_json).show(columns, rows)
+    _target(as_json).show(Profile, rows)
 
 
 @profile.command("print")
@@ -104,7 +112,7 @@ def print_profile(name: str | None, secrets: bool, as_json: bool) -> None:
     if not secrets:
         keys = profiles.without_secrets(keys)
     if as_json:
-        Target("", 0, as_json).answer({"profile": name, "keys": keys})
+        _target(as_json).answer(PrintedProfile(profile=name, keys=dict(keys)))
     else:
         click.echo(profiles.text_of(keys), nl=False)
 
@@ -129,11 +137,11 @@ def edit(name: str | None, sets: tuple[str, ...], deleted: tuple[str, ...], as_j
             after = _usable({**kept, **parse_pairs(sets)})
     else:
         after = _edited(profiles.text_of(before))
-    if after == before:
-        _done(as_json, f"Profile {name} is as it was.", name, changed=False)
-        return
-    profiles.replace(name, after)
-    _done(as_json, f"Changed profile {name}.", name, changed=True)
+    changed = after != before
+    if changed:
+        profiles.replace(name, after)
+    text = f"Changed profile {name}." if changed else f"Profile {name} is as it was."
+    _target(as_json).done(text, EditedProfile(profile=name, changed=changed))
 
 
 def _edited(text: str) -> dict[str, str]:
@@ -177,8 +185,10 @@ def _usable(properties: Mapping[str, str]) -> dict[str, str]:
 def delete(name: str, as_json: bool) -> None:
     """Delete the profile NAME."""
     profiles.delete(name)
-    _done(as_json, f"Deleted profile {name}.", name, deleted=True)
+    made = DeletedProfile(profile=name, deleted=True)
+    _target(as_json).done(f"Deleted profile {name}.", made)
 
 
-def _done(as_json: bool, text: str, name: str | None, **facts: Any) -> None:
-    Target("", 0, as_json).done(text, profile=name, **facts)
+def _target(as_json: bool) -> Target:
+    """Return a target without a cluster."""
+    return Target("", 0, as_json)

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import click
@@ -11,12 +12,14 @@ from barnabas.cli.arguments import parse_configs
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.client.admin import Admin, Entity
+from barnabas.operations.answers import quotas as answers
+from barnabas.operations.answers.model import names_of
+from barnabas.operations.answers.quotas import Quota, RemovedQuotas, SetQuotas
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _TYPES: Final = {"user": "user", "client": "client-id", "ip": "ip"}
 """The types of entities, by the options that name them."""
 _DEFAULT: Final = "<default>"
-_COLUMNS: Final = ["user", "client_id", "ip", "quota", "value"]
 _QUOTAS: Final = {
     "producer_byte_rate": "bytes a second of Produce requests",
     "consumer_byte_rate": "bytes a second of Fetch responses",
@@ -66,18 +69,19 @@ def _entity_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-def _rows(found: Iterable[tuple[Entity, dict[str, float]]]) -> list[dict[str, Any]]:
+def _rows(found: Iterable[tuple[Entity, dict[str, float]]]) -> list[Quota]:
     """Return a row for each quota; numbers without a fraction are integers."""
-    rows: list[dict[str, Any]] = []
-    for entity, values in found:
-        for key, value in values.items():
-            number = int(value) if value % 1 == 0 else value
-            rows.append(_fields(entity) | {"quota": key, "value": number})
-    return sorted(rows, key=lambda row: [row.get(column, "") for column in _COLUMNS[:-1]])
+    rows = [
+        Quota(**_fields(entity), quota=key, value=int(value) if value % 1 == 0 else value)
+        for entity, values in found
+        for key, value in values.items()
+    ]
+    names = attrgetter(*names_of(Quota)[:-1])
+    return sorted(rows, key=lambda row: [name or "" for name in names(row)])
 
 
 def _fields(entity: Entity) -> dict[str, str]:
-    """Return an entity as fields of JSON, whose names have no dashes."""
+    """Return an entity as fields of an answer, whose names have no dashes."""
     return {
         kind.replace("-", "_"): _DEFAULT if name is None else name for kind, name in entity.items()
     }
@@ -105,7 +109,7 @@ def list_quotas(target: Target, entity: Entity, strict: bool) -> None:
     `quotas list --user alice` lists the quotas of alice, and of alice with each client id.
     """
     found = target.administer(lambda admin: admin.describe_client_quotas(entity, strict=strict))
-    target.show(_COLUMNS, _rows(found))
+    target.show(Quota, _rows(found))
 
 
 @quotas.command(
@@ -123,7 +127,8 @@ def set_quotas(target: Target, entity: Entity, pairs: tuple[str, ...]) -> None:
     _named(entity)
     changes = {key: _number(key, value) for key, value in parse_configs(pairs).items()}
     target.administer(lambda admin: admin.alter_client_quotas(entity, changes))
-    target.done(f"Set quotas of {_name(entity)}.", entity=_fields(entity), set=changes)
+    made = SetQuotas(entity=answers.Entity(**_fields(entity)), set=changes)
+    target.done(f"Set quotas of {_name(entity)}.", made)
 
 
 def _number(key: str, text: str) -> float:
@@ -160,4 +165,4 @@ def remove(target: Target, entity: Entity, keys: tuple[str, ...], yes: bool) -> 
         changes = dict.fromkeys(removed, None)
         target.administer(lambda admin: admin.alter_client_quotas(entity, changes))
     text = f"Removed {', '.join(removed)} of {_name(entity)}." if removed else "Nothing to remove."
-    target.done(text, entity=_fields(entity), removed=removed)
+    target.done(text, RemovedQuotas(entity=answers.Entity(**_fields(entity)), removed=removed))

@@ -9,7 +9,7 @@ from barnabas.cli.help import Command, in_other_number
 
 
 def _words(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
-    from barnabas.cli.answers import ANSWERS
+    from barnabas.cli.json_answers import ANSWERS
 
     before = list(context.params.get("command") or ())
     names = [name.split(" ") for name in ANSWERS]
@@ -25,15 +25,15 @@ def schema(command: tuple[str, ...]) -> None:
 
     The schema of a command that prints one object a line is that of a line.
     """
-    from barnabas.cli import answers
+    from barnabas.cli.json_answers import ANSWERS, schema_of
 
-    known = {word for each in answers.ANSWERS for word in each.split(" ")}
+    known = {word for each in ANSWERS for word in each.split(" ")}
     name = " ".join(in_other_number(word, known) for word in command)
     if not name:
-        for each in answers.ANSWERS:
+        for each in ANSWERS:
             click.echo(each)
-    elif name in answers.ANSWERS:
-        click.echo(json.dumps(answers.schema_of(name), indent=2))
+    elif name in ANSWERS:
+        click.echo(json.dumps(schema_of(name), indent=2))
     else:
         text = f"no command {name!r} prints JSON; `barnabas schema` lists those that do"
         raise click.UsageError(text)

@@ -4,7 +4,7 @@ import os
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -12,19 +12,12 @@ from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.client.cluster import Cluster
 from barnabas.client.user_admin import UserAdmin
+from barnabas.operations.answers.model import fields_of
+from barnabas.operations.answers.tokens import ChangedToken, NewToken, Token
 from barnabas.operations.quantities import time_text
 from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl.credentials import DelegationToken
 
-_COLUMNS: Final = [
-    "id",
-    "owner",
-    "requester",
-    "renewers",
-    "issued_at_ms",
-    "expires_at_ms",
-    "latest_end_at_ms",
-]
 _HOUR_MS: Final = 3_600_000
 _id = click.argument("token_id", metavar="ID")
 
@@ -44,16 +37,16 @@ def _principal(text: str) -> Principal:
     return Principal.parse(text)
 
 
-def _row(token: DelegationToken) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "owner": str(token.owner),
-        "requester": str(token.requester),
-        "renewers": [str(each) for each in token.renewers],
-        "issued_at_ms": token.issued_ms,
-        "expires_at_ms": token.expires_ms,
-        "latest_end_at_ms": token.max_ms,
-    }
+def _row(token: DelegationToken) -> Token:
+    return Token(
+        id=token.id,
+        owner=str(token.owner),
+        requester=str(token.requester),
+        renewers=[str(each) for each in token.renewers],
+        issued_at_ms=token.issued_ms,
+        expires_at_ms=token.expires_ms,
+        latest_end_at_ms=token.max_ms,
+    )
 
 
 def _properties(token: DelegationToken) -> str:
@@ -97,11 +90,13 @@ def create(
             owner=of, renewers=others, max_lifetime_ms=lifetime_ms
         )
     )
+    made = _row(token)
     if output is not None:
         _write(output, _properties(token))
-        target.show_one(_row(token))
-        return
-    target.show_one(_row(token) | {"hmac": b64encode(token.hmac).decode()})
+    if output is None or target.as_json:
+        hmac = None if output is not None else b64encode(token.hmac).decode()
+        made = NewToken(**fields_of(made), hmac=hmac)
+    target.show_one(made)
 
 
 def _write(path: Path, text: str) -> None:
@@ -120,7 +115,7 @@ def describe(target: Target, owners: Sequence[str]) -> None:
     of = [_principal(each) for each in owners] or None
     found = target.run(lambda cluster: UserAdmin(cluster).describe_tokens(of))
     rows = [_row(each) for each in sorted(found, key=lambda token: token.issued_ms)]
-    target.show(_COLUMNS, rows)
+    target.show(Token, rows)
 
 
 @tokens.command()
@@ -160,7 +155,7 @@ def _change_end(
 
     end_ms = target.run(work)
     text = f"Token {token_id} expires at {time_text(end_ms)}."
-    target.done(text, id=token_id, expires_at_ms=end_ms)
+    target.done(text, ChangedToken(id=token_id, expires_at_ms=end_ms))
 
 
 async def _hmac(admin: UserAdmin, token_id: str) -> bytes:

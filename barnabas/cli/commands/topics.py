@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final, get_args
 
 import click
 
@@ -10,25 +10,31 @@ from barnabas.cli import names
 from barnabas.cli.arguments import parse_configs, parse_offset_or_time
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options
 from barnabas.cli.help import Group
-from barnabas.cli.topic_sample import facts, sample
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.partition_admin import PartitionAdmin, Reassignment
+from barnabas.operations.answers.model import fields_of
+from barnabas.operations.answers.topics import (
+    AlteredTopic,
+    CreatedTopic,
+    DeletedTopic,
+    DescribedTopic,
+    Lack,
+    Partition,
+    SampledPartition,
+    Topic,
+    TrimmedPartition,
+    UnhealthyPartition,
+)
 from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.types import uuid_text
 
-_UNDER_REPLICATED, _UNDER_MIN_ISR, _AT_MIN_ISR, _UNAVAILABLE = _FILTERS = (
-    "under-replicated",
-    "under-min-isr",
-    "at-min-isr",
-    "unavailable",
-)
+_FILTERS: Final[tuple[Lack, ...]] = get_args(Lack)
 _PATTERN: Final = frozenset("*?[")
 """Characters that no name of a topic has."""
-_UNHEALTHY_COLUMNS = ["topic", "partition", "leader", "replicas", "isr", "lacks"]
 
 
 @click.group(cls=Group)
@@ -46,20 +52,20 @@ def list_topics(target: Target, patterns: tuple[str, ...], internal: bool) -> No
     Internal topics are there with --internal, and for a PATTERN that begins with __.
     """
 
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+    async def work(cluster: Cluster) -> list[Topic]:
         await cluster.refresh()
         return [
-            {
-                "topic": topic.name,
-                "partitions": len(topic.leaders),
-                "replicas": _replication_factor(topic),
-                "id": uuid_text(topic.topic_id),
-            }
+            Topic(
+                topic=topic.name,
+                partitions=len(topic.leaders),
+                replicas=_replication_factor(topic),
+                id=uuid_text(topic.topic_id),
+            )
             for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name)
             if _is_listed(topic, patterns, internal)
         ]
 
-    target.show(["topic", "partitions", "replicas", "id"], target.run(work))
+    target.show(Topic, target.run(work))
 
 
 def _is_listed(topic: TopicInfo, patterns: Sequence[str], internal: bool) -> bool:
@@ -90,7 +96,7 @@ def describe(target: Target, name: str | None, **wanted: bool) -> None:
     filters = [each for each in _FILTERS if wanted[each.replace("-", "_")]]
     if filters:
         rows = target.run(lambda cluster: _find_unhealthy(cluster, name, filters))
-        target.show(_UNHEALTHY_COLUMNS, rows)
+        target.show(UnhealthyPartition, rows)
         if rows:
             raise click.exceptions.Exit(UNHEALTHY)
     elif name is None:
@@ -100,37 +106,36 @@ def describe(target: Target, name: str | None, **wanted: bool) -> None:
 
 
 def _describe(target: Target, name: str) -> None:
-    async def work(cluster: Cluster) -> dict[str, Any]:
+    async def work(cluster: Cluster) -> DescribedTopic:
         topic = await cluster.topic(name)
         wanted = [TopicPartition(name, p) for p, leader in topic.leaders.items() if leader >= 0]
         first = await find_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
         last = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
         rows = [
-            {
-                "partition": p.partition_index,
-                "leader": p.leader_id,
-                "epoch": p.leader_epoch,
-                "replicas": p.replica_nodes,
-                "isr": p.isr_nodes,
-                "start": first[key].offset if key in first else None,
-                "end": last[key].offset if key in last else None,
-            }
+            Partition(
+                partition=p.partition_index,
+                leader=p.leader_id,
+                epoch=p.leader_epoch,
+                replicas=p.replica_nodes,
+                isr=p.isr_nodes,
+                start=first[key].offset if key in first else None,
+                end=last[key].offset if key in last else None,
+            )
             for p in sorted(topic.description.partitions, key=lambda p: p.partition_index)
             if (key := (name, p.partition_index))
         ]
-        return {"topic": name, "id": uuid_text(topic.topic_id), "partitions": rows}
+        return DescribedTopic(topic=name, id=uuid_text(topic.topic_id), partitions=rows)
 
     described = target.run(work)
     if target.as_json:
-        target.show_one(described)
+        target.answer(described)
     else:
-        columns = ["partition", "leader", "epoch", "replicas", "isr", "start", "end"]
-        target.show(columns, described["partitions"], title=name)
+        target.show(Partition, described.partitions, title=name)
 
 
 async def _find_unhealthy(
-    cluster: Cluster, name: str | None, filters: Collection[str]
-) -> list[dict[str, Any]]:
+    cluster: Cluster, name: str | None, filters: Collection[Lack]
+) -> list[UnhealthyPartition]:
     """Return a row for each partition that matches a filter, with the filters that it matches.
 
     With `name` None the partitions of all topics are checked.
@@ -138,11 +143,11 @@ async def _find_unhealthy(
     names = None if name is None else [(await cluster.topic(name)).name]
     await cluster.refresh(names)
     moving: dict[TopicPartition, Reassignment] = {}
-    if _UNDER_REPLICATED in filters:
+    if "under-replicated" in filters:
         # Replicas that a reassignment is still adding do not count as missing.
         moving = await PartitionAdmin(cluster).reassignments()
     min_isr_of: dict[str, int] = {}
-    if _UNDER_MIN_ISR in filters or _AT_MIN_ISR in filters:
+    if "under-min-isr" in filters or "at-min-isr" in filters:
         min_isr_of = await Admin(cluster).min_isr(cluster.topics)
     rows = []
     for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name):
@@ -150,23 +155,23 @@ async def _find_unhealthy(
         for row in sorted(topic.description.partitions, key=lambda row: row.partition_index):
             running = moving.get(TopicPartition(topic.name, row.partition_index))
             replicas = set(row.replica_nodes) - set(running.adding if running is not None else ())
-            found = {
-                _UNDER_REPLICATED: len(row.isr_nodes) < len(replicas),
-                _UNDER_MIN_ISR: min_isr is not None and len(row.isr_nodes) < min_isr,
-                _AT_MIN_ISR: len(row.isr_nodes) == min_isr,
-                _UNAVAILABLE: row.leader_id not in cluster.nodes,
+            found: dict[Lack, bool] = {
+                "under-replicated": len(row.isr_nodes) < len(replicas),
+                "under-min-isr": min_isr is not None and len(row.isr_nodes) < min_isr,
+                "at-min-isr": len(row.isr_nodes) == min_isr,
+                "unavailable": row.leader_id not in cluster.nodes,
             }
             lacks = [each for each in _FILTERS if each in filters and found[each]]
             if lacks:
                 rows.append(
-                    {
-                        "topic": topic.name,
-                        "partition": row.partition_index,
-                        "leader": row.leader_id,
-                        "replicas": row.replica_nodes,
-                        "isr": row.isr_nodes,
-                        "lacks": lacks,
-                    }
+                    UnhealthyPartition(
+                        topic=topic.name,
+                        partition=row.partition_index,
+                        leader=row.leader_id,
+                        replicas=row.replica_nodes,
+                        isr=row.isr_nodes,
+                        lacks=lacks,
+                    )
                 )
     return rows
 
@@ -188,14 +193,17 @@ def analyze(target: Target, name: str, records: int) -> None:
     The rate is that of the timestamps. STORED_TO_PAYLOAD is the size of the batches by that of
     keys, values and headers: above 1 batches cost more than compression saves.
     """
-    found = facts(name, target.run(lambda cluster: sample(cluster, name, records)))
+    # Imported here: the other commands read no records.
+    from barnabas.cli.topic_sample import analyzed, sample
+
+    found = analyzed(name, target.run(lambda cluster: sample(cluster, name, records)))
     if target.as_json:
         target.answer(found)
         return
-    rows = found.pop("partitions")
-    target.show_one(found, title=name)
+    fields = fields_of(found)
+    target.show_one({key: fields[key] for key in fields if key != "partitions"}, title=name)
     click.echo()
-    target.show(list(rows[0]), rows, table=True)
+    target.show(SampledPartition, found.partitions, table=True)
 
 
 @topics.command()
@@ -231,16 +239,16 @@ def create(
             except KafkaError as error:
                 if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise
-                text = f"{name} exists already."
-                target.done(text, topic=name, created=False, id=None, partitions=None)
+                there = CreatedTopic(topic=name, created=False, id=None, partitions=None)
+                target.done(f"{name} exists already.", there)
                 continue
-            target.done(
-                f"Created {name} with {row.num_partitions} partition(s).",
+            made = CreatedTopic(
                 topic=name,
+                created=True,
                 id=uuid_text(row.topic_id),
                 partitions=row.num_partitions,
-                created=True,
             )
+            target.done(f"Created {name} with {row.num_partitions} partition(s).", made)
 
     target.administer(work)
 
@@ -263,7 +271,7 @@ def delete(target: Target, names: tuple[str, ...], if_exists: bool, yes: bool) -
             click.confirm(f"Delete {listed} and all records in it?", abort=True, err=True)
         for name in found:
             await admin.delete_topic(name)
-            target.done(f"Deleted {name}.", topic=name, deleted=True)
+            target.done(f"Deleted {name}.", DeletedTopic(topic=name, deleted=True))
 
     target.run(work)
 
@@ -311,7 +319,7 @@ def alter(
             await admin.alter_configs(ConfigResourceType.TOPIC, name, [*changes, *resets])
 
     target.administer(work)
-    target.done(f"Altered {name}.", topic=name, altered=True)
+    target.done(f"Altered {name}.", AlteredTopic(topic=name, altered=True))
 
 
 @topics.command("delete-records")
@@ -347,7 +355,5 @@ def delete_records(target: Target, name: str, partition: int | None, before: str
     for key, start in target.run(work).items():
         target.done(
             f"{name}-{key.partition} now starts at {start}.",
-            topic=name,
-            partition=key.partition,
-            start=start,
+            TrimmedPartition(topic=name, partition=key.partition, start=start),
         )

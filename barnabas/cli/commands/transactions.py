@@ -1,6 +1,7 @@
 """`barnabas transactions`: list and explain open transactions; end, abort and repair them."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -19,18 +20,22 @@ from barnabas.client.transaction_admin import (
     ONGOING,
     OpenTransaction,
     TransactionAdmin,
-    TransactionListing,
     client_of,
 )
-from barnabas.operations.partitions import PartitionArgument, partitions_of
-from barnabas.operations.transactions.hanging import UndecidedTransaction, abort_one, repair_all
-from barnabas.operations.transactions.kept import (
-    COLUMNS,
-    end_two_phase,
-    refuse_two_phase,
-    two_phase_rows,
+from barnabas.operations.answers.model import fields_of, names_of
+from barnabas.operations.answers.transactions import (
+    AbortedTransaction,
+    DescribedTransaction,
+    EndedTransaction,
+    Event,
+    FencedProducer,
+    HangingTransaction,
+    RepairedTransaction,
+    StuckPartition,
+    Transaction,
+    TwoPhaseTransaction,
 )
-from barnabas.operations.transactions.stuck import Event, StuckPartition, stuck_partitions
+from barnabas.operations.partitions import PartitionArgument, partitions_of
 from barnabas.protocol.topic_partition import TopicPartition
 
 _MINUTE_MS = 60_000
@@ -68,7 +73,7 @@ def list_transactions(
 ) -> None:
     """List the transactional ids of every coordinator."""
 
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+    async def work(cluster: Cluster) -> Sequence[Transaction | TwoPhaseTransaction]:
         found = await TransactionAdmin(cluster).transactions(
             states=states or ([ONGOING] if two_phase else []),
             producer_ids=producer_ids,
@@ -76,11 +81,13 @@ def list_transactions(
             pattern=pattern,
         )
         if two_phase:
-            return await two_phase_rows(cluster, found, _now_ms())
-        return [each._asdict() for each in found]
+            # Imported here: the list of all needs no code of coordinators.
+            from barnabas.operations.transactions.kept import two_phase_rows
 
-    columns = COLUMNS if two_phase else TransactionListing._fields
-    target.show(columns, target.run(work))
+            return await two_phase_rows(cluster, found, _now_ms())
+        return [Transaction(*each) for each in found]
+
+    target.show(TwoPhaseTransaction if two_phase else Transaction, target.run(work))
 
 
 @transactions.command()
@@ -89,22 +96,22 @@ def list_transactions(
 def describe(target: Target, transactional_id: str) -> None:
     """Show a transactional id."""
 
-    async def work(cluster: Cluster) -> dict[str, Any]:
+    async def work(cluster: Cluster) -> DescribedTransaction:
         admin = TransactionAdmin(cluster)
         row = await admin.describe(transactional_id)
         start = row.transaction_start_time_ms
-        return {
-            "transactional_id": transactional_id,
-            "coordinator": await admin.coordinator(transactional_id),
-            "producer_id": row.producer_id,
-            "epoch": row.producer_epoch,
-            "state": row.transaction_state,
-            "timeout_ms": row.transaction_timeout_ms,
-            "started_at_ms": start if start >= 0 else None,
-            "age_ms": max(_now_ms() - start, 0) if start >= 0 else None,
-            "partitions": [f"{t.topic}:{each}" for t in row.topics for each in t.partitions],
-            "kept_by": "{}:{}".format(*client_of(row)) if row.is_kept else None,
-        }
+        return DescribedTransaction(
+            transactional_id=transactional_id,
+            coordinator=await admin.coordinator(transactional_id),
+            producer_id=row.producer_id,
+            epoch=row.producer_epoch,
+            state=row.transaction_state,
+            timeout_ms=row.transaction_timeout_ms,
+            started_at_ms=start if start >= 0 else None,
+            age_ms=max(_now_ms() - start, 0) if start >= 0 else None,
+            partitions=[f"{t.topic}:{each}" for t in row.topics for each in t.partitions],
+            kept_by="{}:{}".format(*client_of(row)) if row.is_kept else None,
+        )
 
     target.show_one(target.run(work))
 
@@ -116,6 +123,7 @@ def describe(target: Target, transactional_id: str) -> None:
 @cluster_options
 def why(target: Target, named: PartitionArgument) -> None:
     """Explain why a read_committed consumer is stuck."""
+    from barnabas.operations.transactions.stuck import stuck_partitions
 
     async def work(cluster: Cluster) -> list[StuckPartition]:
         partitions = await partitions_of(cluster, [named])
@@ -123,21 +131,16 @@ def why(target: Target, named: PartitionArgument) -> None:
 
     found = target.run(work)
     if target.as_json:
-        target.answer(
-            [
-                {**each._asdict(), "timeline": [event._asdict() for event in each.timeline]}
-                for each in found
-            ]
-        )
+        target.answer(found)
         return
     if not found:
         topic, partition = named
         name = topic if partition is None else f"{topic}:{partition}"
-        target.done(f"No open transaction holds back read_committed consumers of {name}.")
+        tell(f"No open transaction holds back read_committed consumers of {name}.")
     for each in found:
         target.show_one(_facts(each), title=f"{each.topic}:{each.partition}")
         if each.timeline:
-            target.show(Event._fields, (event._asdict() for event in each.timeline))
+            target.show(Event, each.timeline)
         tell(f"{each.topic}:{each.partition}: {each.because}")
         if each.advice:
             tell(f"try: {each.advice}")
@@ -146,8 +149,8 @@ def why(target: Target, named: PartitionArgument) -> None:
 def _facts(found: StuckPartition) -> dict[str, Any]:
     """Return what is in the card of a partition, with names as people read them."""
     elsewhere = {"topic", "partition", "timeline", "because", "advice"}
-    shown = [name for name in found._fields if name not in elsewhere]
-    _, (facts,) = for_people(shown, [found._asdict()])
+    shown = [name for name in names_of(StuckPartition) if name not in elsewhere]
+    _, (facts,) = for_people(shown, [fields_of(found)])
     return {name.replace("_", " "): value for name, value in facts.items()}
 
 
@@ -187,9 +190,10 @@ def find_hanging(
 
     now_ms = _now_ms()
     rows = [
-        {**each._asdict(), "idle_ms": now_ms - each.last_timestamp_ms} for each in target.run(work)
+        HangingTransaction(*each, idle_ms=now_ms - each.last_timestamp_ms)
+        for each in target.run(work)
     ]
-    target.show([*OpenTransaction._fields, "idle_ms"], rows)
+    target.show(HangingTransaction, rows)
 
 
 @transactions.command()
@@ -203,6 +207,7 @@ def abort(target: Target, partition: tuple[str, int], start_offset: int, force: 
     Refuses if the transaction log says that the transaction committed, or cannot tell, and if the
     transaction is kept for two-phase commit.
     """
+    from barnabas.operations.transactions.hanging import abort_one
 
     async def work(cluster: Cluster) -> OpenTransaction:
         place = TopicPartition(*partition)
@@ -211,8 +216,7 @@ def abort(target: Target, partition: tuple[str, int], start_offset: int, force: 
     ended = target.run(work)
     target.done(
         f"Aborted the transaction at offset {start_offset} of {partition[0]}:{partition[1]}.",
-        **ended._asdict(),
-        aborted=True,
+        AbortedTransaction(*ended, aborted=True),
     )
 
 
@@ -229,15 +233,14 @@ def end(target: Target, transactional_id: str, committed: bool, aborted: bool) -
     """
     if committed == aborted:
         raise click.UsageError("Give either --commit or --abort.")
+    from barnabas.operations.transactions.kept import end_two_phase
+
     producer_id, epoch = target.run(
         lambda cluster: end_two_phase(cluster, transactional_id, committed=committed)
     )
     target.done(
         f"{'Committed' if committed else 'Aborted'} the transaction of {transactional_id}.",
-        transactional_id=transactional_id,
-        producer_id=producer_id,
-        epoch=epoch,
-        committed=committed,
+        EndedTransaction(transactional_id, producer_id, epoch, committed),
     )
 
 
@@ -254,6 +257,8 @@ def fence(target: Target, transactional_id: str, force: bool) -> None:
     async def work(cluster: Cluster) -> tuple[int, int]:
         admin = TransactionAdmin(cluster)
         if not force:
+            from barnabas.operations.transactions.kept import refuse_two_phase
+
             row = await admin.describe(transactional_id, include_events=True)
             refuse_two_phase(row, _now_ms())
         return await admin.fence(transactional_id)
@@ -261,9 +266,7 @@ def fence(target: Target, transactional_id: str, force: bool) -> None:
     producer_id, epoch = target.run(work)
     target.done(
         f"Fenced {transactional_id}: producer id {producer_id} goes on with epochs above {epoch}.",
-        transactional_id=transactional_id,
-        producer_id=producer_id,
-        epoch=epoch,
+        FencedProducer(transactional_id, producer_id, epoch),
     )
 
 
@@ -277,14 +280,15 @@ def repair(target: Target, named: list[PartitionArgument], dry_run: bool) -> Non
     A marker can be lost in a power cut. The transaction log has the decision; if the log cannot
     tell, no marker is written, and the exit code is 1.
     """
+    from barnabas.operations.transactions.hanging import UndecidedTransaction, repair_all
 
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+    async def work(cluster: Cluster) -> list[RepairedTransaction]:
         return await repair_all(cluster, await partitions_of(cluster, named), dry_run=dry_run)
 
     rows = target.run(work)
     columns = ["topic", "partition", "producer_id", "producer_epoch", "start_offset"]
     target.show([*columns, "decision", "written", "why"], rows, title="dry run" if dry_run else "")
-    undecided = sum(row["decision"] == "unknown" for row in rows)
+    undecided = sum(row.decision == "unknown" for row in rows)
     if undecided:
         raise UndecidedTransaction(
             f"{undecided} hanging transaction(s) without a certain decision in the log; see `why`"

@@ -1,6 +1,6 @@
 """`barnabas users`: SCRAM users, of a cluster or in the metadata of brokers that do not run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
@@ -8,6 +8,7 @@ import click
 from barnabas.cli.common import Target, cluster_options, store_options
 from barnabas.cli.help import Group
 from barnabas.client.user_admin import UserAdmin
+from barnabas.operations.answers.users import DeletedPassword, SetPassword, User
 from barnabas.security.sasl.credentials import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from barnabas.cli.stored_configs import StoredConfigs
 
 _MECHANISMS: Final = {each.value: each for each in ScramMechanism}
-_COLUMNS: Final = ["user", "mechanism", "iterations"]
 _mechanisms = click.option(
     "-m",
     "--mechanism",
@@ -61,11 +61,11 @@ def list_users(stored: "StoredConfigs | None", target: Target, names: tuple[str,
     if missing := [name for name in names if name not in found]:
         raise click.ClickException(f"no such user: {', '.join(missing)}")
     rows = [
-        {"user": name, "mechanism": how.value, "iterations": iterations}
+        User(user=name, mechanism=how, iterations=iterations)
         for name, credentials in sorted(found.items())
         for how, iterations in credentials.items()
     ]
-    target.show(_COLUMNS, rows)
+    target.show(User, rows)
 
 
 @users.command("set")
@@ -114,8 +114,10 @@ def set_user(
                     name, password, how, iterations
                 )
             )
-    values = [each.value for each in chosen]
-    target.done(f"Set the password of {name} for {' and '.join(values)}.", user=name, set=values)
+    target.done(
+        f"Set the password of {name} for {_names(chosen)}.",
+        SetPassword(user=name, set=chosen),
+    )
 
 
 @users.command()
@@ -149,8 +151,13 @@ def delete(
             )
     if not deleted:
         raise click.ClickException(f"no such user: {name}")
-    values = [each.value for each in deleted]
-    target.done(f"Deleted {name} for {' and '.join(values)}.", user=name, deleted=values)
+    target.done(
+        f"Deleted {name} for {_names(deleted)}.", DeletedPassword(user=name, deleted=deleted)
+    )
+
+
+def _names(mechanisms: Sequence[ScramMechanism]) -> str:
+    return " and ".join(each.value for each in mechanisms)
 
 
 def _password(name: str, file: TextIO | None) -> str:

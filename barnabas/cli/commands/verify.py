@@ -14,18 +14,18 @@ import click
 
 from barnabas.cli.common import Target, client_keys, cluster_options
 from barnabas.cli.help import Group
+from barnabas.operations.answers import verify as answers
 from barnabas.verify.disk.checkpoints import UnreadableFile
 from barnabas.verify.disk.compare import compare
 from barnabas.verify.history import FAIL, INFO, OK, Counts, read_history
 from barnabas.verify.judge import Verdict, judge
 from barnabas.verify.options import BOTH, NEWER, OLDER, Options
 from barnabas.verify.report import (
-    as_json,
-    comparison_as_json,
     comparison_exit_code,
     exit_code,
     show,
     show_comparison,
+    word,
 )
 from barnabas.verify.runner import WORKLOADS, require_usable, run
 
@@ -201,13 +201,45 @@ def _history_file(path: Path | None) -> IO[str]:
 
 def _finish(target: Target, verdict: Verdict, problems: Mapping[str, int]) -> None:
     if target.as_json:
-        target.answer(as_json(verdict, problems))
+        target.answer(answer_of(verdict, problems))
     else:
         show(verdict, problems)
     if verdict.is_unusable:
         last = list(problems)[-1] if problems else "no operation succeeded"
         raise click.ClickException(f"the cluster could not be used: {last}")
     raise click.exceptions.Exit(exit_code(verdict))
+
+
+def answer_of(verdict: Verdict, problems: Mapping[str, int]) -> answers.Verdict:
+    """Return a verdict as an answer, with the problems that interrupted parts of the run."""
+    return answers.Verdict(
+        verdict=word(verdict),
+        run=_run_of(verdict.run.about),
+        figures=answers.Figures(**verdict.figures),
+        problems=dict(problems),
+        checks=[
+            answers.CheckResult(
+                check=each.check.numbers,
+                title=each.check.title,
+                count=each.total,
+                anomalies=[answers.Anomaly(*anomaly) for anomaly in each.anomalies],
+            )
+            for each in verdict.found
+        ],
+    )
+
+
+def _run_of(about: Mapping[str, Any]) -> answers.Run | None:
+    """Return the run of a history, with units in the names."""
+    if not about:
+        return None
+    units = {"timeout": "timeout_seconds", "ids_kept": "ids_kept_seconds"}
+    named = {units.get(name, name): value for name, value in about.items()}
+    named["stages"] = [
+        answers.Stage(source=each["from"], target=each["to"], group=each["group"])
+        for each in about.get("stages", ())
+    ]
+    return answers.Run(**named)
 
 
 @verify.command()
@@ -230,7 +262,13 @@ def replicas(directories: tuple[Path, ...], as_json_: bool) -> None:
     except (FileNotFoundError, UnreadableFile) as error:
         raise click.ClickException(str(error)) from error
     if as_json_:
-        Target("", 0.0, as_json_).answer(comparison_as_json(found))
+        Target("", 0.0, as_json_).answer(
+            answers.Comparison(
+                partitions=found.partitions,
+                batches=found.batches,
+                anomalies=[answers.Anomaly(*each) for each in found.anomalies],
+            )
+        )
     else:
         show_comparison(found)
     raise click.exceptions.Exit(comparison_exit_code(found))

@@ -13,7 +13,7 @@ async def show(console: Console, request: Request) -> Response:
     cluster = console.cluster
     described = await console.results.get("cluster", Admin(cluster).describe_cluster, for_s=1.0)
     rows = await broker_rows(cluster, described)
-    here = {row["broker"] for row in rows}
+    here = {row.broker for row in rows}
     lost = {
         node
         for topic in cluster.topics.values()

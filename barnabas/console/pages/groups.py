@@ -1,12 +1,13 @@
 """The groups of every kind, each with its lag; one group with members and partitions."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from barnabas.console.console import Console, Page, paged, parameter, search_of
 from barnabas.console.reads import ask_each, groups
+from barnabas.operations.answers.groups import DescribedGroup
 from barnabas.operations.group_description import describe_group
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_groups import ListedGroup
@@ -20,11 +21,11 @@ class GroupRow(NamedTuple):
     """A group in the list; without a description, the error says why."""
 
     listed: ListedGroup
-    described: dict[str, Any] | None
+    described: DescribedGroup | None
     error: str | None
 
 
-async def describe(console: Console, group: str) -> dict[str, Any]:
+async def describe(console: Console, group: str) -> DescribedGroup:
     """Return the description of a group, of a moment ago."""
     return await console.results.get(
         ("group", group), lambda: describe_group(console.cluster, group), for_s=_FOR_S

@@ -6,12 +6,13 @@ So the transaction log is read first.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.outcome import ReasonedOutcome, TransactionOutcome, verdict
+from barnabas.operations.answers.transactions import RepairedTransaction
 from barnabas.operations.transactions.kept import refuse_to_abort
 from barnabas.operations.transactions.log import History, histories
 from barnabas.protocol.topic_partition import TopicPartition
@@ -96,7 +97,7 @@ async def transaction_at(
 
 async def repair_all(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, dry_run: bool
-) -> list[dict[str, Any]]:
+) -> list[RepairedTransaction]:
     """Write every missing marker whose decision is certain.
 
     Returns a row for each hanging transaction. With `dry_run` no marker is written.
@@ -110,17 +111,12 @@ async def repair_all(
         written = (
             repairable and not dry_run and await _write_marker_again(admin, transaction, judgement)
         )
+        decided = judgement.outcome if repairable else TransactionOutcome.UNKNOWN
+        why = judgement.why
+        if not repairable and judgement.outcome in _DECIDED:
+            why = OLDER_PROTOCOL
         rows.append(
-            {
-                **transaction._asdict(),
-                "decision": judgement.outcome.value
-                if repairable
-                else TransactionOutcome.UNKNOWN.value,
-                "written": written,
-                "why": judgement.why
-                if repairable or judgement.outcome not in _DECIDED
-                else OLDER_PROTOCOL,
-            }
+            RepairedTransaction(*transaction, decision=decided.value, written=written, why=why)
         )
     return rows
 

@@ -4,7 +4,6 @@ Their outcome may be decided elsewhere already. So nothing here aborts one unles
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.producing.partition_queue import ProducerIdAndEpoch
@@ -16,18 +15,8 @@ from barnabas.client.transaction_admin import (
     is_two_phase,
 )
 from barnabas.client.two_phase import end_transaction
+from barnabas.operations.answers.transactions import TwoPhaseTransaction
 from barnabas.protocol.messages.describe_transactions import TransactionState
-
-COLUMNS: Final = (
-    "transactional_id",
-    "coordinator",
-    "producer_id",
-    "epoch",
-    "client_producer_id",
-    "client_epoch",
-    "kept",
-    "age_ms",
-)
 
 
 class KeptTransaction(ValueError):
@@ -76,8 +65,8 @@ async def refuse_to_abort(cluster: Cluster, transaction: OpenTransaction, now_ms
 
 async def two_phase_rows(
     cluster: Cluster, listed: Iterable[TransactionListing], now_ms: int
-) -> list[dict[str, Any]]:
-    """Return a row of COLUMNS for each open transaction of two-phase commit among `listed`."""
+) -> list[TwoPhaseTransaction]:
+    """Return a row for each open transaction of two-phase commit among `listed`."""
     coordinators = {each.transactional_id: each.coordinator for each in listed}
     described = await TransactionAdmin(cluster).describe_all(coordinators)
     rows = []
@@ -85,10 +74,19 @@ async def two_phase_rows(
         row = described[id]
         if not is_two_phase(row):
             continue
-        age = max(now_ms - row.transaction_start_time_ms, 0)
-        producer = row.producer_id, row.producer_epoch
-        values = id, coordinators[id], *producer, *client_of(row), row.is_kept, age
-        rows.append(dict(zip(COLUMNS, values, strict=True)))
+        client = client_of(row)
+        rows.append(
+            TwoPhaseTransaction(
+                transactional_id=id,
+                coordinator=coordinators[id],
+                producer_id=row.producer_id,
+                epoch=row.producer_epoch,
+                client_producer_id=client.producer_id,
+                client_epoch=client.epoch,
+                kept=row.is_kept,
+                age_ms=max(now_ms - row.transaction_start_time_ms, 0),
+            )
+        )
     return rows
 
 

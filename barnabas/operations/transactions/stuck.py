@@ -4,8 +4,8 @@ The APIs of Kafka 3.0 and later are enough. A Barnabas broker adds the time left
 client and each marker.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
@@ -14,6 +14,8 @@ from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin,
 from barnabas.coordinator.transaction.metadata import TV2, TransactionMetadata
 from barnabas.coordinator.transaction.outcome import ReasonedOutcome, TransactionOutcome
 from barnabas.coordinator.transaction.states import COMPLETED, PREPARED, TransactionState
+from barnabas.operations.answers.model import names_of
+from barnabas.operations.answers.transactions import Event, StuckPartition
 from barnabas.operations.transactions.hanging import verdict_of
 from barnabas.operations.transactions.kept import advice as two_phase_advice
 from barnabas.operations.transactions.kept import explanation, keeper
@@ -26,41 +28,13 @@ _MAX_LOG_EVENTS: Final = 32
 """An epoch of the older protocol may have any number of transactions."""
 _MAX_NAMES: Final = 10
 """The largest number of partitions that one event names."""
+_KNOWN: Final = 5
+"""The fields of a partition without an open transaction; the timeline is the last one."""
 _NEVER: Final = 1 << 63
 _FIRST_RECORD_BYTES: Final = 1 << 16
 _OPEN: Final = ReasonedOutcome(
     TransactionOutcome.OPEN, "the transaction is open: its producer has not ended it yet"
 )
-
-
-class Event(NamedTuple):
-    """An event of a transaction, with its wall-clock time in ms."""
-
-    at_ms: int
-    event: str
-
-
-class StuckPartition(NamedTuple):
-    """A partition with an LSO below the high watermark, and the reason; None is unknown."""
-
-    topic: str
-    partition: int
-    last_stable_offset: int
-    high_watermark: int
-    because: str
-    advice: str | None = None
-    """A command that helps."""
-    producer_id: int | None = None
-    producer_epoch: int | None = None
-    transactional_id: str | None = None
-    coordinator: int | None = None
-    state: str | None = None
-    age_ms: int | None = None
-    time_left_ms: int | None = None
-    client: str | None = None
-    keeper: str | None = None
-    """The client that may end a transaction of two-phase commit."""
-    timeline: Sequence[Event] = ()
 
 
 class _CoordinatorView(NamedTuple):
@@ -108,7 +82,8 @@ async def held_back(
 
 def _unreplicated(partition: TopicPartition, stable: int, end: int) -> StuckPartition:
     because = "no transaction is open: a marker is not replicated yet, or was just appended"
-    return StuckPartition(*partition, stable, end, because)
+    unknown: Any = dict.fromkeys(names_of(StuckPartition)[_KNOWN:-1])
+    return StuckPartition(*partition, stable, end, because, **unknown, timeline=[])
 
 
 class _Sources:

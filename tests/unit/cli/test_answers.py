@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from barnabas.cli import answers
+from barnabas.cli import json_answers as answers
 from barnabas.cli.commands.configs import _row
 from barnabas.cli.failures import explain
 from barnabas.protocol.messages.describe_configs import DescribeConfigsResourceResult
@@ -79,7 +79,7 @@ def test_meaning_that_a_broker_leaves_empty_is_null() -> None:
             synonyms=[],
             documentation=text,
         )
-        assert _row(entry)["meaning"] == meaning
+        assert _row(entry).meaning == meaning
 
 
 @pytest.mark.parametrize(

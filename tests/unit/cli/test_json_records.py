@@ -5,12 +5,22 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
-from barnabas.cli.answers.records import Record
 from barnabas.cli.json_records import from_json, to_json
 from barnabas.client.consumer import Message
+from barnabas.operations.answers.records import Record
 
 DATA = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
+RECORD = TypeAdapter(Record)
+LEFT_OUT = {
+    "key": None,
+    "key_base64": None,
+    "value": None,
+    "value_base64": None,
+    "headers": [],
+    "topic_partitions": None,
+}
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 
 
@@ -32,8 +42,8 @@ def test_record_comes_back(
     assert line.count(b"\n") == 1
     assert from_json(line) == (key, value, headers, partition, partitions, 99)
     # The line is written by hand, for speed.
-    record = Record.model_validate_json(line, strict=True)
-    assert json.loads(record.model_dump_json(exclude_unset=True)) == json.loads(line)
+    record = RECORD.dump_json(RECORD.validate_json(line, strict=True))
+    assert json.loads(record) == {**LEFT_OUT, **json.loads(line)}
 
 
 def test_fields_may_be_left_out() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from barnabas.cli.commands.verify import answer_of
 from barnabas.cli.main import cli
 from barnabas.verify.judge import judge
-from barnabas.verify.report import as_json, exit_code, show
+from barnabas.verify.report import exit_code, show
 from tests.unit.verify.histories import Cluster
 
 
@@ -31,7 +32,7 @@ def test_unusable_cluster_has_no_anomaly(
     assert [each.name for each in verdict.anomalies] == ["no-final-read"]
     assert exit_code(verdict) == 1
     problems = {"p: REQUEST_TIMED_OUT": 3, "the end: COORDINATOR_NOT_AVAILABLE": 1}
-    assert as_json(verdict, problems)["verdict"] == "unusable"
+    assert answer_of(verdict, problems).verdict == "unusable"
     show(verdict, problems)
     assert "no-final-read" not in capsys.readouterr().out
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from barnabas.cli.commands.benchmark.figures import percentiles, rates
+from barnabas.cli.commands.benchmark.figures import rates
 from barnabas.cli.commands.benchmark.properties import ConsumerProperties, ProducerProperties
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.cli.help import Command
@@ -15,6 +15,8 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, Message
 from barnabas.client.group import GroupMember
 from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.operations.answers.benchmark import EosFigures
+from barnabas.operations.answers.model import fields_of
 from barnabas.protocol.topic_partition import TopicPartition
 
 
@@ -67,7 +69,7 @@ def eos(
     read = ConsumerProperties.parse(consumer_config, consumer_props)
     write = ProducerProperties.parse(producer_config, producer_props)
 
-    async def work(cluster: Cluster) -> dict[str, Any]:
+    async def work(cluster: Cluster) -> EosFigures:
         consumer = Consumer(cluster, read.settings(poll_timeout / 1000))
         producer = TransactionalProducer(
             cluster,
@@ -164,19 +166,18 @@ class _Copy:
             ahead = self.records / throughput - (time.perf_counter() - self._began)
             await asyncio.sleep(max(0.0, ahead))
 
-    def figures(self) -> dict[str, Any]:
-        """Return the figures by name."""
+    def figures(self) -> EosFigures:
+        """Return the figures of the copy."""
         seconds = max(self._last - self._began, 1e-9)
         count = len(self._commits)
         requests = self._cluster.requests - self._requests - self._polls
-        return {
-            **rates("eos", self.records, self._size, seconds),
-            **percentiles(self._commits),
-            "transactions": count,
-            "transactions_per_s": round(count / seconds, 1),
-            "requests_per_transaction": round(requests / count, 2) if count else None,
-            "retries": self._producer.retries,
-        }
+        return EosFigures(
+            **fields_of(rates("eos", self.records, self._size, seconds, self._commits)),
+            transactions=count,
+            transactions_per_s=round(count / seconds, 1),
+            requests_per_transaction=round(requests / count, 2) if count else None,
+            retries=self._producer.retries,
+        )
 
 
 def _parts(messages: Sequence[Message], most: int) -> Iterator[Sequence[Message]]:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from typing import Any
 
 import click
 
@@ -17,11 +16,12 @@ from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import Delivered, Producer, ProducerSettings
 from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.operations.answers.benchmark import ProduceFigures, Rates
+from barnabas.operations.answers.model import fields_of, names_of
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.topic_partition import TopicPartition
 
 _CODECS = {codec.name.lower(): codec for codec in Compression}
-_COLUMNS = ["phase", "records", "seconds", "records_per_s", "mb_per_s", "p50_ms", "p99_ms"]
 
 
 @click.command(cls=Command)
@@ -70,7 +70,7 @@ def produce(
         batch_size=batch_size,
     )
 
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+    async def work(cluster: Cluster) -> list[ProduceFigures]:
         admin = Admin(cluster)
         await cluster.refresh()
         created = topic not in cluster.topics
@@ -96,9 +96,7 @@ def produce(
                 await admin.delete_topic(topic)
         return [produced, consumed]
 
-    columns = _COLUMNS
-    if transactional_id is not None:
-        columns = [*columns, "transactions", "commit_p50_ms", "commit_p99_ms"]
+    columns = names_of(Rates if transactional_id is None else ProduceFigures)
     target.show(columns, target.run(work))
 
 
@@ -115,7 +113,8 @@ class _Commits:
         self._duration = duration
         self._registered = registered
         self._began: float | None = None
-        self._latencies: list[float] = []
+        self.latencies: list[float] = []
+        """The latency of each commit in s."""
 
     async def before_record(self) -> None:
         """Begin a transaction unless one is open."""
@@ -134,19 +133,12 @@ class _Commits:
         if self._began is not None:
             began, self._began = time.perf_counter(), None
             await self._producer.commit_transaction()
-            self._latencies.append(time.perf_counter() - began)
-
-    def figures(self) -> dict[str, Any]:
-        """Return the number of transactions and the percentiles of the commit latency."""
-        latencies = {
-            f"commit_{name}": value for name, value in percentiles(self._latencies).items()
-        }
-        return {"transactions": len(self._latencies), **latencies}
+            self.latencies.append(time.perf_counter() - began)
 
 
 async def _produce(
     producer: Producer, topic: str, count: int, value: bytes, commits: _Commits | None = None
-) -> dict[str, Any]:
+) -> ProduceFigures:
     latencies: list[float] = []
     with progress("produce", count) as advance:
         began = time.perf_counter()
@@ -169,15 +161,16 @@ async def _produce(
         await (producer.flush() if commits is None else commits.commit())
         seconds = time.perf_counter() - began
         advance(count)
-    figures = {} if commits is None else commits.figures()
-    return {
-        **rates("produce", count, count * len(value), seconds),
-        **percentiles(latencies),
-        **figures,
-    }
+    p50_ms, p99_ms = percentiles(() if commits is None else commits.latencies)
+    return ProduceFigures(
+        **fields_of(rates("produce", count, count * len(value), seconds, latencies)),
+        transactions=None if commits is None else len(commits.latencies),
+        commit_p50_ms=p50_ms,
+        commit_p99_ms=p99_ms,
+    )
 
 
-async def _consume(cluster: Cluster, topic: str, start: int, count: int) -> dict[str, Any]:
+async def _consume(cluster: Cluster, topic: str, start: int, count: int) -> ProduceFigures:
     consumer = Consumer(
         cluster, FetchSettings(partition_max_bytes=4 * 1024 * 1024, offset_reset=EARLIEST)
     )
@@ -191,4 +184,4 @@ async def _consume(cluster: Cluster, topic: str, start: int, count: int) -> dict
             size += sum(len(message.value or b"") for message in messages)
             advance(seen)
         seconds = time.perf_counter() - began
-    return rates("consume", seen, size, seconds)
+    return ProduceFigures(**fields_of(rates("consume", seen, size, seconds)))

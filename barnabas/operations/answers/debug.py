@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas debug`."""
+"""The answers of `barnabas debug`."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class Part(Answer):
     """A file in a bundle."""
 
@@ -12,6 +14,7 @@ class Part(Answer):
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
 class WrittenBundle(Answer):
     """A bundle that was written."""
 

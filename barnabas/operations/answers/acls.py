@@ -1,12 +1,14 @@
-"""The JSON answers of `barnabas acls`."""
+"""The answers of `barnabas acls`."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from barnabas.cli.answers.model import Answer, OneOf
+from barnabas.operations.answers.model import Answer, OneOf
 from barnabas.security.acl.matcher import Reason
 from barnabas.security.acl.rules import AclOperation, AclPermissionType, PatternType, ResourceType
 
 
+@dataclass(frozen=True, slots=True)
 class Rule(Answer):
     """A rule of access control."""
 
@@ -23,6 +25,7 @@ class Rule(Answer):
     pattern: Annotated[str, OneOf(each.label for each in PatternType)]
 
 
+@dataclass(frozen=True, slots=True)
 class Decision(Answer):
     """Whether a principal may do something, and why."""
 

@@ -1,11 +1,13 @@
-"""The JSON answers of `barnabas users`."""
+"""The answers of `barnabas users`."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 from barnabas.security.sasl.credentials import ScramMechanism
 
 
+@dataclass(frozen=True, slots=True)
 class User(Answer):
     """A password of a user."""
 
@@ -14,6 +16,7 @@ class User(Answer):
     iterations: int
 
 
+@dataclass(frozen=True, slots=True)
 class SetPassword(Answer):
     """A user whose password was set."""
 
@@ -21,6 +24,7 @@ class SetPassword(Answer):
     set: list[ScramMechanism]
 
 
+@dataclass(frozen=True, slots=True)
 class DeletedPassword(Answer):
     """A user whose password was deleted."""
 

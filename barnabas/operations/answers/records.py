@@ -1,35 +1,23 @@
-"""The JSON answers of `barnabas consume` and `barnabas produce`.
+"""The answers of `barnabas consume` and `barnabas produce`.
 
-`consume` prints so many lines that faster code writes them; a test holds it against these models.
+`consume` prints so many lines that faster code writes those of records; a test holds it against
+`Record`.
 """
 
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field
-
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer, OneOf
 
 
+@dataclass(frozen=True, slots=True)
 class Encoded(Answer):
     """Bytes that are not UTF-8."""
 
     base64: str
 
 
-class Content(Answer):
-    """The content of a record; what is left out is null, or an empty list of headers.
-
-    Bytes that are not UTF-8 are in `key_base64` and `value_base64`, in place of `key` and `value`.
-    """
-
-    key: str | None = None
-    key_base64: str | None = None
-    value: str | None = None
-    value_base64: str | None = None
-    headers: list[tuple[str, str | Encoded | None]] = []
-    """Name and value of each."""
-
-
+@dataclass(frozen=True, slots=True)
 class Place(Answer):
     """The place of a record."""
 
@@ -40,28 +28,26 @@ class Place(Answer):
     """Milliseconds since 1970; -1 without a timestamp."""
 
 
-class Record(Place, Content):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Answer):
     """A record that `consume` prints."""
 
+    key: str | None = None
+    key_base64: str | None = None
+    value: str | None = None
+    value_base64: str | None = None
+    headers: list[tuple[str, str | Encoded | None]] = field(default_factory=list)
+    """Name and value of each."""
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    """Milliseconds since 1970; -1 without a timestamp."""
     topic_partitions: int | None = None
     """The number of partitions of its topic; left out if the topic has just been deleted."""
 
 
-class GivenRecord(Content):
-    """A record that `produce --format json` reads: one of `consume`, or parts of it."""
-
-    model_config = ConfigDict(strict=True)
-
-    topic: str | None = None
-    """Without effect, as `offset`."""
-    partition: int | None = None
-    """The partition, with --same-partitions."""
-    topic_partitions: int | None = None
-    """With --same-partitions, the number of partitions that the topic must have."""
-    offset: int | None = None
-    timestamp_ms: int | None = None
-
-
+@dataclass(frozen=True, slots=True)
 class OffsetKey(Answer):
     """The key of a committed offset."""
 
@@ -70,6 +56,7 @@ class OffsetKey(Answer):
     partition: int
 
 
+@dataclass(frozen=True, slots=True)
 class CommittedOffset(Answer):
     """A committed offset."""
 
@@ -84,6 +71,7 @@ class CommittedOffset(Answer):
     """The topic id (KIP-516), in URL-safe base64; zeros are unknown."""
 
 
+@dataclass(frozen=True, slots=True)
 class OffsetRecord(Place):
     """A record of __consumer_offsets about a committed offset; null is a deleted one."""
 
@@ -92,6 +80,7 @@ class OffsetRecord(Place):
     value: CommittedOffset | None
 
 
+@dataclass(frozen=True, slots=True)
 class StoredMember(Answer):
     """A member of a stored group.
 
@@ -115,6 +104,7 @@ class StoredMember(Answer):
     """The reason why a field cannot be read."""
 
 
+@dataclass(frozen=True, slots=True)
 class StoredGroup(Answer):
     """A generation of a group."""
 
@@ -128,12 +118,14 @@ class StoredGroup(Answer):
     members: list[StoredMember]
 
 
+@dataclass(frozen=True, slots=True)
 class GroupKey(Answer):
     """The key of a group."""
 
     group: str
 
 
+@dataclass(frozen=True, slots=True)
 class GroupRecord(Place):
     """A record of __consumer_offsets about a group; null is a deleted one."""
 
@@ -142,22 +134,59 @@ class GroupRecord(Place):
     value: StoredGroup | None
 
 
+CONSUMER_GROUP_KINDS: Final = {
+    3: "consumer group",
+    4: "consumer group topics",
+    5: "consumer group member",
+    6: "consumer group target epoch",
+    7: "consumer group target",
+    8: "consumer group assignment",
+    16: "consumer group expression",
+}
+"""The kinds of records of groups in the consumer protocol (KIP-848), by their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupKey(Answer):
+    """The key of a group in the consumer protocol, or of a part of it."""
+
+    group: str
+    member: str | None
+    """The member id."""
+    expression: str | None
+    """The RE2 expression by which members subscribe."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupRecord(Place):
+    """A record of __consumer_offsets about a group in the consumer protocol (KIP-848)."""
+
+    kind: Annotated[str, OneOf(CONSUMER_GROUP_KINDS.values())]
+    key: ConsumerGroupKey
+    value: dict[str, Any] | None
+    """The fields by Kafka's names; null is a deleted record."""
+
+
+_STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTransaction(Answer):
     """The latest transaction of a transactional id; ids and epochs of -1 stand for none."""
 
     producer_id: int
     epoch: int
     last_epoch: int
-    state: Literal[
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    ]
+    state: Annotated[str, OneOf(_STATES)]
     timeout_ms: int
     start_ms: int
     """The start of the transaction, in ms since 1970; -1 without one."""
@@ -174,12 +203,14 @@ class StoredTransaction(Answer):
     """The principal to which the producer id was given, if the cluster has an authorizer."""
 
 
+@dataclass(frozen=True, slots=True)
 class TransactionKey(Answer):
     """The key of a transactional id."""
 
     transactional_id: str
 
 
+@dataclass(frozen=True, slots=True)
 class TransactionRecord(Place):
     """A record of __transaction_state; null is a deleted transactional id."""
 
@@ -188,18 +219,21 @@ class TransactionRecord(Place):
     value: StoredTransaction | None
 
 
+@dataclass(frozen=True, slots=True)
 class UnknownRecord(Place):
     """A record of an internal topic whose kind is not known here."""
 
     kind: Literal["unknown"]
 
 
+@dataclass(frozen=True, slots=True)
 class DamagedRecord(Place):
     """A record of an internal topic that cannot be decoded."""
 
     error: str
 
 
+@dataclass(frozen=True, slots=True)
 class Produced(Answer):
     """The records that were produced."""
 
@@ -208,10 +242,12 @@ class Produced(Answer):
 
 
 ANSWERS: Final[dict[str, Any]] = {
-    # Quicker than the other mode, which tries all models for each line.
-    "consume": Annotated[
-        OffsetRecord | GroupRecord | TransactionRecord | Record | UnknownRecord | DamagedRecord,
-        Field(union_mode="left_to_right"),
-    ],
+    "consume": OffsetRecord
+    | GroupRecord
+    | ConsumerGroupRecord
+    | TransactionRecord
+    | Record
+    | UnknownRecord
+    | DamagedRecord,
     "produce": Produced,
 }

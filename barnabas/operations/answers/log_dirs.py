@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas log-dirs`."""
+"""The answers of `barnabas log-dirs`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class LogDir(Answer):
     """A log directory of a broker."""
 
@@ -22,6 +24,7 @@ class LogDir(Answer):
     """The free space of its file system; -1 is unknown."""
 
 
+@dataclass(frozen=True, slots=True)
 class Replica(Answer):
     """A replica of a partition in a log directory."""
 
@@ -35,6 +38,7 @@ class Replica(Answer):
     """Offsets that the replica is behind the high watermark, or a moving one behind the other."""
 
 
+@dataclass(frozen=True, slots=True)
 class Move(Answer):
     """The move of a replica to another log directory."""
 

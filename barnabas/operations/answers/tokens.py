@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas tokens`; times are in ms since 1970."""
+"""The answers of `barnabas tokens`; times are in ms since 1970."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class Token(Answer):
     """A delegation token."""
 
@@ -19,6 +21,7 @@ class Token(Answer):
     """The token cannot be renewed beyond."""
 
 
+@dataclass(frozen=True, slots=True)
 class NewToken(Token):
     """A token that was created."""
 
@@ -26,6 +29,7 @@ class NewToken(Token):
     """The secret, in base64; null if it was written to a file."""
 
 
+@dataclass(frozen=True, slots=True)
 class ChangedToken(Answer):
     """A token whose end was changed."""
 

@@ -1,11 +1,13 @@
-"""The JSON answers of `barnabas groups`."""
+"""The answers of `barnabas groups`."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer, OneOf
+from barnabas.operations.answers.model import Answer, OneOf
 from barnabas.protocol.records.group_lag import OutOfRange
 
 
+@dataclass(frozen=True, slots=True)
 class Group(Answer):
     """A group of the cluster."""
 
@@ -18,6 +20,7 @@ class Group(Answer):
     """The protocol type, such as consumer; empty for offsets without members."""
 
 
+@dataclass(frozen=True, slots=True)
 class Coordinator(Answer):
     """The broker that coordinates a group."""
 
@@ -26,6 +29,7 @@ class Coordinator(Answer):
     """HOST:PORT."""
 
 
+@dataclass(frozen=True, slots=True)
 class Member(Answer):
     """A member of a group."""
 
@@ -50,6 +54,7 @@ class Member(Answer):
     rack: str | None
 
 
+@dataclass(frozen=True, slots=True)
 class GroupPartition(Answer):
     """A partition that has a committed offset or a reader; what is null is unknown."""
 
@@ -79,6 +84,7 @@ class GroupPartition(Answer):
     host: str | None
 
 
+@dataclass(frozen=True, slots=True)
 class DescribedGroup(Answer):
     """A group with its members and its partitions; the counts are sums over the partitions."""
 
@@ -105,6 +111,7 @@ class DescribedGroup(Answer):
     partitions: list[GroupPartition]
 
 
+@dataclass(frozen=True, slots=True)
 class ResetOffset(Answer):
     """A committed offset that was reset, or would be without --dry-run."""
 
@@ -115,6 +122,7 @@ class ResetOffset(Answer):
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
 class DeletedGroup(Answer):
     """A group that was deleted."""
 
@@ -122,6 +130,7 @@ class DeletedGroup(Answer):
     deleted: Literal[True]
 
 
+@dataclass(frozen=True, slots=True)
 class DeletedOffsets(Answer):
     """A group whose committed offsets for a topic were deleted."""
 

@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas verify`."""
+"""The answers of `barnabas verify`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class Anomaly(Answer):
     """A violation of a guarantee."""
 
@@ -18,6 +20,7 @@ class Anomaly(Answer):
     """Offset of the anomaly in the log."""
 
 
+@dataclass(frozen=True, slots=True)
 class RunTopic(Answer):
     """A topic of a run."""
 
@@ -25,6 +28,7 @@ class RunTopic(Answer):
     compacted: bool
 
 
+@dataclass(frozen=True, slots=True)
 class Stage(Answer):
     """A stage of a pipeline, which moves records between two topics."""
 
@@ -33,6 +37,7 @@ class Stage(Answer):
     group: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run(Answer):
     """A run: its load, and the settings of the cluster that the checks use; null is unknown."""
 
@@ -49,6 +54,7 @@ class Run(Answer):
     stages: list[Stage]
 
 
+@dataclass(frozen=True, slots=True)
 class Figures(Answer):
     """The counts of a history."""
 
@@ -66,6 +72,7 @@ class Figures(Answer):
     """Records that were read."""
 
 
+@dataclass(frozen=True, slots=True)
 class CheckResult(Answer):
     """The result of a check."""
 
@@ -78,6 +85,7 @@ class CheckResult(Answer):
     """The first 100 anomalies."""
 
 
+@dataclass(frozen=True, slots=True)
 class Verdict(Answer):
     """The verdict on a history."""
 
@@ -90,6 +98,7 @@ class Verdict(Answer):
     checks: list[CheckResult]
 
 
+@dataclass(frozen=True, slots=True)
 class Comparison(Answer):
     """The comparison of the log directories of brokers."""
 

@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas pipeline`."""
+"""The answers of `barnabas pipeline`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class BatchFigures(Answer):
     """The figures of a batch; null is unknown."""
 
@@ -31,6 +33,7 @@ class BatchFigures(Answer):
     watermark: str | None
 
 
+@dataclass(frozen=True, slots=True)
 class LastDecision(Answer):
     """The last committed decision of a sink."""
 
@@ -42,6 +45,7 @@ class LastDecision(Answer):
     """Offset of the decision in the topic of decisions."""
 
 
+@dataclass(frozen=True, slots=True)
 class SinkTransaction(Answer):
     """An open transaction under the id of a sink."""
 
@@ -53,6 +57,7 @@ class SinkTransaction(Answer):
     """Whether InitProducerId has kept it (KIP-939)."""
 
 
+@dataclass(frozen=True, slots=True)
 class SinkState(Answer):
     """The state of a sink in the cluster; null is unknown."""
 
@@ -62,6 +67,7 @@ class SinkState(Answer):
     """The reason why the cluster could not be asked."""
 
 
+@dataclass(frozen=True, slots=True)
 class Progress(Answer):
     """The progress of a job, a line for each batch and for each change of the state."""
 
@@ -86,6 +92,7 @@ class Progress(Answer):
     cluster: SinkState
 
 
+@dataclass(frozen=True, slots=True)
 class Status(Answer):
     """The status of a job; null where the checkpoint cannot be read here."""
 
@@ -101,6 +108,7 @@ class Status(Answer):
     cluster: SinkState
 
 
+@dataclass(frozen=True, slots=True)
 class Producer(Answer):
     """A producer id with its epoch."""
 
@@ -108,6 +116,7 @@ class Producer(Answer):
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
 class Place(Answer):
     """The offset of a record in a partition."""
 
@@ -116,6 +125,7 @@ class Place(Answer):
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
 class Winner(Answer):
     """A transaction that a decision commits."""
 
@@ -129,6 +139,7 @@ class Winner(Answer):
     """Its first record."""
 
 
+@dataclass(frozen=True, slots=True)
 class Recovery(Answer):
     """The recovery of a sink."""
 
@@ -149,6 +160,7 @@ class Recovery(Answer):
     """Whether every row of the decision is visible, or the operator has decided."""
 
 
+@dataclass(frozen=True, slots=True)
 class Range(Answer):
     """Input records of a partition that follow each other; `last` is included."""
 
@@ -159,6 +171,7 @@ class Range(Answer):
     records: int
 
 
+@dataclass(frozen=True, slots=True)
 class Mismatch(Answer):
     """A transaction whose rows in the output differ from its decision."""
 
@@ -171,6 +184,7 @@ class Mismatch(Answer):
     found: int
 
 
+@dataclass(frozen=True, slots=True)
 class Verdict(Answer):
     """The comparison of the output of a job with its input and with the decisions."""
 

@@ -1,16 +1,26 @@
-"""The JSON answers of the commands, as pydantic models.
+"""The answers of the commands as JSON, and their schemas.
 
-Pydantic costs a tenth of a second: this package is imported only for `--json` and `schema`.
+Pydantic costs a tenth of a second: this module is imported only for `--json` and `schema`.
 """
 
+import ast
+import dataclasses
+import inspect
 import json
 from functools import cache
+from itertools import pairwise
+from textwrap import dedent
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticSerializationError
+from pydantic_core.core_schema import DataclassSchema
 
-from barnabas.cli.answers import (
+from barnabas.cli.tables import escape_json
+from barnabas.client.plan_file import PlanFile
+from barnabas.config.faults import first_fault
+from barnabas.operations.answers import (
     acls,
     benchmark,
     cluster,
@@ -31,8 +41,6 @@ from barnabas.cli.answers import (
     users,
     verify,
 )
-from barnabas.cli.tables import escape_json
-from barnabas.config.faults import first_fault
 
 ANSWERS: Final[dict[str, Any]] = {
     **topics.ANSWERS,
@@ -45,6 +53,7 @@ ANSWERS: Final[dict[str, Any]] = {
     **records.ANSWERS,
     **dump_log.ANSWERS,
     **benchmark.ANSWERS,
+    "partitions plan": PlanFile,
     **partitions.ANSWERS,
     **transactions.ANSWERS,
     **acls.ANSWERS,
@@ -83,9 +92,40 @@ def to_json(command: str, answer: Any, *, indent: int | None = 2) -> str:
 
 def schema_of(command: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a command's answer."""
-    return _adapter(command).json_schema(mode="serialization")
+    return _adapter(command).json_schema(mode="serialization", schema_generator=_Documented)
 
 
 @cache
 def _adapter(command: str) -> TypeAdapter[Any]:
     return TypeAdapter(ANSWERS[command])
+
+
+class _Documented(GenerateJsonSchema):
+    """The schemas of dataclasses with the docstrings of their fields, inherited ones included."""
+
+    def dataclass_schema(self, schema: DataclassSchema) -> JsonSchemaValue:
+        made = super().dataclass_schema(schema)
+        for each in reversed(schema["cls"].__mro__):
+            for name, text in _docstrings(each).items():
+                made["properties"][name]["description"] = text
+        for field in dataclasses.fields(schema["cls"]):
+            if field.default_factory is not dataclasses.MISSING:
+                made["properties"][field.name]["default"] = field.default_factory()
+        return made
+
+
+@cache
+def _docstrings(cls: type) -> dict[str, str]:
+    """Return the docstrings of the fields that a dataclass declares itself."""
+    if "__dataclass_fields__" not in vars(cls):
+        return {}
+    (declared,) = ast.parse(dedent(inspect.getsource(cls))).body
+    assert isinstance(declared, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(str(text.value.value))
+        for field, text in pairwise(declared.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }

@@ -1,22 +1,26 @@
-"""The JSON answers of `barnabas partitions`."""
+"""The answers of `barnabas partitions`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
-from barnabas.client.plan_file import PlanFile
+from barnabas.operations.answers.model import Answer
+
+State = Literal["done", "moving", "moving elsewhere", "elsewhere"]
 
 
+@dataclass(frozen=True, slots=True)
 class PlanProgress(Answer):
     """A partition of a plan, and the progress of its reassignment."""
 
     topic: str
     partition: int
-    state: Literal["done", "moving", "moving elsewhere", "elsewhere"]
+    state: State
     """`elsewhere`: the replicas are others than in the plan."""
     replicas: list[int]
     wanted: list[int]
 
 
+@dataclass(frozen=True, slots=True)
 class Outcome(Answer):
     """The outcome of a change of a partition."""
 
@@ -26,6 +30,7 @@ class Outcome(Answer):
     """The change that was made, or the error."""
 
 
+@dataclass(frozen=True, slots=True)
 class MovingPartition(Answer):
     """A partition that is being reassigned."""
 
@@ -36,6 +41,7 @@ class MovingPartition(Answer):
     removing: list[int]
 
 
+@dataclass(frozen=True, slots=True)
 class BalancedBroker(Answer):
     """A broker before and after a balance."""
 
@@ -50,6 +56,7 @@ class BalancedBroker(Answer):
     leaders_after: int
 
 
+@dataclass(frozen=True, slots=True)
 class Balance(Answer):
     """The loads of the brokers before and after a balance, and the moves between."""
 
@@ -63,7 +70,6 @@ class Balance(Answer):
 
 
 ANSWERS: Final[dict[str, Any]] = {
-    "partitions plan": PlanFile,
     "partitions reassign": list[Outcome] | list[PlanProgress],
     "partitions verify": list[PlanProgress],
     "partitions list": list[MovingPartition],

@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas transactions`."""
+"""The answers of `barnabas transactions`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class Transaction(Answer):
     """A transactional id."""
 
@@ -15,6 +17,7 @@ class Transaction(Answer):
     """Kafka's name of the state, such as Ongoing."""
 
 
+@dataclass(frozen=True, slots=True)
 class TwoPhaseTransaction(Answer):
     """An open transaction of two-phase commit (KIP-939)."""
 
@@ -30,6 +33,7 @@ class TwoPhaseTransaction(Answer):
     age_ms: int
 
 
+@dataclass(frozen=True, slots=True)
 class DescribedTransaction(Answer):
     """A transactional id with its last transaction."""
 
@@ -49,6 +53,7 @@ class DescribedTransaction(Answer):
     """PRODUCER_ID:EPOCH of the client that may end a kept transaction."""
 
 
+@dataclass(frozen=True, slots=True)
 class Event(Answer):
     """An event of a transaction."""
 
@@ -57,6 +62,7 @@ class Event(Answer):
     event: str
 
 
+@dataclass(frozen=True, slots=True)
 class StuckPartition(Answer):
     """A partition whose last stable offset is below its high watermark; null is unknown."""
 
@@ -81,6 +87,7 @@ class StuckPartition(Answer):
     timeline: list[Event]
 
 
+@dataclass(frozen=True, slots=True)
 class OpenTransaction(Answer):
     """A transaction that is open in a partition."""
 
@@ -94,6 +101,7 @@ class OpenTransaction(Answer):
     """Timestamp of its last record, in ms since 1970."""
 
 
+@dataclass(frozen=True, slots=True)
 class HangingTransaction(OpenTransaction):
     """A transaction that is open in a partition, but unknown to its coordinator."""
 
@@ -101,12 +109,14 @@ class HangingTransaction(OpenTransaction):
     """Time since its last record."""
 
 
+@dataclass(frozen=True, slots=True)
 class AbortedTransaction(OpenTransaction):
     """A transaction that was aborted in a partition."""
 
     aborted: Literal[True]
 
 
+@dataclass(frozen=True, slots=True)
 class EndedTransaction(Answer):
     """A transaction of two-phase commit that was ended."""
 
@@ -116,6 +126,7 @@ class EndedTransaction(Answer):
     committed: bool
 
 
+@dataclass(frozen=True, slots=True)
 class FencedProducer(Answer):
     """A transactional id whose producer was fenced."""
 
@@ -125,6 +136,7 @@ class FencedProducer(Answer):
     """The next producer has a higher epoch."""
 
 
+@dataclass(frozen=True, slots=True)
 class RepairedTransaction(OpenTransaction):
     """A hanging transaction, and the marker that was written."""
 

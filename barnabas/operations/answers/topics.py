@@ -1,10 +1,15 @@
-"""The JSON answers of `barnabas topics`."""
+"""The answers of `barnabas topics`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
+
+Lack = Literal["under-replicated", "under-min-isr", "at-min-isr", "unavailable"]
+"""The reason why a partition is not healthy, by the name of its filter."""
 
 
+@dataclass(frozen=True, slots=True)
 class Topic(Answer):
     """A topic of the cluster."""
 
@@ -16,6 +21,7 @@ class Topic(Answer):
     """The topic id (KIP-516), in URL-safe base64."""
 
 
+@dataclass(frozen=True, slots=True)
 class Partition(Answer):
     """A partition of a topic; the offsets are null without a leader."""
 
@@ -32,6 +38,7 @@ class Partition(Answer):
     """The offset of the next record."""
 
 
+@dataclass(frozen=True, slots=True)
 class DescribedTopic(Answer):
     """A topic with its partitions."""
 
@@ -41,6 +48,7 @@ class DescribedTopic(Answer):
     partitions: list[Partition]
 
 
+@dataclass(frozen=True, slots=True)
 class FrequentKey(Answer):
     """A key of several records of a sample."""
 
@@ -49,6 +57,7 @@ class FrequentKey(Answer):
     records: int
 
 
+@dataclass(frozen=True, slots=True)
 class SampledPartition(Answer):
     """The sample of a partition."""
 
@@ -62,6 +71,7 @@ class SampledPartition(Answer):
     distinct_keys: int
 
 
+@dataclass(frozen=True, slots=True)
 class AnalyzedTopic(Answer):
     """The figures of a topic's newest committed records; those without records are null."""
 
@@ -95,6 +105,7 @@ class AnalyzedTopic(Answer):
     partitions: list[SampledPartition]
 
 
+@dataclass(frozen=True, slots=True)
 class UnhealthyPartition(Answer):
     """A partition that filters match."""
 
@@ -104,10 +115,11 @@ class UnhealthyPartition(Answer):
     """Broker id; -1 without a leader."""
     replicas: list[int]
     isr: list[int]
-    lacks: list[Literal["under-replicated", "under-min-isr", "at-min-isr", "unavailable"]]
+    lacks: list[Lack]
     """The filters that match."""
 
 
+@dataclass(frozen=True, slots=True)
 class CreatedTopic(Answer):
     """A topic that was created, or that exists already."""
 
@@ -119,6 +131,7 @@ class CreatedTopic(Answer):
     """Null if the topic existed."""
 
 
+@dataclass(frozen=True, slots=True)
 class DeletedTopic(Answer):
     """A topic that was deleted."""
 
@@ -126,6 +139,7 @@ class DeletedTopic(Answer):
     deleted: Literal[True]
 
 
+@dataclass(frozen=True, slots=True)
 class AlteredTopic(Answer):
     """A topic that was altered."""
 
@@ -133,6 +147,7 @@ class AlteredTopic(Answer):
     altered: Literal[True]
 
 
+@dataclass(frozen=True, slots=True)
 class TrimmedPartition(Answer):
     """A partition whose records below an offset were deleted."""
 

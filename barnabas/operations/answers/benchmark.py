@@ -1,14 +1,18 @@
-"""The JSON answers of `barnabas benchmark`."""
+"""The answers of `barnabas benchmark`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
+
+Phase = Literal["produce", "consume", "eos"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rates(Answer):
     """The rates of a phase."""
 
-    phase: Literal["produce", "consume", "eos"]
+    phase: Phase
     records: int
     seconds: float
     """The duration of the phase."""
@@ -20,6 +24,7 @@ class Rates(Answer):
     p99_ms: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceFigures(Rates):
     """The figures of producing, or of consuming again; those of transactions are null without."""
 
@@ -28,6 +33,7 @@ class ProduceFigures(Rates):
     commit_p99_ms: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EosFigures(Rates):
     """The figures of consuming and producing in transactions."""
 

@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas profile`."""
+"""The answers of `barnabas profile`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class Profile(Answer):
     """A profile of the user."""
 
@@ -16,12 +18,14 @@ class Profile(Answer):
     in_use: bool
 
 
+@dataclass(frozen=True, slots=True)
 class NamedProfile(Answer):
     """A profile that was created."""
 
     profile: str
 
 
+@dataclass(frozen=True, slots=True)
 class UsedProfile(Answer):
     """The profile that is in use from now on."""
 
@@ -29,6 +33,7 @@ class UsedProfile(Answer):
     """Null with --none."""
 
 
+@dataclass(frozen=True, slots=True)
 class PrintedProfile(NamedProfile):
     """A profile with its keys."""
 
@@ -36,12 +41,14 @@ class PrintedProfile(NamedProfile):
     """The keys of a client; without --secrets passwords are `(hidden)`."""
 
 
+@dataclass(frozen=True, slots=True)
 class EditedProfile(NamedProfile):
     """A profile after `edit`."""
 
     changed: bool
 
 
+@dataclass(frozen=True, slots=True)
 class DeletedProfile(NamedProfile):
     """A profile that was deleted."""
 

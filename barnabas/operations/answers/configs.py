@@ -1,46 +1,42 @@
-"""The JSON answers of `barnabas configs`."""
+"""The answers of `barnabas configs`."""
 
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer, OneOf
+from barnabas.protocol.config_resources import CONFIG_SOURCES
 
 Kind = Literal["topic", "broker", "broker-logger", "group"]
+ConfigType = Literal[
+    "boolean", "string", "int", "short", "long", "double", "list", "class", "password"
+]
+"""The types of a key, in the order of their numbers in DescribeConfigs."""
 
 
+@dataclass(frozen=True, slots=True)
 class StoredEntry(Answer):
     """A key of a configuration in the metadata, with --data or --zookeeper."""
 
     key: str
     value: str | None
     """The value as Kafka writes it; passwords are hidden."""
-    source: Literal[
-        "topic",
-        "broker",
-        "cluster",
-        "static",
-        "default",
-        "logger",
-        "client-metrics",
-        "group",
-        "unknown",
-    ]
+    source: Annotated[str, OneOf((*CONFIG_SOURCES.values(), "unknown"))]
     """The place that sets the value; cluster: the default of all brokers."""
 
 
+@dataclass(frozen=True, slots=True)
 class ConfigEntry(StoredEntry):
     """A key of a configuration."""
 
     read_only: bool
     """Whether only a restart changes it."""
-    type: (
-        Literal["boolean", "string", "int", "short", "long", "double", "list", "class", "password"]
-        | None
-    )
+    type: ConfigType | None
     """Null if the broker does not tell it."""
     meaning: str | None
     """Null without --verbose, or if the broker does not tell it."""
 
 
+@dataclass(frozen=True, slots=True)
 class AlteredConfig(Answer):
     """A configuration that was altered."""
 

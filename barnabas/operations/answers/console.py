@@ -1,10 +1,12 @@
-"""The JSON answer of `barnabas console`."""
+"""The answer of `barnabas console`."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class ConsoleAddress(Answer):
     """A console that serves."""
 

@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas quotas`."""
+"""The answers of `barnabas quotas`."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entity(Answer):
     """The clients that a quota is for; `<default>` is all others of a kind."""
 
@@ -13,6 +15,7 @@ class Entity(Answer):
     ip: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quota(Entity):
     """A quota of an entity."""
 
@@ -21,6 +24,7 @@ class Quota(Entity):
     """Bytes a second, percent, or a number a second, as `barnabas quotas set --help` tells."""
 
 
+@dataclass(frozen=True, slots=True)
 class SetQuotas(Answer):
     """The quotas of an entity that were set."""
 
@@ -29,6 +33,7 @@ class SetQuotas(Answer):
     """The new values, by quota."""
 
 
+@dataclass(frozen=True, slots=True)
 class RemovedQuotas(Answer):
     """The quotas of an entity that were removed."""
 

@@ -1,10 +1,12 @@
-"""The JSON answers of `barnabas cluster` and `barnabas brokers`."""
+"""The answers of `barnabas cluster` and `barnabas brokers`."""
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from barnabas.cli.answers.model import Answer
+from barnabas.operations.answers.model import Answer
 
 
+@dataclass(frozen=True, slots=True)
 class BrokerAddress(Answer):
     """The address of a live broker."""
 
@@ -14,6 +16,7 @@ class BrokerAddress(Answer):
     rack: str | None
 
 
+@dataclass(frozen=True, slots=True)
 class Broker(BrokerAddress):
     """A live broker."""
 
@@ -25,6 +28,7 @@ class Broker(BrokerAddress):
     """The number of replicas that are assigned to it."""
 
 
+@dataclass(frozen=True, slots=True)
 class DescribedBroker(Broker):
     """A live broker with its log directories."""
 
@@ -34,6 +38,7 @@ class DescribedBroker(Broker):
     """The size of all replicas on it."""
 
 
+@dataclass(frozen=True, slots=True)
 class PlannedPartition(Answer):
     """A partition whose replicas would change; the first is the preferred leader."""
 
@@ -43,6 +48,7 @@ class PlannedPartition(Answer):
     wanted: list[int]
 
 
+@dataclass(frozen=True, slots=True)
 class NeededBroker(Answer):
     """A partition that needs a broker."""
 
@@ -51,6 +57,7 @@ class NeededBroker(Answer):
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
 class DrainedBroker(Answer):
     """A broker whose leaders, and with --replicas replicas, have moved."""
 
@@ -64,6 +71,7 @@ class DrainedBroker(Answer):
     """Partitions that would lack a leader or min.insync.replicas."""
 
 
+@dataclass(frozen=True, slots=True)
 class UndrainedBroker(Answer):
     """A broker that has leaders again."""
 
@@ -72,6 +80,7 @@ class UndrainedBroker(Answer):
     """The number of partitions that it leads more."""
 
 
+@dataclass(frozen=True, slots=True)
 class ClusterInfo(Answer):
     """A cluster; the numbers do not count internal topics."""
 
@@ -86,6 +95,7 @@ class ClusterInfo(Answer):
     groups: int
 
 
+@dataclass(frozen=True, slots=True)
 class Problem(Answer):
     """A problem of a cluster."""
 
@@ -96,6 +106,7 @@ class Problem(Answer):
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
 class Event(Answer):
     """An event that a broker keeps."""
 
@@ -110,6 +121,7 @@ class Event(Answer):
     text: str
 
 
+@dataclass(frozen=True, slots=True)
 class Restart(Answer):
     """A live broker, and what speaks against its restart now."""
 
@@ -121,6 +133,7 @@ class Restart(Answer):
     """Problems of the cluster, and partitions that need the broker."""
 
 
+@dataclass(frozen=True, slots=True)
 class HealthChange(Answer):
     """A change that `--watch` saw: a line. The first one has all problems."""
 

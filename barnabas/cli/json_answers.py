@@ -41,6 +41,7 @@ from barnabas.operations.answers import (
     users,
     verify,
 )
+from barnabas.pipeline.monitor.progress import Progress, Status
 
 ANSWERS: Final[dict[str, Any]] = {
     **topics.ANSWERS,
@@ -62,6 +63,8 @@ ANSWERS: Final[dict[str, Any]] = {
     **tokens.ANSWERS,
     **verify.ANSWERS,
     **debug.ANSWERS,
+    "pipeline run": Progress,
+    "pipeline status": Status,
     **pipeline.ANSWERS,
 }
 """The type of each command's answer, by the command's name without `barnabas`.
@@ -108,6 +111,7 @@ class _Documented(GenerateJsonSchema):
         for each in reversed(schema["cls"].__mro__):
             for name, text in _docstrings(each).items():
                 made["properties"][name]["description"] = text
+        made["additionalProperties"] = False
         for field in dataclasses.fields(schema["cls"]):
             if field.default_factory is not dataclasses.MISSING:
                 made["properties"][field.name]["default"] = field.default_factory()

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -23,9 +23,14 @@ from barnabas.cli.help import Group
 from barnabas.cli.shared_options import command_config, timeout_option
 
 if TYPE_CHECKING:
+    from barnabas.operations.answers import pipeline as answers
+    from barnabas.pipeline.jobs import verification
+    from barnabas.pipeline.jobs.lineage import RecordRange
     from barnabas.pipeline.jobs.reading import JobFile
     from barnabas.pipeline.jobs.spec import Job
     from barnabas.pipeline.monitor.progress import Monitor, Progress
+    from barnabas.pipeline.sink import recover as recovering
+    from barnabas.pipeline.sink.decisions import DecidedWinner
 
 _EXTRA: Final = ("pyspark", "pyarrow", "numpy", "yaml")
 _LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
@@ -193,7 +198,7 @@ def _teller(target: Target) -> Iterator[Callable[["Progress"], None]]:
         if not told or told[-1] != now:
             told[:] = [now]
             if target.as_json:
-                target.answer(progress.as_json(), indent=None)
+                target.answer(progress, indent=None)
             else:
                 click.echo(view.line(progress))
             sys.stdout.flush()
@@ -254,7 +259,7 @@ def status(
     target = _target(job, properties, timeout, as_json=as_json)
     found = target.run(lambda cluster: read_status(cluster, job, checkpoint))
     if as_json:
-        target.answer(found.as_json())
+        target.answer(found)
         return
     for name, text in show(found):
         click.echo(f"{name + ':':<14}{text}")
@@ -296,11 +301,40 @@ def recover(target: Target, sink: str, dry_run: bool, accept: bool, rewrite: boo
     except SinkError as error:
         raise click.ClickException(str(error)) from error
     if target.as_json:
-        target.answer(found.as_json())
+        target.answer(recovery_of(found))
     else:
         click.echo("\n".join(found.lines))
     if not found.is_whole:
         raise click.exceptions.Exit(3)
+
+
+def recovery_of(found: "recovering.Recovery") -> "answers.Recovery":
+    """Return a recovery as an answer."""
+    from barnabas.operations.answers import pipeline as answers
+
+    def winners(decided: Iterable["DecidedWinner"]) -> list[answers.Winner]:
+        return [
+            answers.Winner(
+                transactional_id=each.transactional_id,
+                ongoing=answers.Producer(*each.ongoing),
+                client=answers.Producer(*each.client),
+                rows=each.rows,
+                first=answers.Place(*each.first),
+            )
+            for each in decided
+        ]
+
+    return answers.Recovery(
+        sink=found.sink_id,
+        dry_run=found.dry_run,
+        query=None if found.decision is None else found.decision.query_id,
+        batch=None if found.decision is None else found.decision.number,
+        committed=[each.transactional_id for each in found.to_commit],
+        aborted=[each.transactional_id for each in found.to_abort],
+        lost=winners(found.lost),
+        unknown=winners(found.unknown),
+        is_whole=found.is_whole,
+    )
 
 
 @pipeline.command()
@@ -336,11 +370,38 @@ def verify(
     target = _target(job, properties, timeout, as_json=as_json)
     verdict = target.run(lambda cluster: compare(cluster, job, checkpoint, allowed))
     if as_json:
-        target.answer(verdict.as_json())
+        target.answer(verdict_of(verdict))
     else:
         for line in verdict.lines:
             click.echo(line)
     raise click.exceptions.Exit(verdict.exit_code)
+
+
+def verdict_of(found: "verification.Verdict") -> "answers.Verdict":
+    """Return a verdict as an answer."""
+    from barnabas.operations.answers import pipeline as answers
+
+    def ranges(records: Iterable["RecordRange"]) -> list[answers.Range]:
+        return [answers.Range(*each) for each in records]
+
+    missing = ranges(found.missing)
+    return answers.Verdict(
+        job=found.job,
+        rows=found.rows,
+        with_lineage=found.with_lineage,
+        inputs=found.inputs,
+        repeated=ranges(found.repeated),
+        missing=missing,
+        missing_records=sum(each.records for each in missing),
+        dropped=found.dropped,
+        foreign=ranges(found.foreign),
+        decisions=found.decisions,
+        has_all_decisions=found.has_all_decisions,
+        mismatches=[answers.Mismatch(*each) for each in found.mismatches],
+        pending=found.pending,
+        allowed_missing=found.allowed_missing,
+        problems=found.problems,
+    )
 
 
 # -- example ---------------------------------------------------------------------------------------

@@ -1,111 +1,9 @@
 """The answers of `barnabas pipeline`."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from barnabas.operations.answers.model import Answer
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFigures(Answer):
-    """The figures of a batch; null is unknown."""
-
-    number: int
-    ended_at_seconds: float
-    """End in seconds since 1970."""
-    rows_in: int
-    rows_out: int | None
-    bad_rows: int
-    lag: int | None
-    """Offsets that are not read yet."""
-    total_ms: int
-    source_ms: int
-    """Asking for offsets and planning the ranges."""
-    tasks_ms: int
-    """Planning and tasks: reading, computing, writing."""
-    commit_ms: int
-    """The sink's commit, after the last task; part of `tasks_ms` if it is not known apart."""
-    checkpoint_ms: int
-    late_rows: int
-    """Rows that the watermark has dropped."""
-    state_rows: int
-    """Rows in the state of the query."""
-    watermark: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LastDecision(Answer):
-    """The last committed decision of a sink."""
-
-    batch: int
-    query: str
-    transactions: int
-    rows: int
-    offset: int
-    """Offset of the decision in the topic of decisions."""
-
-
-@dataclass(frozen=True, slots=True)
-class SinkTransaction(Answer):
-    """An open transaction under the id of a sink."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    age_seconds: float
-    is_kept: bool
-    """Whether InitProducerId has kept it (KIP-939)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SinkState(Answer):
-    """The state of a sink in the cluster; null is unknown."""
-
-    decision: LastDecision | None
-    open: list[SinkTransaction] | None
-    problem: str | None
-    """The reason why the cluster could not be asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress(Answer):
-    """The progress of a job, a line for each batch and for each change of the state."""
-
-    job: str
-    sink: str
-    state: Literal["starting", "running", "stopped", "failed"]
-    error: str | None
-    query: str | None
-    run: str | None
-    at_seconds: float
-    """Time in seconds since 1970."""
-    rows_in_per_s: float
-    rows_out_per_s: float
-    rows_in: int
-    """Rows since the start, as the next fields."""
-    rows_out: int
-    bad_rows: int
-    late_rows: int
-    batches: int
-    last: BatchFigures | None
-    """The last batch."""
-    cluster: SinkState
-
-
-@dataclass(frozen=True, slots=True)
-class Status(Answer):
-    """The status of a job; null where the checkpoint cannot be read here."""
-
-    job: str
-    sink: str
-    query: str | None
-    batch: int | None
-    """The last batch that has ended; -1 before the first one."""
-    begun: int | None
-    """The last batch that has begun."""
-    lag: int | None
-    """Offsets that are not read yet."""
-    cluster: SinkState
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +113,6 @@ class Verdict(Answer):
 
 
 ANSWERS: Final[dict[str, Any]] = {
-    "pipeline run": Progress,
-    "pipeline status": Status,
     "pipeline recover": Recovery,
     "pipeline verify": Verdict,
 }

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -46,7 +47,7 @@ class State(NamedTuple):
             **self._asdict(),
             "brokers": [each._asdict() for each in self.brokers],
             "driver": self.driver._asdict(),
-            "progress": progress.as_json(),
+            "progress": asdict(progress),
         }
         return json.dumps(data).encode() + b"\n"
 

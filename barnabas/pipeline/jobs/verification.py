@@ -121,17 +121,6 @@ class Verdict(NamedTuple):
             return ANOMALIES
         return 0 if self.rows and (self.with_lineage or self.decisions) else NOTHING
 
-    def as_json(self) -> dict[str, object]:
-        """Return the verdict for programs."""
-        ranges = ("repeated", "missing", "foreign")
-        return {
-            **self._asdict(),
-            **{name: [each._asdict() for each in getattr(self, name)] for name in ranges},
-            "missing_records": sum(each.records for each in self.missing),
-            "mismatches": [each._asdict() for each in self.mismatches],
-            "problems": self.problems,
-        }
-
 
 def _records(ranges: Sequence[RecordRange]) -> str:
     return f"{sum(each.records for each in ranges):,} input records"

@@ -1,14 +1,16 @@
-"""The progress of a job: figures of its batches, its last decision and its kept transactions. Pure.
+"""The progress of a job: figures of its batches, its last decision and its open transactions. Pure.
 
 A `Monitor` is fed with the JSON of Spark's progress events; its `Progress` is shown in a terminal,
-as JSON lines, and as a web page with metrics.
+as JSON lines, and as a web page with metrics. The schema of the lines has the docstrings of its
+fields.
 """
 
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, get_args
 
 from barnabas.protocol.records.group_lag import offset_lag
 
@@ -16,23 +18,26 @@ WINDOW_SECONDS: Final = 30.0
 """Rates are means over the last seconds, so that they fall when batches no longer come."""
 _MOST_BATCHES: Final = 1000
 
+State = Literal["starting", "running", "stopped", "failed"]
 STARTING: Final = "starting"
 RUNNING: Final = "running"
 STOPPED: Final = "stopped"
 FAILED: Final = "failed"
-STATES: Final = (STARTING, RUNNING, STOPPED, FAILED)
+STATES: Final[tuple[State, ...]] = get_args(State)
 
 
-class BatchFigures(NamedTuple):
-    """The figures of a batch; None: unknown."""
+@dataclass(frozen=True, slots=True)
+class BatchFigures:
+    """The figures of a batch; null is unknown."""
 
     number: int
     ended_at_seconds: float
-    """End in seconds since the epoch."""
+    """End in seconds since 1970."""
     rows_in: int
     rows_out: int | None
     bad_rows: int
     lag: int | None
+    """Offsets that are not read yet."""
     total_ms: int
     source_ms: int
     """Asking for offsets and planning the ranges."""
@@ -44,74 +49,90 @@ class BatchFigures(NamedTuple):
     late_rows: int
     """Rows that the watermark has dropped."""
     state_rows: int
+    """Rows in the state of the query."""
     watermark: str | None
 
 
-class LastDecision(NamedTuple):
-    """The last committed decision of the sink, at an offset of its topic of decisions."""
+@dataclass(frozen=True, slots=True)
+class LastDecision:
+    """The last committed decision of a sink."""
 
     batch: int
     query: str
     transactions: int
     rows: int
     offset: int
+    """Offset of the decision in the topic of decisions."""
 
 
-class KeptTransaction(NamedTuple):
-    """An open transaction under the sink's id."""
+@dataclass(frozen=True, slots=True)
+class SinkTransaction:
+    """An open transaction under the id of a sink."""
 
     transactional_id: str
     producer_id: int
     epoch: int
     age_seconds: float
     is_kept: bool
+    """Whether InitProducerId has kept it (KIP-939)."""
 
 
-class SinkState(NamedTuple):
-    """The state of the sink in the cluster; None if it is not known."""
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """The state of a sink in the cluster; null is unknown."""
 
-    decision: LastDecision | None = None
-    open: tuple[KeptTransaction, ...] | None = None
-    problem: str | None = None
+    decision: LastDecision | None
+    open: tuple[SinkTransaction, ...] | None
+    problem: str | None
     """The reason why the cluster could not be asked."""
 
-    def as_json(self) -> dict[str, object]:
-        """Return the state for programs."""
-        return {
-            "decision": self.decision and self.decision._asdict(),
-            "open": None if self.open is None else [row._asdict() for row in self.open],
-            "problem": self.problem,
-        }
+
+UNKNOWN: Final = SinkState(decision=None, open=None, problem=None)
 
 
-class Progress(NamedTuple):
-    """The progress of a job at a moment, in seconds since the epoch."""
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The status of a job; null where the checkpoint cannot be read here."""
 
     job: str
     sink: str
-    state: str
+    query: str | None
+    batch: int | None
+    """The last batch that has ended; -1 before the first one."""
+    begun: int | None
+    """The last batch that has begun."""
+    lag: int | None
+    """Offsets that are not read yet."""
+    cluster: SinkState
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a job, a line for each batch and for each change of the state."""
+
+    job: str
+    sink: str
+    state: State
     error: str | None
     query: str | None
     run: str | None
     at_seconds: float
+    """Time in seconds since 1970."""
     rows_in_per_s: float
     rows_out_per_s: float
     rows_in: int
+    """Rows since the start, as the next fields."""
     rows_out: int
     bad_rows: int
     late_rows: int
     batches: int
     last: BatchFigures | None
+    """The last batch."""
     cluster: SinkState
-
-    def as_json(self) -> dict[str, object]:
-        """Return the progress for programs; `from_json` reads it back."""
-        last = self.last and self.last._asdict()
-        return {**self._asdict(), "last": last, "cluster": self.cluster.as_json()}
 
     @classmethod
     def from_json(cls, text: str) -> "Progress":
-        """Return the progress in a text of JSON; raises ValueError."""
+        """Return the progress in the JSON of its fields; raises ValueError."""
         try:
             data = json.loads(text)
             last, cluster = data["last"], data["cluster"]
@@ -119,7 +140,7 @@ class Progress(NamedTuple):
             data["last"] = last and BatchFigures(**last)
             data["cluster"] = SinkState(
                 decision and LastDecision(**decision),
-                None if rows is None else tuple(KeptTransaction(**row) for row in rows),
+                None if rows is None else tuple(SinkTransaction(**row) for row in rows),
                 cluster["problem"],
             )
             return cls(**data)
@@ -137,11 +158,11 @@ class Monitor:
         self._recent: deque[BatchFigures] = deque(maxlen=_MOST_BATCHES)
         self._totals = [0, 0, 0, 0]
         self._batches = 0
-        self.state = STARTING
+        self.state: State = STARTING
         self.error: str | None = None
         self.query: str | None = None
         self.run: str | None = None
-        self.cluster = SinkState()
+        self.cluster = UNKNOWN
 
     @property
     def last_batch(self) -> int:
@@ -152,7 +173,7 @@ class Monitor:
         """Add the figures of a batch that has ended; a later event replaces that of its batch."""
         if self._recent and self._recent[-1].number >= batch.number:
             # Spark repeats the last batch every ten seconds while no data comes.
-            self._recent[-1] = self._recent[-1]._replace(lag=batch.lag)
+            self._recent[-1] = replace(self._recent[-1], lag=batch.lag)
             return
         self._recent.append(batch)
         self._batches += 1

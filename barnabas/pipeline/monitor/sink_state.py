@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
@@ -10,7 +11,12 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connect
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.pipeline.jobs.sink_log import CommittedDecision, DecisionReader
-from barnabas.pipeline.monitor.progress import KeptTransaction, LastDecision, SinkState
+from barnabas.pipeline.monitor.progress import (
+    UNKNOWN,
+    LastDecision,
+    SinkState,
+    SinkTransaction,
+)
 from barnabas.protocol.errors import KafkaError, ProtocolError
 
 _INTERVAL: Final = 2.0
@@ -30,7 +36,7 @@ async def read_sink_state(
     return SinkState(
         last,
         tuple(
-            KeptTransaction(
+            SinkTransaction(
                 row.transactional_id,
                 row.producer_id,
                 row.producer_epoch,
@@ -39,6 +45,7 @@ async def read_sink_state(
             )
             for row in rows
         ),
+        problem=None,
     )
 
 
@@ -58,7 +65,7 @@ class SinkWatch:
         self._bootstrap = bootstrap
         self._sink_id = sink_id
         self._connect = connect
-        self._state = SinkState()
+        self._state = UNKNOWN
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sink-watch", daemon=True)
 
@@ -85,7 +92,7 @@ class SinkWatch:
                 asyncio.run(self._poll())
             except (KafkaError, ProtocolError, OSError, ValueError) as error:
                 reason = str(error) or type(error).__name__
-                self._state = self._state._replace(problem=reason)
+                self._state = replace(self._state, problem=reason)
                 self._stop.wait(_INTERVAL)
 
     async def _poll(self) -> None:

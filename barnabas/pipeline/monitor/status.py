@@ -1,37 +1,18 @@
 """The status of a job that may run elsewhere: its checkpoint, and its sink in the cluster."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from barnabas.client.cluster import Cluster
 from barnabas.pipeline.jobs.checkpoint import Checkpoint
 from barnabas.pipeline.jobs.sink_log import Bounds, DecisionReader, bounds_of
 from barnabas.pipeline.jobs.spec import Job
-from barnabas.pipeline.monitor.progress import SinkState
+from barnabas.pipeline.monitor.progress import Status
 from barnabas.pipeline.monitor.sink_state import read_sink_state
 from barnabas.pipeline.monitor.view import cluster_rows
 from barnabas.protocol.records.group_lag import offset_lag
 from barnabas.protocol.topic_partition import TopicPartition
 
 _TAIL = 100
-
-
-class Status(NamedTuple):
-    """The status of a job; None where the checkpoint cannot be read here."""
-
-    job: str
-    sink: str
-    query: str | None
-    batch: int | None
-    """The last batch that has ended; -1 before the first one."""
-    begun: int | None
-    """The last batch that has begun."""
-    lag: int | None
-    cluster: SinkState
-
-    def as_json(self) -> dict[str, object]:
-        """Return the status for programs."""
-        return {**self._asdict(), "cluster": self.cluster.as_json()}
 
 
 async def read_status(cluster: Cluster, job: Job, checkpoint: Checkpoint | None) -> Status:

@@ -6,6 +6,7 @@ A job runs in threads, not on an event loop, so the page is served from a thread
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import socket
@@ -38,7 +39,7 @@ def routes(read: Callable[[], Progress]) -> dict[str, Route]:
     return {
         "/": lambda: HttpResponse(HTTPStatus.OK, "text/html; charset=utf-8", PAGE.encode()),
         "/progress": lambda: HttpResponse(
-            HTTPStatus.OK, "application/json", json.dumps(read().as_json()).encode() + b"\n"
+            HTTPStatus.OK, "application/json", json.dumps(asdict(read())).encode() + b"\n"
         ),
         "/metrics": lambda: HttpResponse(HTTPStatus.OK, CONTENT_TYPE, metrics_text(read())),
     }

@@ -43,21 +43,6 @@ class Recovery(NamedTuple):
         """Whether every row of the last decision is visible, or the operator has decided."""
         return self.written is not None or not (self.lost or self.unknown)
 
-    def as_json(self) -> dict[str, object]:
-        """Return the result for programs."""
-        decision = self.decision
-        return {
-            "sink": self.sink_id,
-            "dry_run": self.dry_run,
-            "query": None if decision is None else decision.query_id,
-            "batch": None if decision is None else decision.number,
-            "committed": [each.transactional_id for each in self.to_commit],
-            "aborted": [each.transactional_id for each in self.to_abort],
-            "lost": [_row(each) for each in self.lost],
-            "unknown": [_row(each) for each in self.unknown],
-            "is_whole": self.is_whole,
-        }
-
     @property
     def lines(self) -> list[str]:
         """The result as text, a line each."""
@@ -92,11 +77,6 @@ class Recovery(NamedTuple):
                 "go on without these rows by --accept, or write the batch again by --rewrite"
             )
         return found
-
-
-def _row(winner: DecidedWinner) -> dict[str, object]:
-    fields = {name: getattr(winner, name)._asdict() for name in ("ongoing", "client", "first")}
-    return {**winner._asdict(), **fields}
 
 
 async def recover(

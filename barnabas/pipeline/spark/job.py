@@ -33,6 +33,7 @@ from barnabas.pipeline.monitor.progress import (
     FAILED,
     RUNNING,
     STOPPED,
+    UNKNOWN,
     Monitor,
     Progress,
     SinkState,
@@ -237,7 +238,7 @@ def run_job(
     stop: threading.Event,
     *,
     log_level: str = "off",
-    read_sink: Callable[[], SinkState] = SinkState,
+    read_sink: Callable[[], SinkState] = lambda: UNKNOWN,
 ) -> None:
     """Run a job until it ends, fails, or `stop` is set; `tell` gets its progress meanwhile.
 

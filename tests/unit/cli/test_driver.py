@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -24,7 +25,7 @@ def progress_line() -> str:
     monitor = Monitor("job", "sink", 0.0)
     monitor.state = RUNNING
     monitor.add(read_event(EVENT, "metrics"))
-    return json.dumps(monitor.progress(1.0).as_json())
+    return json.dumps(asdict(monitor.progress(1.0)))
 
 
 @pytest.fixture

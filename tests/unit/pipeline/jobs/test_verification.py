@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from barnabas.cli.commands.pipeline import verdict_of
+from barnabas.cli.json_answers import to_json
 from barnabas.pipeline.jobs.checkpoint import Checkpoint, read_checkpoint
 from barnabas.pipeline.jobs.lineage import RecordRange
 from barnabas.pipeline.jobs.sink_log import CommittedDecision
@@ -98,7 +100,9 @@ def test_each_fault_has_its_text_and_exit_code(changes, code, problem):
     verdict = GOOD._replace(**changes)
     assert verdict.exit_code == code
     assert verdict.problems == ([problem] if problem else [])
-    assert json.loads(json.dumps(verdict.as_json()))["problems"] == verdict.problems
+    assert (
+        json.loads(to_json("pipeline verify", verdict_of(verdict)))["problems"] == verdict.problems
+    )
     assert verdict.lines[-1] == problem or code in (0, 4)
 
 

@@ -1,15 +1,16 @@
 """The figures of a job from Spark's progress events."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from barnabas.pipeline.monitor.progress import (
-    KeptTransaction,
     LastDecision,
     Monitor,
     Progress,
     SinkState,
+    SinkTransaction,
     failure_text,
     read_event,
 )
@@ -98,9 +99,9 @@ def full_progress() -> Progress:
     monitor = Monitor("job", "sink", NOON)
     monitor.state = "running"
     monitor.add(read_event(event(), "seen", NOON + 0.83))
-    kept = KeptTransaction("sink.a.0", 7, 3, 12.0, True)
-    other = KeptTransaction("sink.a.1", 8, 0, 1.0, False)
-    monitor.cluster = SinkState(LastDecision(5, "q", 2, 18, 40), (kept, other))
+    kept = SinkTransaction("sink.a.0", 7, 3, 12.0, True)
+    other = SinkTransaction("sink.a.1", 8, 0, 1.0, False)
+    monitor.cluster = SinkState(LastDecision(5, "q", 2, 18, 40), (kept, other), None)
     return monitor.progress(NOON + 10)
 
 
@@ -108,7 +109,7 @@ def full_progress() -> Progress:
     "progress", [full_progress(), Monitor("job", "sink", NOON).progress(NOON)], ids=["full", "new"]
 )
 def test_progress_is_read_back_from_its_line(progress):
-    line = json.dumps(progress.as_json())
+    line = json.dumps(asdict(progress))
     assert Progress.from_json(line) == progress
 
 

@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -13,11 +14,11 @@ from rich.console import Console
 
 from barnabas.pipeline.monitor.progress import (
     BatchFigures,
-    KeptTransaction,
     LastDecision,
     Monitor,
     Progress,
     SinkState,
+    SinkTransaction,
 )
 from barnabas.pipeline.monitor.view import line, render
 from barnabas.pipeline.monitor.web import HttpResponse, WebPage, metrics_text, routes
@@ -30,8 +31,8 @@ def running(**state: object) -> Progress:
     monitor = Monitor("job", "sink", NOON - 10)
     monitor.state = "running"
     monitor.add(BATCH)
-    kept = tuple(KeptTransaction(f"sink.a.{n}", n, 3, 12.0, True) for n in range(10))
-    monitor.cluster = SinkState(LastDecision(4, "q", 2, 2900, 40), kept)._replace(**state)
+    kept = tuple(SinkTransaction(f"sink.a.{n}", n, 3, 12.0, True) for n in range(10))
+    monitor.cluster = replace(SinkState(LastDecision(4, "q", 2, 2900, 40), kept, None), **state)
     return monitor.progress(NOON)
 
 
@@ -61,7 +62,7 @@ def test_the_terminal_shows_flow_times_decision_and_kept_transactions():
 
 def test_the_terminal_cuts_no_transactional_id():
     name = "sink." + "a" * 200
-    kept = (KeptTransaction(name, 7, 3, 12.0, True),)
+    kept = (SinkTransaction(name, 7, 3, 12.0, True),)
     text = shown(running(open=kept), width=80)
     assert name in "".join(text.split())
 

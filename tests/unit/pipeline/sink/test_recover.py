@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas.cli.commands.pipeline import recovery_of
 from barnabas.pipeline.sink.decisions import decode
 from barnabas.pipeline.sink.port import Fate
 from barnabas.pipeline.sink.protocol import SinkError
@@ -80,7 +81,7 @@ def test_loss_is_named_with_both_ways_out(world: ModelStory) -> None:
         assert "lost: sink.p0.1, 1 rows, the first at output-0 at offset 1" in found.lines
         assert "--accept" in found.lines[-1]
         assert "--rewrite" in found.lines[-1]
-        assert found.as_json()["is_whole"] is False
+        assert recovery_of(found).is_whole is False
 
 
 def test_driver_fails_after_a_loss_until_it_is_accepted(world: ModelStory) -> None:

@@ -4,7 +4,9 @@ Errors by resource: INVALID_REQUEST, INVALID_CONFIG, INVALID_TOPIC_EXCEPTION,
 UNKNOWN_TOPIC_OR_PARTITION. v1 has a throttle time, v2 is flexible.
 """
 
-from barnabas.broker.cluster.config_admin import ConfigAdmin
+from collections.abc import Awaitable, Callable, Sequence
+
+from barnabas.broker.cluster.config_admin import ConfigAdmin, R, Resource
 from barnabas.broker.handlers.describe_configs import is_of_cluster, is_of_group, is_of_topic
 from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
@@ -22,19 +24,23 @@ from barnabas.protocol.steps import Steps, in_steps
 __all__ = ["API", "RIGHTS", "handle"]
 
 
-def _refused(
-    resource: AlterConfigsResource, code: ErrorCode, _version: int
-) -> AlterConfigsResourceResponse:
+def _refused(resource: Resource, code: ErrorCode, _version: int) -> AlterConfigsResourceResponse:
     return _answer((resource, code, code.text))
 
 
-NEEDS = (
-    Need(ALTER_CONFIGS, CLUSTER, when=is_of_cluster),
-    Need(ALTER_CONFIGS, TOPIC, "resource_name", when=is_of_topic),
-    Need(ALTER_CONFIGS, GROUP, "resource_name", when=is_of_group),
+RIGHTS = Rights(
+    each=Each(
+        "resources",
+        (
+            Need(ALTER_CONFIGS, CLUSTER, when=is_of_cluster),
+            Need(ALTER_CONFIGS, TOPIC, "resource_name", when=is_of_topic),
+            Need(ALTER_CONFIGS, GROUP, "resource_name", when=is_of_group),
+        ),
+        _refused,
+        "responses",
+    )
 )
-"""The rights of a change, by the type of its resource."""
-RIGHTS = Rights(each=Each("resources", NEEDS, _refused, "responses"))
+"""The rights of a change, by the type of its resource; IncrementalAlterConfigs needs the same."""
 
 
 def handle(
@@ -52,12 +58,19 @@ def handle(
             validate_only=request.validate_only,
         )
 
-    outcomes = yield in_task(admin.one_by_one(request.resources, alter))
-    return AlterConfigsResponse(responses=(yield from in_steps(_answer, outcomes)))
+    return AlterConfigsResponse(responses=(yield from altered(admin, request.resources, alter)))
+
+
+def altered(
+    admin: ConfigAdmin, resources: Sequence[R], alter: Callable[[R], Awaitable[None]]
+) -> Steps[list[AlterConfigsResourceResponse]]:
+    """Change each resource on its own, and return the answers."""
+    outcomes = yield in_task(admin.one_by_one(resources, alter))
+    return (yield from in_steps(_answer, outcomes))
 
 
 def _answer(
-    outcome: tuple[AlterConfigsResource, ErrorCode, str | None],
+    outcome: tuple[Resource, ErrorCode, str | None],
 ) -> AlterConfigsResourceResponse:
     resource, code, message = outcome
     return AlterConfigsResourceResponse(

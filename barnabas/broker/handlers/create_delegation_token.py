@@ -7,11 +7,12 @@ POLICY_VIOLATION if there are too many tokens.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from barnabas.broker.security.delegation_tokens import (
     MAX_TOKEN_BYTES,
     TokenRequests,
+    principals,
     reached,
     too_many_renewers,
 )
@@ -57,7 +58,7 @@ def handle(
     except KafkaError as error:
         return _refusal(error.code, context.api_version, owner, requester)
     return CreateDelegationTokenResponse(
-        **_named(context.api_version, owner, requester),
+        **principals(context.api_version, owner, requester),
         issue_timestamp_ms=token.issued_ms,
         expiry_timestamp_ms=token.expires_ms,
         max_timestamp_ms=token.max_ms,
@@ -114,22 +115,13 @@ def _refusal(
 ) -> CreateDelegationTokenResponse:
     return CreateDelegationTokenResponse(
         error_code=code,
-        **_named(version, owner, requester),
+        **principals(version, owner, requester),
         issue_timestamp_ms=-1,
         expiry_timestamp_ms=-1,
         max_timestamp_ms=-1,
         token_id="",
         hmac=b"",
     )
-
-
-def _named(version: int, owner: Principal, requester: Principal) -> dict[str, Any]:
-    """Return the fields with principals."""
-    fields = {"principal_type": owner.type, "principal_name": owner.name}
-    if version >= 3:
-        fields["token_requester_principal_type"] = requester.type
-        fields["token_requester_principal_name"] = requester.name
-    return fields
 
 
 def error_response(

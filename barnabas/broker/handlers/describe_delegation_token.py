@@ -5,7 +5,7 @@ DELEGATION_TOKEN_REQUEST_NOT_ALLOWED. Owner, requester and renewers see a token;
 a right.
 """
 
-from barnabas.broker.security.delegation_tokens import TokenRequests
+from barnabas.broker.security.delegation_tokens import TokenRequests, principals
 from barnabas.broker.security.rights import (
     DELEGATION_TOKEN,
     DESCRIBE,
@@ -73,9 +73,8 @@ def _is_shown(token: DelegationToken, context: RequestContext) -> bool:
 
 
 def _described(token: DelegationToken, version: int) -> DescribedDelegationToken:
-    described = DescribedDelegationToken(
-        principal_type=token.owner.type,
-        principal_name=token.owner.name,
+    return DescribedDelegationToken(
+        **principals(version, token.owner, token.requester),
         issue_timestamp=token.issued_ms,
         expiry_timestamp=token.expires_ms,
         max_timestamp=token.max_ms,
@@ -86,7 +85,3 @@ def _described(token: DelegationToken, version: int) -> DescribedDelegationToken
             for type, name in token.renewers
         ],
     )
-    if version >= 3:
-        described.token_requester_principal_type = token.requester.type
-        described.token_requester_principal_name = token.requester.name
-    return described

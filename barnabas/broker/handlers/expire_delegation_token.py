@@ -5,7 +5,7 @@ DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOK
 DELEGATION_TOKEN_OWNER_MISMATCH.
 """
 
-from barnabas.broker.security.delegation_tokens import TokenRequests
+from barnabas.broker.security.delegation_tokens import TokenRequests, refused_end_ms
 from barnabas.broker.security.rights import NOTHING
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.soon import in_task
@@ -37,6 +37,5 @@ def handle(
 def error_response(
     _request: ExpireDelegationTokenRequest, code: ErrorCode, _version: int
 ) -> ExpireDelegationTokenResponse:
-    """Answer without a time: as in Kafka -1 before the token is looked for, and 0 after that."""
-    not_allowed = code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-not_allowed)
+    """Answer without a time."""
+    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=refused_end_ms(code))

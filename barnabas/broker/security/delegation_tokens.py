@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.followed_nodes import FollowedNodes, read_all
@@ -289,6 +289,21 @@ class TokenRequests(NamedTuple):
             if found is None or not await tokens.change(found.id, changed):
                 raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
         return expires_ms
+
+
+def refused_end_ms(code: ErrorCode) -> int:
+    """Return the end in the answer of a refused change: as in Kafka -1 before the token is looked
+    for, and 0 after that."""
+    return -1 if code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
+
+
+def principals(version: int, owner: Principal, requester: Principal) -> dict[str, Any]:
+    """Return the fields of a token with owner and requester; the latter from v3 on (KIP-373)."""
+    fields = {"principal_type": owner.type, "principal_name": owner.name}
+    if version >= 3:
+        fields["token_requester_principal_type"] = requester.type
+        fields["token_requester_principal_name"] = requester.name
+    return fields
 
 
 @contextmanager

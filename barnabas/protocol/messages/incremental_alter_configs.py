@@ -7,8 +7,9 @@ POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from barnabas.protocol.apis import declare
+from barnabas.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from barnabas.protocol.schema import field, message
-from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableString, String
+from barnabas.protocol.types import Array, Bool, Int8, Int32, NullableString, String
 
 
 @message
@@ -35,16 +36,6 @@ class IncrementalAlterConfigsRequest:
 
     resources: Array[AlterConfigsResource]
     validate_only: Bool
-
-
-@message
-class AlterConfigsResourceResponse:
-    """The result for one resource."""
-
-    error_code: Int16 = field(default=0)
-    error_message: NullableString = field(default=None)
-    resource_type: Int8
-    resource_name: String
 
 
 @message

@@ -5,6 +5,8 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -463,3 +465,44 @@ def test_a_small_module_has_more_than_one_importer():
 
 def module_path(module: str) -> str:
     return module.replace(".", "/") + ".py"
+
+
+IN_TEXT = re.compile(r"from (barnabas[\w.]*) import ([\w, ]+)")
+"""An import in a program that is a text, for a process of its own: no type checker reads it."""
+
+
+def exists(module: str, name: str) -> bool:
+    """Whether a name can be imported; True if a module needs a package that is not installed."""
+    try:
+        return hasattr(import_module(module), name) or find_spec(f"{module}.{name}") is not None
+    except ImportError as error:
+        return not (error.name or module).startswith("barnabas")
+
+
+def missing_in_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of what programs in a module import and nobody has."""
+    for node in nodes(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for module, names in IN_TEXT.findall(node.value):
+                for name in (each.split()[0] for each in names.split(",") if each.strip()):
+                    if not exists(module, name):
+                        yield node.lineno, f"{module}.{name}"
+
+
+def test_programs_that_are_texts_import_names_that_exist():
+    offenders = [
+        f"{location(path, line)}: {name}"
+        for path in sources(*OUTSIDE)
+        for line, name in missing_in_texts(path)
+    ]
+    assert offenders == []
+
+
+def test_absent_names_in_programs_are_found(tmp_path):
+    path = tmp_path / "planted.py"
+    program = "P = 'from OURS.cli.tables import absent as a, cell; from OURS.cli.lost import x'"
+    path.write_text(program.replace("OURS", "barnabas"))
+    assert list(missing_in_texts(path)) == [
+        (1, "barnabas.cli.tables.absent"),
+        (1, "barnabas.cli.lost.x"),
+    ]

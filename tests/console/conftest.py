@@ -38,17 +38,18 @@ class Brokers:
     """The processes of `cluster up --faults`."""
 
     def __init__(self, directory: Path) -> None:
-        metrics, self.faults = ports_in_a_row(3), f"localhost:{free_port()}"
+        # Only ports of this address are reserved.
+        metrics, self.faults = ports_in_a_row(3), f"127.0.0.1:{free_port()}"
         file = directory / "servers"
-        words = ["cluster", "up", "-l", f"localhost:{ports_in_a_row(3)}", "--faults", self.faults]
-        words += ["--set", f"metrics.listener=localhost:{metrics}", "-d", str(directory / "data")]
+        words = ["cluster", "up", "-l", f"127.0.0.1:{ports_in_a_row(3)}", "--faults", self.faults]
+        words += ["--set", f"metrics.listener=127.0.0.1:{metrics}", "-d", str(directory / "data")]
         words += ["--set", "metadata.session.timeout.ms=3000", "--address-file", str(file)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "barnabas", *words],
             env=environment(BARNABAS_FAULTS_TOKEN=TOKEN),
             stdout=subprocess.DEVNULL,
         )
-        until(file.exists)
+        until(lambda: file.exists() or self._process.poll() is not None)
         self.servers = file.read_text().strip()
 
     def stop(self) -> None:
@@ -77,7 +78,8 @@ def console(brokers: Brokers, scene: Scene) -> Iterator[RunningConsole]:  # noqa
         yield console
 
 
-@pytest.fixture(scope="session")
+# While Playwright runs, its event loop counts as running in this thread: no longer than a module.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
         yield browser

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -49,6 +50,7 @@ class Scene:
         self._thread.start()
         self.flowing = 0
         """Transactions that were committed by `flow`."""
+        self._flow: Future[None] | None = None
         self.run(self._begin(servers))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -90,7 +92,14 @@ class Scene:
             self.flowing += 1
             await asyncio.sleep(0.05)
 
+    async def _end(self) -> None:
+        if self._flow is not None:
+            self._flow.cancel()
+        await self.member.leave()
+        await self.open.abort_transaction()
+        await self.client.close()
+
     def close(self) -> None:
-        self.run(self.client.close())
+        self.run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)

@@ -35,6 +35,7 @@ FLOORS = (
     "operations",
     "pipeline",
     "protocol",
+    "registry",
     "security",
     "storage",
     "testing",

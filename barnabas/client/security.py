@@ -64,7 +64,7 @@ def connect_with(properties: Mapping[str, str]) -> Connect | None:
     if protocol not in PROTOCOLS:
         reason = f"String must be one of: {', '.join(PROTOCOLS)}"
         raise ConfigError.invalid(_PROTOCOL, protocol, reason)
-    connect = _over_tls(_context(properties)) if protocol.endswith("SSL") else None
+    connect = _over_tls(tls_context(properties)) if protocol.endswith("SSL") else None
     if protocol.startswith("SASL_"):
         # Imported here: most clients log in nowhere.
         from barnabas.client.sasl import logged_in, login_with
@@ -92,7 +92,8 @@ def _over_tls(context: ssl.SSLContext) -> Connect:
     return connect
 
 
-def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
+def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """Return the context of the keys `ssl...`; raises ConfigError."""
     texts = {name: text for name, text in properties.items() if name in TlsKeys.KEYS}
     if texts.get(_ALGORITHM, "").strip().lower() in ("none", "https"):
         texts[_ALGORITHM] = texts[_ALGORITHM].strip().lower().removeprefix("none")

@@ -202,6 +202,20 @@ def console() -> None:
         raise CommandError(errors.strip())
 
 
+def values_with_a_schema() -> None:
+    from barnabas.registry.client import SchemaText
+    from barnabas.registry.codecs import use_of
+
+    for codec, kind, text, value in (
+        ("avro", "AVRO", '"int"', "5"),
+        ("protobuf", "PROTOBUF", 'syntax = "proto3"; message A { int32 x = 1; }', '{"x": 5}'),
+        ("json-schema", "JSON", '{"type": "integer"}', "5"),
+    ):
+        schema = use_of(codec)(SchemaText(kind, text), None)
+        written = schema.write(schema.from_json(value))
+        assert schema.to_json(schema.read(written, None)) == value
+
+
 FEATURES: dict[Callable[[], None], str] = {
     broker: "",
     cluster: "",
@@ -214,6 +228,7 @@ FEATURES: dict[Callable[[], None], str] = {
     pattern_of_transactional_ids: "re2",
     subscription_by_expression: "re2",
     rule_for_principals: "re2",
+    values_with_a_schema: "formats",
     state_of_a_job: "spark",
     data_source: "spark",
 }

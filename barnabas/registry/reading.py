@@ -1,0 +1,91 @@
+"""Values with a schema id, decoded: `Decoder` for those of topics, `Encoder` for those to come."""
+
+from collections import OrderedDict
+from typing import Any, Final
+
+from barnabas.registry.client import SchemaRegistry
+from barnabas.registry.codecs import use_of
+from barnabas.registry.errors import BadRecord, BadSchema, UnknownSchema
+from barnabas.registry.usable import CODECS, UsableSchema
+from barnabas.registry.wire import frame, unframe
+
+_MOST: Final = 1000
+"""Parsed schemas that are remembered."""
+
+
+class Decoder:
+    """Decodes values of one codec, each with the schema of its id."""
+
+    def __init__(
+        self, registry: SchemaRegistry, codec: str, subject: str, reader: UsableSchema | None = None
+    ) -> None:
+        """Decode for `reader`, or as each was written; errors name `subject`."""
+        self._registry = registry
+        self._codec = codec
+        self._use = use_of(codec)
+        self._subject = subject
+        self._reader = reader
+        self._usable: OrderedDict[int, UsableSchema | str] = OrderedDict()
+
+    def decode(self, value: bytes) -> tuple[UsableSchema, Any]:
+        """Return the schema of a value, and what it means.
+
+        Raises BadRecord with subject, id and reason, and RegistryError if the registry cannot be
+        asked.
+        """
+        try:
+            number, payload = unframe(value)
+        except BadRecord as error:
+            raise self.failure(value, str(error)) from None
+        try:
+            writer = self._writer(number)
+            return writer, writer.read(payload, self._reader)
+        except (BadRecord, UnknownSchema) as error:
+            raise self.failure(value, str(error)) from error
+
+    def failure(self, value: bytes, reason: str) -> BadRecord:
+        """Return the error of a value, with subject and id, if it has one, before the reason."""
+        try:
+            return BadRecord(f"subject {self._subject}, schema id {unframe(value)[0]}: {reason}")
+        except BadRecord:
+            return BadRecord(f"subject {self._subject}: {reason}")
+
+    def _writer(self, number: int) -> UsableSchema:
+        found = self._usable.get(number)
+        if found is None:
+            schema = self._registry.schema(number)
+            if schema.kind != CODECS[self._codec]:
+                found = f"the schema is {schema.kind}, not {CODECS[self._codec]}"
+            else:
+                try:
+                    found = self._use(schema, None)
+                except BadSchema as error:
+                    found = str(error)
+            self._usable[number] = found
+            while len(self._usable) > _MOST:
+                self._usable.popitem(last=False)
+        else:
+            self._usable.move_to_end(number)
+        if isinstance(found, str):
+            raise BadRecord(found)
+        return found
+
+
+class Encoder:
+    """Encodes values with one schema, whose id is known."""
+
+    def __init__(self, schema: UsableSchema, subject: str, number: int) -> None:
+        self.schema: Final = schema
+        self._subject = subject
+        self._number = number
+
+    def encode(self, value: Any) -> bytes:
+        """Return the value of a record; raises BadRecord with subject, id and reason."""
+        try:
+            return frame(self._number, self.schema.write(value))
+        except BadRecord as error:
+            raise self.failure(str(error)) from error
+
+    def failure(self, reason: str) -> BadRecord:
+        """Return the error of a row, with subject and id before the reason."""
+        return BadRecord(f"subject {self._subject}, schema id {self._number}: {reason}")

@@ -1,0 +1,20 @@
+"""The subject of a record's schema, by the naming strategies of Confluent's serializers."""
+
+from typing import Final, Literal, get_args
+
+Naming = Literal["topic", "record", "topic-record"]
+NAMINGS: Final = get_args(Naming)
+
+
+def subject_of(naming: Naming, topic: str | None, record: str | None) -> str:
+    """Return the subject of the values of a topic; raises ValueError, whose text says what lacks.
+
+    `record` is the full name of the record or message, in JSON Schema its title.
+    """
+    if naming != "record" and topic is None:
+        raise ValueError("several topics have no subject together: give the subject")
+    if naming == "topic":
+        return f"{topic}-value"
+    if record is None:
+        raise ValueError(f"the naming {naming!r} needs the name of the record")
+    return record if naming == "record" else f"{topic}-{record}"

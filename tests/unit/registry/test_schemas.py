@@ -1,0 +1,115 @@
+"""Schemas of the three kinds: what does not fit is told, and nothing outside of them is asked."""
+
+import pytest
+
+from barnabas.registry import codecs
+from barnabas.registry.avro import AvroSchema
+from barnabas.registry.client import SchemaText
+from barnabas.registry.errors import BadRecord, BadSchema, RegistryError
+from barnabas.registry.json_schema import JsonSchema
+from barnabas.registry.protobuf import ProtobufSchema
+from barnabas.registry.subjects import subject_of
+from barnabas.registry.wire import read_indexes, write_indexes
+
+UNION = '{"type": "record", "name": "A", "fields": [{"name": "x", "type": ["null", "long"]}]}'
+
+
+@pytest.mark.parametrize(
+    ("naming", "topic", "record", "subject"),
+    [
+        ("topic", "t", None, "t-value"),
+        ("record", "t", "shop.Order", "shop.Order"),
+        ("topic-record", "t", "shop.Order", "t-shop.Order"),
+        ("record", None, "shop.Order", "shop.Order"),
+    ],
+)
+def test_a_subject_is_named_as_by_confluents_strategies(naming, topic, record, subject):
+    assert subject_of(naming, topic, record) == subject
+
+
+@pytest.mark.parametrize(("naming", "topic"), [("topic", None), ("record", "t")])
+def test_a_subject_without_a_name_is_told(naming, topic):
+    with pytest.raises(ValueError, match=r"give the subject|needs the name of the record"):
+        subject_of(naming, topic, None)
+
+
+@pytest.mark.parametrize("indexes", [[0], [1], [0, 0], [300, 2]])
+def test_indexes_come_back(indexes):
+    assert read_indexes(write_indexes(indexes) + b"x") == (indexes, b"x")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x80", b"\xff\xff\xff\xff\xff\xff", b"\1", b"\xfe\x0f", b"\4\0"]
+)
+def test_indexes_that_are_none_are_told(data):
+    with pytest.raises(BadRecord, match="does not begin with the indexes"):
+        read_indexes(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('{"x": 3}', "a member of a union needs its type before it"),
+        ('{"x": {"long": "3"}}', "does not fit"),
+        ("[]", "does not fit"),
+        ("", "does not fit"),
+    ],
+)
+def test_json_that_does_not_fit_a_schema_of_avro_is_told(text, error):
+    with pytest.raises(BadRecord, match=error):
+        AvroSchema(SchemaText("AVRO", UNION)).from_json(text)
+
+
+def test_avro_defaults_fill_what_a_value_lacks_and_unknown_fields_are_refused():
+    text = (
+        '{"type": "record", "name": "A", "fields": ['
+        '{"name": "x", "type": "int"}, {"name": "y", "type": "int", "default": 7}]}'
+    )
+    schema = AvroSchema(SchemaText("AVRO", text))
+    assert schema.write({"x": 1}) == b"\2\16"
+    for value in ({"y": 1}, {"x": 1, "z": 1}, {"x": None}, {"x": "1"}):
+        with pytest.raises(BadRecord):
+            schema.write(value)
+
+
+@pytest.mark.parametrize("name", ["../evil.proto", "/evil.proto", "a/../../evil.proto", ""])
+def test_an_import_does_not_leave_its_folder(name):
+    with pytest.raises(BadSchema, match="cannot be the name of an import"):
+        ProtobufSchema(SchemaText("PROTOBUF", 'syntax = "proto3";', (), ((name, "x"),)))
+
+
+def test_a_fault_of_a_proto_is_told_with_its_line():
+    with pytest.raises(BadSchema, match=r"^not a schema of Protobuf: \S+proto:2:1: "):
+        ProtobufSchema(SchemaText("PROTOBUF", 'syntax = "proto3";\nmesage A {}'))
+    text = 'syntax = "proto3"; message A { message C {} }'
+    with pytest.raises(BadSchema, match=r"the schema has no message B; it has A, A\.C"):
+        ProtobufSchema(SchemaText("PROTOBUF", text), "B")
+
+
+def test_bytes_that_are_no_message_are_told():
+    schema = ProtobufSchema(
+        SchemaText("PROTOBUF", 'syntax = "proto3"; message A { string s = 1; }')
+    )
+    for payload in (b"\0\xff", b"\2\2\0", b"\0\x0a\1\xff"):
+        with pytest.raises(BadRecord, match=r"value is not a A|the schema has no message"):
+            schema.read(payload, schema)
+
+
+def test_a_reference_of_a_json_schema_is_never_fetched(fake):
+    text = f'{{"properties": {{"x": {{"$ref": "{fake.url}/other.json"}}}}}}'
+    with pytest.raises(BadRecord, match="the schema cannot be used"):
+        JsonSchema(SchemaText("JSON", text)).read(b'{"x": 1}', None)
+    assert fake.asked == []
+
+
+@pytest.mark.parametrize("text", [b'{"x": NaN}', b'{"x": 1e999}x', b"\xff", b"", b"[" * 100_000])
+def test_a_value_that_is_no_json_is_told(text):
+    with pytest.raises(BadRecord, match="value is not JSON"):
+        JsonSchema(SchemaText("JSON", "{}")).read(text, None)
+
+
+def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setattr(codecs, "_is_installed", lambda name: name != "grpc_tools")
+    with pytest.raises(RegistryError) as raised:
+        codecs.use_of("protobuf")
+    assert str(raised.value) == "codec protobuf needs grpc_tools: pip install 'barnabas[formats]'"

@@ -117,11 +117,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "produce": (
         "barnabas produce orders lines.txt -K :",
         "barnabas consume orders -o beginning -eJ | barnabas produce copy --format json",
+        "barnabas produce orders --codec avro --registry http://localhost:8081 --schema order.avsc",
     ),
     "consume": (
         "barnabas consume orders -o beginning -e",
         "barnabas consume orders -o -1h:end -g shippers",
         "barnabas consume __transaction_state -o beginning -e --decode",
+        "barnabas consume orders --codec avro --registry http://localhost:8081",
     ),
     "metadata copy": (
         "barnabas metadata copy --config server.properties -s zookeeper.connect=zk-1:2181",

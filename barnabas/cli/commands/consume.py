@@ -1,5 +1,6 @@
 """`barnabas consume`: print the records of topics as lines."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -12,6 +13,7 @@ from barnabas.cli import names
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.formats import Render, compile_format
 from barnabas.cli.help import Command
+from barnabas.cli.registered import Values, codec_options, values_of
 from barnabas.cli.tables import escape_json, tell
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
@@ -57,6 +59,7 @@ _MAX_FETCH = 8 * 1024 * 1024
     shell_complete=names.groups,
     help="Consume as a member of this group, and commit.",
 )
+@codec_options
 @click.option("--read-uncommitted", is_flag=True, help="Show records of open transactions too.")
 @cluster_options
 def consume(
@@ -69,6 +72,8 @@ def consume(
     count: int | None,
     group: str | None,
     read_uncommitted: bool,
+    codec: str | None,
+    registry: str | None,
     **how: Any,
 ) -> None:
     r"""Print records of TOPICS as lines.
@@ -80,9 +85,14 @@ def consume(
 
     `--from A:B` stops before B, an offset or a time: `consume orders -o -2h:-1h`.
 
+    --codec names records that cannot be decoded on standard error; the exit code is then 1.
+
     --key takes the partitioner of Kafka's clients for granted, and that the topic always had as
     many partitions.
     """
+    if codec is not None and how["decode"]:
+        raise click.UsageError("give --codec or --decode, not both")
+    values = values_of(codec, registry, target)
     renderer = _renderer(topics, as_json=target.as_json, **how)
     position, until = _parse_range(start)
     if group is not None and (partitions or key or until or position.number is not None):
@@ -107,9 +117,11 @@ def consume(
                 wanted = await _partitions(cluster, topics, partitions, only)
                 await _assign(consumer, wanted, position)
                 ends = {} if until is None else await _ends(cluster, settings, wanted, until)
-            await _print(consumer, member, renderer(cluster), count, leave, ends, only)
+            await _print(consumer, member, renderer(cluster), count, leave, ends, only, values)
 
     target.run(work)
+    if values is not None:
+        values.check()
 
 
 def _renderer(
@@ -155,10 +167,11 @@ async def _print(
     leave: bool,
     ends: Mapping[TopicPartition, int],
     key: bytes | None,
+    values: Values | None,
 ) -> None:
     """Print the records that arrive: at most `left`, and of each partition those before its end.
 
-    With `key`, print only the records with that key.
+    With `key`, print only the records with that key; with `values`, what their values mean.
     """
     while left is None or left > 0:
         if member is not None:
@@ -171,6 +184,9 @@ async def _print(
                     del consumer.positions[partition]
         if key is not None:
             messages = [each for each in messages if each.key == key]
+        if values is not None:
+            # In a thread: the registry may be away for a while, and heartbeats go on.
+            messages = await asyncio.to_thread(values.decode, messages)
         if left is not None:
             for message in reversed(messages[left:]):
                 # Commit the printed records only, not all fetched records.

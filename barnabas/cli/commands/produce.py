@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import count, repeat
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import click
 
@@ -16,6 +16,7 @@ from barnabas.cli import arguments, names
 from barnabas.cli.arguments import parse_pairs, unescape
 from barnabas.cli.common import Target, cluster_options, progress
 from barnabas.cli.help import Command
+from barnabas.cli.registered import codec_options, encode_of, writer_options
 from barnabas.cli.source import read_chunks, split_records
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -58,6 +59,8 @@ class _Lines(NamedTuple):
     key: bytes | None
     split: bytes | None
     null: bool
+    encode: Callable[[bytes], bytes] | None = None
+    """The codec of values."""
 
     def fields(self, lines: Sequence[bytes]) -> Keyed:
         """Return keys and values."""
@@ -69,6 +72,8 @@ class _Lines(NamedTuple):
         if self.null:
             keys = repeat(self.key or None) if self.split is None else [key or None for key in keys]
             values = [value or None for value in values]
+        if self.encode is not None:
+            values = [None if value is None else self.encode(value) for value in values]
         return keys, values
 
     def _pair(self, line: bytes, split: bytes) -> tuple[bytes | None, bytes]:
@@ -106,6 +111,8 @@ class _Lines(NamedTuple):
 )
 @click.option("-D", "--delimiter", default="\\n", show_default=True, help="End of a record.")
 @click.option("-Z", "--null", is_flag=True, help="Empty keys and values become null.")
+@codec_options
+@writer_options
 @click.option("-z", "--compression", type=click.Choice(list(_CODECS)), default="none")
 @click.option("-a", "--acks", type=click.Choice(["all", "1", "0"]), default="all")
 @cluster_options
@@ -124,6 +131,7 @@ def produce(
     null: bool,
     compression: str,
     acks: str,
+    **coded: Any,
 ) -> None:
     """Produce each line of FILE (or standard input) to TOPIC.
 
@@ -142,8 +150,8 @@ def produce(
     split = None if key_delimiter is None else unescape(key_delimiter)
     if not end or split == b"":
         raise click.UsageError("a delimiter must not be empty")
-    one_key = None if key is None else key.encode()
-    lines = _Lines(topic, partition, fixed, timestamp, one_key, split, null)
+    one_key, encode = None if key is None else key.encode(), encode_of(target, topic, **coded)
+    lines = _Lines(topic, partition, fixed, timestamp, one_key, split, null, encode)
 
     async def work(cluster: Cluster) -> int:
         tally = _Tally()
@@ -230,9 +238,12 @@ def _by_object(producer: Producer, lines: _Lines, tally: "_Tally", partitions: i
                 raise click.ClickException(f"line {number} is no record: {error}") from None
             if partitions is not None:
                 _require_partitions(lines.topic, partitions, record)
+            value = record.value
+            if value is not None and lines.encode is not None:
+                value = lines.encode(value)
             delivered = await producer.send(
                 lines.topic,
-                record.value,
+                value,
                 key=record.key,
                 headers=record.headers,
                 partition=lines.partition if partitions is None else record.partition,

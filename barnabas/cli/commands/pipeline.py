@@ -20,7 +20,8 @@ from barnabas.cli.common import (
     seconds_of,
 )
 from barnabas.cli.help import Group
-from barnabas.cli.shared_options import command_config, timeout_option
+from barnabas.cli.registered import registry_keys
+from barnabas.cli.shared_options import command_config, refused, timeout_option
 
 if TYPE_CHECKING:
     from barnabas.operations.answers import pipeline as answers
@@ -68,6 +69,7 @@ def _read(path: Path, bootstrap: str | None, properties: Mapping[str, str]) -> "
     _need_extra()
     from barnabas.client.security import KEYS
     from barnabas.pipeline.jobs.reading import read_job
+    from barnabas.registry.settings import read_settings
 
     file = read_job(path)
     changed: dict[str, Any] = {}
@@ -76,6 +78,10 @@ def _read(path: Path, bootstrap: str | None, properties: Mapping[str, str]) -> "
     if "security.protocol" in properties:
         # The file may have other keys of a client, such as those of a consumer.
         changed["security"] = {key: text for key, text in properties.items() if key in KEYS}
+    if registry := registry_keys(properties):
+        with refused():
+            read_settings(registry)
+        changed["registry"] = registry
     file.job = file.job.model_copy(update=changed)
     return file
 

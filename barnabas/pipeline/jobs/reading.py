@@ -3,6 +3,7 @@
 import inspect
 import typing
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -23,6 +24,9 @@ from barnabas.pipeline.jobs.spec import (
     nearest,
 )
 from barnabas.pipeline.security import options_of, split_security
+from barnabas.registry.settings import KEYS as REGISTRY_KEYS
+from barnabas.registry.settings import SECRETS as REGISTRY_SECRETS
+from barnabas.registry.settings import read_settings
 
 _LONGEST: Final = 1 << 20
 _DEEPEST: Final = 20
@@ -70,9 +74,10 @@ class JobFile:
             raise self.failure(_problems(error.errors())) from None
         if problems := check_references(self.job):
             raise self.failure(problems)
-        if self.job.security:
-            client = self.located(lambda: _client_keys(self.job.security, path.parent))
-            self.job = self.job.model_copy(update={"security": client})
+        for part, check in (("security", _check_security), ("registry", read_settings)):
+            if given := getattr(self.job, part):
+                keys = self.located(partial(_keys, part, check, given, path.parent))
+                self.job = self.job.model_copy(update={part: keys})
 
     @property
     def checkpoint(self) -> str:
@@ -194,26 +199,37 @@ def read_job(path: Path) -> JobFile:
     return JobFile(path, text)
 
 
-# -- security ------------------------------------------------------------------------------------
+# -- security and registry -----------------------------------------------------------------------
 
 
-def _client_keys(given: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return the security keys of a client with all their values, checked.
+_KEYS: Final = {"security": (KEYS, SECRETS), "registry": (REGISTRY_KEYS, REGISTRY_SECRETS)}
+"""The keys of `security` and `registry`, and those that are secret."""
+
+
+def _check_security(keys: Mapping[str, str]) -> None:
+    split_security(options_of(keys))
+
+
+def _keys(
+    part: str, check: Callable[[Mapping[str, str]], object], given: Mapping[str, Any], folder: Path
+) -> dict[str, str]:
+    """Return the keys of a client or of a registry with all their values, checked.
 
     Raises Problem; no text shows a value.
     """
-    keys = {name: _client_value(name, value, folder) for name, value in given.items()}
+    keys = {name: _value_of(part, name, value, folder) for name, value in given.items()}
     try:
-        split_security(options_of(keys))
+        check(keys)
     except ConfigError as error:
-        raise Problem(("security",), f"security: {error}") from None
+        raise Problem((part,), f"{part}: {error}") from None
     return keys
 
 
-def _client_value(name: str, value: object, folder: Path) -> str:
-    location = ("security", name)
-    if name not in KEYS:
-        raise Problem(location, f"unknown key {name!r}; {nearest(name, KEYS)}")
+def _value_of(part: str, name: str, value: object, folder: Path) -> str:
+    known, secrets = _KEYS[part]
+    location = (part, name)
+    if name not in known:
+        raise Problem(location, f"unknown key {name!r}; {nearest(name, known)}")
     try:
         found = resolve(name, value, folder)
     except ValueError as error:
@@ -221,11 +237,11 @@ def _client_value(name: str, value: object, folder: Path) -> str:
     if found is not None:
         return found
     match value:
-        case str() if name not in SECRETS:
+        case str() if name not in secrets:
             return value
-        case bool() | int() if name not in SECRETS:
+        case bool() | int() if name not in secrets:
             return str(value).lower()
-    if name in SECRETS:
+    if name in secrets:
         raise Problem(location, f"{name}: {IN_CLEAR}")
     raise Problem(location, f"{name} takes text, {{file: PATH}} or {{env: VARIABLE}}")
 

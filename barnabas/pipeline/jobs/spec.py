@@ -24,6 +24,10 @@ from pydantic_core import PydanticCustomError
 from barnabas.config.spelling import closest
 from barnabas.pipeline.jobs.references import IN_CLEAR, resolve
 from barnabas.pipeline.security import is_security
+from barnabas.registry.client import LATEST, Reference
+from barnabas.registry.settings import RegistrySettings, read_settings
+from barnabas.registry.subjects import Naming
+from barnabas.registry.usable import CODECS
 
 Location = tuple[str | int, ...]
 """The keys and indexes that lead from the root of a job file to a value."""
@@ -32,6 +36,8 @@ FOLDER: Final = "folder"
 """The name of the folder of the job file in the context of a validation."""
 FAIL: Final = "fail"
 AVAILABLE_NOW: Final = "available-now"
+OF_REGISTRY: Final = ("subject", "naming", "record", "version")
+"""Keys that only the codecs with a registry have."""
 
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
@@ -148,12 +154,50 @@ def _refuse_names_of_records(columns: Iterable[str]) -> None:
             raise _error(f"column {column!r}: names that begin with _ are for the record")
 
 
+def _registry(value: object) -> object:
+    if isinstance(value, str):
+        return {"url": value}
+    if not isinstance(value, Mapping):
+        raise _error("registry must be an address or a mapping of keys, such as url")
+    return {str(key): each for key, each in value.items()}
+
+
+def _schema_text(value: object, info: ValidationInfo) -> object:
+    """Return the text of a schema, which may stand in a file beside the job file."""
+    try:
+        found = resolve("schema", value, (info.context or {}).get(FOLDER, Path()))
+    except ValueError as error:
+        raise _error(str(error)) from None
+    if found is not None:
+        return found
+    if isinstance(value, str):
+        return value
+    raise _error("schema must be {file: PATH}, or the text of a schema")
+
+
+def _version(value: object) -> object:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if is_number or value == LATEST:
+        return value
+    raise _error(f"version: {value!r} is not possible; give {LATEST} or a number from 1 on")
+
+
+def _reference(value: object) -> object:
+    match value:
+        case {"name": str(name), "subject": str(subject), "version": int(version), **more} if (
+            not more
+        ):
+            return Reference(name, subject, version)
+    raise _error("a reference needs name, subject and version, which is a number")
+
+
 Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
 Duration = Annotated[str, BeforeValidator(_duration)]
 Name = Annotated[str, Field(pattern=_NAME)]
 Topic = Annotated[str, Field(pattern=_TOPIC)]
 SinkId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,200}$")]
-Codec = Literal["json", "string", "binary"]
+Codec = Literal["json", "string", "binary", "avro", "protobuf", "json-schema"]
+Version = Annotated[int | str, PlainValidator(_version)]
 
 
 class _Part(BaseModel):
@@ -169,7 +213,29 @@ class Watermark(_Part):
     delay: Duration
 
 
-class Source(_Part):
+class _Coded(_Part):
+    """Values of a codec; those of a schema registry have a subject."""
+
+    codec: Codec
+    subject: Annotated[str, Field(min_length=1)] | None = None
+    naming: Naming = "topic"
+    record: str | None = None
+    version: Version = LATEST
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a schema registry has the schema of the values."""
+        return self.codec in CODECS
+
+    def _check_registered(self, *names: str) -> None:
+        """Refuse keys that only the codecs with a registry have."""
+        given = {*OF_REGISTRY, *names} & self.model_fields_set
+        if given and not self.is_registered:
+            name = type(self).model_fields[min(given)].alias or min(given)
+            raise _error(f"{name!r} needs one of the codecs {', '.join(CODECS)}")
+
+
+class Source(_Coded):
     """An input: its topics, and the codec that turns values into columns."""
 
     topics: Annotated[list[Topic], BeforeValidator(_list), Field(min_length=1)] | None = Field(
@@ -197,6 +263,7 @@ class Source(_Part):
         if self.codec != "json" and (self.columns or self.json_options):
             raise _error("'schema' and 'json_options' need codec json")
         _refuse_names_of_records(self.columns)
+        self._check_registered()
 
     def matches(self, topic: str) -> bool:
         """Return whether `pattern` matches the whole name of a topic."""
@@ -225,7 +292,7 @@ class Table(Source):
             if len(self.topics) > 1:
                 raise _error(f"table {self.view!r}: a table has one topic")
         else:
-            self._refuse(given & {"codec", "key", "json_options"}, "is for a topic")
+            self._refuse(given & {"codec", "key", "json_options", *OF_REGISTRY}, "is for a topic")
             if (self.path is None) != (self.format == "jdbc"):
                 key = "the options 'url' and 'dbtable'" if self.path else "the key 'path'"
                 raise _error(f"table {self.view!r}: format {self.format} needs {key}")
@@ -302,7 +369,7 @@ class Step(_Part):
 Mode = Literal["append", "update", "complete"]
 
 
-class Sink(_Part):
+class Sink(_Coded):
     """An output: its topic, and the codec that turns columns into values."""
 
     topic: Topic
@@ -316,6 +383,23 @@ class Sink(_Part):
     mode: Mode = "append"
     json_options: Texts = {}
     options: Texts = {}
+    schema_text: Annotated[str, BeforeValidator(_schema_text)] | None = Field(None, alias="schema")
+    references: list[Annotated[Any, PlainValidator(_reference)]] = []
+    registers: bool = Field(True, alias="register")
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> "Sink":
+        self._check_registered("schema_text", "references", "registers")
+        if self.is_registered and self.registers and self.schema_text is None:
+            raise _error(
+                f"codec {self.codec} needs the key 'schema', or 'register: false' for the schema"
+                " that the registry has"
+            )
+        if not self.registers and (self.schema_text is not None or self.references):
+            raise _error("with 'register: false' the registry has the schema: remove 'schema'")
+        if self.registers and "version" in self.model_fields_set:
+            raise _error("'version' needs 'register: false'")
+        return self
 
 
 class Job(_Part):
@@ -336,6 +420,8 @@ class Job(_Part):
     spark: Texts = {}
     security: Annotated[dict[str, Any], PlainValidator(_security)] = Field({}, repr=False)
     """The security keys of a client; `JobFile` puts their values in the place of references."""
+    registry: Annotated[dict[str, Any], PlainValidator(_registry)] = Field({}, repr=False)
+    """The keys of the schema registry, likewise."""
 
     @model_validator(mode="after")
     def _has_one_form(self) -> "Job":
@@ -404,7 +490,15 @@ class Job(_Part):
     def keeps_all(self) -> bool:
         """Whether every record must reach the output: no query and no watermark drops any."""
         narrowing = any(step.sql or step.watermark for step in self.steps)
-        return not narrowing and len(self.inputs) == 1 and self.inputs[0][1].watermark is None
+        if narrowing or len(self.inputs) != 1 or self.inputs[0][1].watermark is not None:
+            return False
+        # Of values with a schema id it is not known which ones are repetitions.
+        return not (self.inputs[0][1].is_registered and any(step.dedupe for step in self.steps))
+
+    @property
+    def registry_settings(self) -> RegistrySettings:
+        """The address of the schema registry, its login and TLS."""
+        return read_settings(self.registry)
 
 
 class Problem(Exception):
@@ -446,6 +540,9 @@ def check_references(job: Job) -> list[Problem]:
     of_topics = [each for each in tables if each[1].format is None]
     parts: list[tuple[Location, Source | Sink]] = [*job.inputs, *of_topics, *job.outputs]
     for location, part in parts:
+        if part.is_registered and not job.registry:
+            text = f"codec {part.codec} needs the key 'registry', the address of a schema registry"
+            problems.append(Problem((*location, "codec"), text))
         for name in part.options:
             owner = _SET_BY_KEY.get(name.lower())
             if is_security(name):

@@ -211,7 +211,7 @@ def check_job(file: JobFile, *, log_level: str = "off") -> str:
             )
             for index, table in enumerate(job.tables)
         }
-        rows = file.located(lambda: _rows(spark, job, tables))
+        rows = file.located(lambda: _rows(spark, job, tables, registers=False))
         plan: str = rows._jdf.queryExecution().analyzed().toString()
         return plan
 
@@ -225,8 +225,11 @@ def _read_stream(spark: SparkSession, job: Job, location: Location, source: Sour
         raise Problem(location, failure_text(str(error))) from error
 
 
-def _rows(spark: SparkSession, job: Job, tables: Mapping[str, DataFrame]) -> DataFrame:
-    plan = build(spark, job, partial(_read_stream, spark, job), tables)
+def _rows(
+    spark: SparkSession, job: Job, tables: Mapping[str, DataFrame], *, registers: bool
+) -> DataFrame:
+    read = partial(_read_stream, spark, job)
+    plan = build(spark, job, read, tables, registers=registers)
     check_streaming(spark, job, plan)
     return plan.rows
 
@@ -252,7 +255,7 @@ def run_job(
         tables = Tables(spark, job, file.path.parent)
 
         def plan() -> DataStreamWriter:
-            rows = file.located(lambda: _rows(spark, job, tables.read()))
+            rows = file.located(lambda: _rows(spark, job, tables.read(), registers=True))
             return _writer(rows, job, sink_options(job), file.checkpoint)
 
         writer = plan()

@@ -23,8 +23,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from barnabas.pipeline.columns.registered import REASON as REASON_FIELD
+from barnabas.pipeline.columns.registered import VALUE as VALUE_FIELD
 from barnabas.pipeline.jobs.lineage import LINEAGE_HEADER
 from barnabas.pipeline.jobs.reading import TextProblem
+from barnabas.pipeline.jobs.registered import sink_format, source_format
 from barnabas.pipeline.jobs.spec import (
     Job,
     Location,
@@ -36,10 +39,12 @@ from barnabas.pipeline.jobs.spec import (
     Watermark,
     nearest,
 )
+from barnabas.pipeline.spark import registered
 
 LINEAGE: Final = "_lineage"
 REASON: Final = "_reason"
 _PARSED: Final = "_parsed"
+_DECODED: Final = "_decoded"
 _CORRUPT: Final = "_corrupt"
 _NOT_NULL: Final = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 _LINE_AND_COLUMN: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -71,8 +76,13 @@ def build(
     job: Job,
     read: Callable[[Location, Source], DataFrame],
     tables: Mapping[str, DataFrame],
+    *,
+    registers: bool = False,
 ) -> JobPlan:
-    """Plan a job. `read` returns the records of a source, with its columns. Raises Problem."""
+    """Plan a job. `read` returns the records of a source, with its columns. Raises Problem.
+
+    With `registers` the schemas of sinks are registered, else only checked.
+    """
     views: dict[str, DataFrame] = {}
     parsed: dict[str, DataFrame] = {}
 
@@ -108,7 +118,7 @@ def build(
             add(step.view, _step(spark, location, step, views, previous))
         steps.append(PlannedStep(location, step.sql, views[step.view]))
         previous = step.view
-    return JobPlan(reduce(DataFrame.unionByName, _outputs(job, views, parsed)), steps)
+    return JobPlan(reduce(DataFrame.unionByName, _outputs(job, views, parsed, registers)), steps)
 
 
 # -- parsing -------------------------------------------------------------------------------------
@@ -133,13 +143,20 @@ def parse(job: Job, location: Location, source: Source, records: DataFrame) -> D
         key = f.coalesce(f.is_valid_utf8("_raw_key"), f.lit(True))
         checks.append((~key, "key is not UTF-8; set source.key to binary"))
     text = f.col("value").cast("string")
-    if source.codec != "binary":
+    if source.codec in ("json", "string"):
         is_text = f.coalesce(f.is_valid_utf8("_raw_value"), f.lit(True))
         checks.append((~is_text, "value is not UTF-8"))
     if source.codec == "json":
         parsed = _from_json(text, schema_of(location, source.columns), source.json_options)
         checks += _json_checks("value", source.columns)
         with_value = records.select(*columns, parsed.alias(_PARSED))
+    elif source.is_registered:
+        form = source_format(job.registry_settings, source, location)
+        decoded = registered.decoded(form, f.col("value"), location)
+        both = records.select(*columns, decoded.alias(_DECODED))
+        with_value = both.withColumn(_PARSED, f.col(_DECODED)[VALUE_FIELD])
+        reason = f.coalesce(_reason(checks), f.col(_DECODED)[REASON_FIELD])
+        return with_value.withColumn(REASON, reason).drop(_DECODED)
     else:
         value = text if source.codec == "string" else f.col("value")
         with_value = records.select(*columns, value.alias("value"))
@@ -343,7 +360,7 @@ def one_line(error: PySparkException) -> str:
 
 
 def _outputs(
-    job: Job, views: Mapping[str, DataFrame], parsed: Mapping[str, DataFrame]
+    job: Job, views: Mapping[str, DataFrame], parsed: Mapping[str, DataFrame], registers: bool
 ) -> list[DataFrame]:
     """Return the records of the sinks. Those of one view are made in one pass over it.
 
@@ -353,7 +370,9 @@ def _outputs(
     by_view: dict[str, list[Column]] = {}
     for location, sink in job.outputs:
         name = sink.view or job.last_view
-        by_view.setdefault(name, []).append(_record(job, location, sink, views[name]))
+        keep = f.col(REASON).isNull() if name in parsed else None
+        record = _record(job, location, sink, views[name], keep, registers=registers)
+        by_view.setdefault(name, []).append(record)
     parts = []
     for name, marked in parsed.items():
         is_bad = f.col(REASON).isNotNull()
@@ -372,8 +391,22 @@ def _written(rows: DataFrame, records: list[Column], single: Column, is_single: 
     return named.where(f.col("record").isNotNull()).select("record.*")
 
 
-def _record(job: Job, location: Location, sink: Sink, view: DataFrame) -> Column:
-    """Return a row of a view as a record for a sink; null if the sink leaves it out."""
+def _record(
+    job: Job,
+    location: Location,
+    sink: Sink,
+    view: DataFrame,
+    keep: Column | None,
+    *,
+    registers: bool,
+) -> Column:
+    """Return a row of a view as a record for a sink; null if the sink leaves it out.
+
+    `keep` is the condition of the rows that are of the view; None if all are.
+    """
+    if sink.where is not None:
+        where = _condition((*location, "where"), sink.where, view)
+        keep = where if keep is None else keep & where
     key_name = sink.key or ("_key" if "_key" in view.columns else None)
     key = f.lit(None).cast("binary")
     if key_name is not None:
@@ -386,16 +419,26 @@ def _record(job: Job, location: Location, sink: Sink, view: DataFrame) -> Column
             raise Problem(place, f"column {column!r} must be of type timestamp")
         time = f.col(column)
     added = {LINEAGE_HEADER: _lineage(view)} if job.lineage else {}
+    if sink.is_registered:
+        form = sink_format(job.registry_settings, sink, location)
+        value = registered.encoded(form, view, _fields(location, view), keep, registers=registers)
+    else:
+        value = _value((*location, "codec"), sink, view)
     record = f.struct(
         f.lit(sink.topic).alias("topic"),
         key.alias("key"),
-        _value((*location, "codec"), sink, view).alias("value"),
+        value.alias("value"),
         _headers(view, added).alias("headers"),
         time.alias("timestamp"),
     )
-    if sink.where is None:
-        return record
-    return f.when(_condition((*location, "where"), sink.where, view), record)
+    return record if sink.where is None else f.when(where, record)
+
+
+def _fields(location: Location, view: DataFrame) -> Sequence[str]:
+    """Return the columns that become the value of a record."""
+    if columns := [name for name in view.columns if not name.startswith("_")]:
+        return columns
+    raise Problem((*location, "codec"), "the view has no column for the value")
 
 
 def _condition(location: Location, sql: str, view: DataFrame) -> Column:
@@ -409,10 +452,7 @@ def _condition(location: Location, sql: str, view: DataFrame) -> Column:
 
 def _value(location: Location, sink: Sink, view: DataFrame) -> Column:
     if sink.codec == "json":
-        columns: Sequence[str] = [name for name in view.columns if not name.startswith("_")]
-        if not columns:
-            raise Problem(location, "the view has no column for the value")
-        row = f.struct(*map(f.col, columns))
+        row = f.struct(*map(f.col, _fields(location[:-1], view)))
         return f.to_json(row, sink.json_options).cast("binary")
     if "value" not in view.columns:
         text = f"codec {sink.codec} needs a column 'value'; {nearest('value', view.columns)}"

@@ -1,0 +1,147 @@
+"""Values with a schema id as columns: what evolution changes, and what makes a record bad."""
+
+import datetime
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from barnabas.pipeline.columns.registered import decode, encode, record_of
+from barnabas.registry.avro import AvroSchema
+from barnabas.registry.client import SchemaRegistry, SchemaText
+from barnabas.registry.errors import BadRecord, BadSchema, RegistryAway
+from barnabas.registry.json_schema import JsonSchema
+from barnabas.registry.reading import Decoder, Encoder
+from barnabas.registry.settings import RegistrySettings
+from tests.support.registry import FakeRegistry, fake_registry
+
+NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    with fake_registry() as found:
+        yield found
+
+
+def avro(kind: Any, **more: Any) -> SchemaText:
+    fields = [{"name": "x", "type": kind, **more}]
+    return SchemaText("AVRO", json.dumps({"type": "record", "name": "A", "fields": fields}))
+
+
+def logical(kind: str, name: str, **more: int) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def read(fake: FakeRegistry, writer: SchemaText, reader: SchemaText, *values: Any) -> list[Any]:
+    """Return `x` of each value, or its reason."""
+    registry = SchemaRegistry(RegistrySettings((fake.url,), retry_s=0.2))
+    number = registry.register("s", writer)
+    encoder = Encoder(AvroSchema(writer), "s", number)
+    framed = pa.array([encoder.encode({"x": each}) for each in values], pa.binary())
+    usable = AvroSchema(reader)
+    found = decode(Decoder(registry, "avro", "s", usable), record_of(usable), framed)
+    return [each["reason"] or each["value"]["x"] for each in found.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value", "found"),
+    [
+        ("int", "long", 1, 1),
+        ("int", "double", 1, 1.0),
+        ("string", "bytes", "a", b"a"),
+        ("long", ["null", "long"], 1, 1),
+        (logical("long", "timestamp-millis"), logical("long", "timestamp-micros"), NOON, NOON),
+        (logical("long", "timestamp-micros"), logical("long", "timestamp-millis"), NOON, NOON),
+        ("long", logical("long", "timestamp-millis"), 1_767_268_800_000, NOON),
+        ("long", logical("long", "timestamp-micros"), 1_767_268_800_000_000, NOON),
+        ("int", logical("int", "date"), 20454, NOON.date()),
+        ("int", logical("int", "time-millis"), 5, 5),
+        (
+            logical("bytes", "decimal", precision=10, scale=2),
+            logical("bytes", "decimal", precision=10, scale=4),
+            Decimal("1.50"),
+            Decimal("1.5000"),
+        ),
+        ("bytes", logical("bytes", "decimal", precision=10, scale=2), b"\xff", Decimal("-0.01")),
+        (logical("string", "uuid"), "string", "12345678-1234-5678-1234-567812345678", ...),
+    ],
+)
+def test_an_evolved_field_means_what_its_writer_meant(fake, writer, reader, value, found):
+    expected = value if found is ... else found
+    assert read(fake, avro(writer), avro(reader), value) == [expected]
+
+
+def test_a_value_that_the_column_cannot_hold_makes_its_record_bad_alone(fake):
+    wide = logical("bytes", "decimal", precision=10, scale=4)
+    narrow = logical("bytes", "decimal", precision=4, scale=2)
+    values = [Decimal("1.5000"), Decimal("1.2345"), Decimal("99999.0000")]
+    good, scale, large = read(fake, avro(wide), avro(narrow), *values)
+    assert good == Decimal("1.50")
+    for reason in (scale, large):
+        assert reason.startswith("subject s, schema id 1: value does not fit the columns: ")
+
+
+def test_writers_of_both_kinds_are_read_in_one_batch(fake):
+    registry = SchemaRegistry(RegistrySettings((fake.url,)))
+    writers = [avro("long"), avro(logical("long", "timestamp-millis"))]
+    fake.answer("PUT", "/config", None, {"compatibility": "NONE"})
+    framed = [
+        Encoder(AvroSchema(each), "s", registry.register("s", each)).encode({"x": 86_400_000})
+        for each in writers
+    ]
+    usable = AvroSchema(writers[1])
+    found = decode(
+        Decoder(registry, "avro", "s", usable), record_of(usable), pa.array(framed, pa.binary())
+    )
+    day = datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC)
+    assert [each["value"] for each in found.to_pylist()] == [{"x": day}] * 2
+
+
+def test_a_registry_that_is_away_makes_no_record_bad(fake):
+    fake.away = 1_000
+    registry = SchemaRegistry(RegistrySettings((fake.url,), retry_s=0.2))
+    usable = AvroSchema(avro("int"))
+    decoder = Decoder(registry, "avro", "s", usable)
+    with pytest.raises(RegistryAway):
+        decode(decoder, record_of(usable), pa.array([b"\0\0\0\0\1\2"], pa.binary()))
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('{"properties": {"x": {"type": ["string", "integer"]}}}', "field 'x' has several types"),
+        ('{"properties": {"x": {}}}', "field 'x' has no type"),
+        ('{"type": "object"}', "the schema has no properties"),
+        ('{"properties": {"x": {"$ref": "#"}}}', "field 'x' contains itself"),
+        ('{"properties": {"x": {"$ref": "#/definitions/no"}}}', "field 'x' has no type"),
+        ('{"properties": {"x": {"type": "string"}, "X": {"type": "string"}}}', "two fields are"),
+    ],
+)
+def test_a_json_schema_without_columns_is_told(text, error):
+    with pytest.raises(BadSchema, match=error):
+        record_of(JsonSchema(SchemaText("JSON", text)))
+
+
+def test_numbers_of_json_are_not_made_of_texts(fake):
+    registry = SchemaRegistry(RegistrySettings((fake.url,)))
+    free = SchemaText("JSON", "{}")
+    number = registry.register("s", free)
+    text = '{"properties": {"x": {"type": "integer"}, "y": {"type": "number"}}}'
+    usable = JsonSchema(SchemaText("JSON", text))
+    values = ['{"x": 1.0, "y": 1}', '{"x": "1"}', '{"x": 1.5}', '{"y": true}', "[]", '{"x": 1e30}']
+    framed = [Encoder(JsonSchema(free), "s", number).encode(json.loads(each)) for each in values]
+    decoder = Decoder(registry, "json-schema", "s", usable)
+    found = decode(decoder, record_of(usable), pa.array(framed, pa.binary())).to_pylist()
+    assert [each["value"] for each in found] == [{"x": 1, "y": 1.0}, *[None] * 5]
+    assert all("value does not fit the columns" in each["reason"] for each in found[1:])
+
+
+def test_a_row_with_null_in_a_required_column_is_named():
+    schema = AvroSchema(avro("int"))
+    rows = pa.array([{"x": 1}, {"x": None}])
+    with pytest.raises(BadRecord, match=r"^subject s, schema id 3: column x is null$"):
+        encode(Encoder(schema, "s", 3), record_of(schema), rows)

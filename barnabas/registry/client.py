@@ -32,7 +32,7 @@ LATEST: Final = "latest"
 
 _MOST_SCHEMAS: Final = 1000
 """Schemas that are remembered."""
-_UNKNOWN_S: Final = 30.0
+_UNKNOWN_S: Final = 1.0
 """The time after which an id that the registry did not have is asked for again."""
 _REQUEST_S: Final = 10.0
 _PAUSE_S: Final = 0.1

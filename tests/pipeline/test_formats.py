@@ -307,7 +307,7 @@ def test_rows_that_are_left_out_are_not_encoded_and_several_sinks_are(spark, url
         ("bad", b""),
         (f"{topic}-a", b"\2a"),
         (f"{topic}-b", b""),
-        (f"{topic}-b", b'"a"}'),
+        (f"{topic}-b", b':"a"}'),
     ]
 
 

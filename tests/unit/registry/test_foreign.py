@@ -4,6 +4,7 @@ import json
 import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,6 +51,8 @@ ORDER = {
 PROTO = """\
 syntax = "proto3";
 package shop;
+import "google/protobuf/timestamp.proto";
+import "foreign_money.proto";
 message Other { int32 x = 1; }
 message Order {
   message Line { string item = 1; uint32 count = 2; }
@@ -57,7 +60,14 @@ message Order {
   repeated Line lines = 2;
   map<string, sint64> counts = 3;
   optional int32 discount = 4;
+  google.protobuf.Timestamp at = 5;
+  Money total = 6;
 }
+"""
+MONEY = """\
+syntax = "proto3";
+package shop;
+message Money { sint64 cents = 1; }
 """
 JSON = json.dumps({
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -129,7 +139,11 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """The classes that protoc makes for programs, as others use them."""
     folder = tmp_path_factory.mktemp("proto")
     (folder / "foreign_order.proto").write_text(PROTO)
-    assert protoc.main(["", f"-I{folder}", f"--python_out={folder}", "foreign_order.proto"]) == 0
+    (folder / "foreign_money.proto").write_text(MONEY)
+    well_known = files("grpc_tools") / "_proto"
+    names = ("foreign_order.proto", "foreign_money.proto")
+    command = ["", f"-I{folder}", f"-I{well_known}", f"--python_out={folder}", *names]
+    assert protoc.main(command) == 0
     return _imported(folder)
 
 
@@ -159,6 +173,8 @@ def test_protobuf_goes_both_ways(client, registry, topic, generated, name):
         case "Order":
             message.id, message.discount, message.counts["x"] = "grün", 0, -1
             message.lines.add(item="pen", count=2)
+            message.at.FromSeconds(1_767_268_800)
+            message.total.cents = -5
     theirs = ProtobufSerializer(kind, client, CONF)(message, context(topic))
     assert theirs is not None
     found = ours(registry, topic, "protobuf", theirs)

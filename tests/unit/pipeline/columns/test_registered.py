@@ -14,6 +14,7 @@ from barnabas.registry.avro import AvroSchema
 from barnabas.registry.client import SchemaRegistry, SchemaText
 from barnabas.registry.errors import BadRecord, BadSchema, RegistryAway
 from barnabas.registry.json_schema import JsonSchema
+from barnabas.registry.protobuf import ProtobufSchema
 from barnabas.registry.reading import Decoder, Encoder
 from barnabas.registry.settings import RegistrySettings
 from tests.support.registry import FakeRegistry, fake_registry
@@ -145,3 +146,66 @@ def test_a_row_with_null_in_a_required_column_is_named():
     rows = pa.array([{"x": 1}, {"x": None}])
     with pytest.raises(BadRecord, match=r"^subject s, schema id 3: column x is null$"):
         encode(Encoder(schema, "s", 3), record_of(schema), rows)
+
+
+LARGE = {
+    "type": "record",
+    "name": "L",
+    "fields": [
+        {"name": "text", "type": ["null", "string"]},
+        {"name": "list", "type": {"type": "array", "items": "long"}},
+        {"name": "map", "type": {"type": "map", "values": "bytes"}},
+        {"name": "at", "type": logical("long", "timestamp-micros")},
+        {"name": "price", "type": logical("bytes", "decimal", precision=6, scale=2)},
+        {"name": "clock", "type": logical("int", "time-millis")},
+        {"name": "day", "type": logical("int", "date")},
+        {"name": "state", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
+    ],
+}
+LARGE_PROTO = """\
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message L {
+  optional string text = 1;
+  repeated int64 list = 2;
+  map<string, bytes> map = 3;
+  google.protobuf.Timestamp at = 4;
+  L.E state = 5;
+  enum E { A = 0; B = 1; }
+  uint64 large = 6;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("codec", "schema", "value"),
+    [
+        (
+            "avro",
+            AvroSchema(SchemaText("AVRO", json.dumps(LARGE))),
+            '{"text": {"string": "grün"}, "list": [1, 2], "map": {"a": "x"}, "at": 5,'
+            ' "price": "\\u0001", "clock": 5, "day": 7, "state": "B"}',
+        ),
+        (
+            "protobuf",
+            ProtobufSchema(SchemaText("PROTOBUF", LARGE_PROTO)),
+            '{"text": "grün", "list": [1, 2], "map": {"a": "eA=="}, "at": "2026-01-01T00:00:00Z",'
+            ' "state": "B", "large": "5"}',
+        ),
+    ],
+)
+def test_every_flipped_bit_makes_a_row_or_a_reason(fake, codec, schema, value):
+    registry = SchemaRegistry(RegistrySettings((fake.url,)))
+    number = registry.register("s", schema.schema)
+    framed = Encoder(schema, "s", number).encode(schema.from_json(value))
+    values = [framed]
+    for place in range(8 * 5, 8 * len(framed)):
+        changed = bytearray(framed)
+        changed[place // 8] ^= 1 << place % 8
+        values.append(bytes(changed))
+    values += [framed[:end] for end in range(len(framed))]
+    decoder = Decoder(registry, codec, "s", schema)
+    found = decode(decoder, record_of(schema), pa.array(values, pa.binary())).to_pylist()
+    assert found[0]["reason"] is None
+    assert all((each["value"] is None) == (each["reason"] is not None) for each in found)
+    assert sum(each["reason"] is not None for each in found) > len(framed)

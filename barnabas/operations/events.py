@@ -4,29 +4,20 @@ import asyncio
 import json
 from bisect import insort
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
+from barnabas.operations.answers.cluster import Event
 from barnabas.operations.broker_http import HttpAccess, http_address
 from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.errors import KafkaError
 
 MOST_EVENTS: Final = 5_000
 """The latest ones; a broker keeps 256 of each kind."""
-
-
-class ClusterEvent(NamedTuple):
-    """An event that a broker serves at /events."""
-
-    time_ms: int
-    broker: int
-    sequence: int
-    kind: str
-    subject: dict[str, str | int]
-    text: str
+_ORDER: Final = attrgetter("time_ms", "broker", "sequence")
 
 
 class _Position(NamedTuple):
@@ -41,7 +32,7 @@ class _Answer(NamedTuple):
 
     run: str
     dropped: int
-    events: list[ClusterEvent]
+    events: list[Event]
 
 
 class ClusterEvents:
@@ -56,7 +47,7 @@ class ClusterEvents:
         self.problems: dict[int, str] = {}
         """Why the last reading lacks events, by broker."""
 
-    async def read(self) -> list[ClusterEvent]:
+    async def read(self) -> list[Event]:
         """Return the events since the last reading in the order of time.
 
         Raises KafkaError and BrokerUnreachable if no broker tells which brokers there are.
@@ -65,9 +56,9 @@ class ClusterEvents:
         await self._cluster.refresh(())
         brokers = {*self._cluster.nodes, *self._addresses}
         found = await asyncio.gather(*map(self._read, sorted(brokers)))
-        return sorted((event for each in found for event in each), key=itemgetter(0, 1, 2))
+        return sorted((event for each in found for event in each), key=_ORDER)
 
-    async def _read(self, broker: int) -> list[ClusterEvent]:
+    async def _read(self, broker: int) -> list[Event]:
         try:
             if broker not in self._addresses:
                 self._addresses[broker] = await self._address(broker)
@@ -84,7 +75,7 @@ class ClusterEvents:
         rows = await Admin(self._cluster).describe_configs(ConfigResourceType.BROKER, str(broker))
         return http_address({row.name: row.value for row in rows}, self._cluster.nodes[broker].host)
 
-    async def _later(self, broker: int, address: str) -> list[ClusterEvent]:
+    async def _later(self, broker: int, address: str) -> list[Event]:
         known = self._positions.get(broker)
         after = 0 if known is None else known.sequence
         answer = await self._ask(broker, f"{address}/events?after={after}")
@@ -111,7 +102,7 @@ class ClusterEvents:
 
 def _answer(broker: int, answer: dict[str, Any]) -> _Answer:
     events = [
-        ClusterEvent(
+        Event(
             int(each["time_ms"]),
             broker,
             int(each["sequence"]),
@@ -129,7 +120,7 @@ class Timeline:
 
     def __init__(self, cluster: Cluster, access: HttpAccess) -> None:
         self._source = ClusterEvents(cluster, access)
-        self._events: list[ClusterEvent] = []
+        self._events: list[Event] = []
 
     async def read(self) -> "Timeline":
         """Read what is new. Raises KafkaError and BrokerUnreachable."""
@@ -143,7 +134,7 @@ class Timeline:
         """Why events of a broker are missing, as of the last reading."""
         return self._source.problems
 
-    def latest(self, kind: str, search: str) -> list[ClusterEvent]:
+    def latest(self, kind: str, search: str) -> list[Event]:
         """Return events, the latest first: of a kind, and with a text in the subject; "" is any."""
         wanted = search.lower()
         return [
@@ -153,9 +144,9 @@ class Timeline:
             and any(wanted in str(value).lower() for value in each.subject.values())
         ]
 
-    def levers(self) -> list[ClusterEvent]:
+    def levers(self) -> list[Event]:
         """Return the events of levers on requests that were set and not released since."""
-        found: dict[str | int, ClusterEvent] = {}
+        found: dict[str | int, Event] = {}
         for each in self._events:
             lever = each.subject.get("lever")
             if lever is not None and each.kind == "fault_set":

@@ -32,9 +32,8 @@ from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
-    from barnabas.operations.answers.cluster import ClusterInfo, Problem
+    from barnabas.operations.answers.cluster import ClusterInfo, Event, Problem
     from barnabas.operations.broker_http import HttpAccess
-    from barnabas.operations.events import ClusterEvent
     from barnabas.operations.health import Changes
 
 FIRST_ID = 1
@@ -222,12 +221,12 @@ def events(target: Target, follow: bool, kinds: tuple[str, ...], access: "HttpAc
     target.run(show)
 
 
-def _show_events(target: Target, events: "list[ClusterEvent]", *, lines: bool) -> None:
+def _show_events(target: Target, events: "list[Event]", *, lines: bool) -> None:
     if target.as_json and lines:
         for each in events:
-            target.answer(each._asdict(), indent=None)
+            target.answer(each, indent=None)
     elif target.as_json:
-        target.answer([each._asdict() for each in events])
+        target.answer(events)
     else:
         for each in events:
             row = [each.kind, f"broker {each.broker}", cell(each.subject), each.text]

@@ -1,11 +1,12 @@
 """Ports of this host that a broker keeps over its restarts."""
 
+import errno
 import socket
 import sys
 
 
 class ReservedPorts:
-    """Ports of 127.0.0.1 that are given to no other process until they are released.
+    """Ports of the loopback addresses that are given to no other process until they are released.
 
     A server may listen on one, crash, and listen again: no client's connection can take the port
     meanwhile, as happens to a port that was only found free. Without a server connections to the
@@ -17,22 +18,38 @@ class ReservedPorts:
 
     def take(self, port: int = 0) -> int:
         """Reserve the port, or any for 0, and return it. Raises OSError if it is in use."""
-        bound = socket.socket()
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(("127.0.0.1", port))
-            taken: int = bound.getsockname()[1]
-        except OSError:
-            bound.close()
-            raise
-        # Only Linux lets a server bind beside a socket that does not listen.
-        if sys.platform == "linux":
-            self._sockets.append(bound)
-        else:
-            bound.close()
-        return taken
+        while True:
+            bound = [_bind(socket.AF_INET, "127.0.0.1", port)]
+            taken: int = bound[0].getsockname()[1]
+            try:
+                # `localhost` is this address too, where the host has it.
+                bound.append(_bind(socket.AF_INET6, "::1", taken))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    bound[0].close()
+                    if port:
+                        raise
+                    continue
+            # Only Linux lets a server bind beside a socket that does not listen.
+            if sys.platform == "linux":
+                self._sockets += bound
+            else:
+                for each in bound:
+                    each.close()
+            return taken
 
     def release(self) -> None:
         """Release all ports."""
         while self._sockets:
             self._sockets.pop().close()
+
+
+def _bind(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    bound = socket.socket(family)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound

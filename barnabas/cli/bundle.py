@@ -19,7 +19,9 @@ from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.operations.answers.debug import Part
+from barnabas.operations.answers.groups import Group
 from barnabas.operations.answers.model import Answer, fields_of
+from barnabas.operations.answers.transactions import Transaction
 from barnabas.operations.broker_http import HttpAccess, http_address
 from barnabas.operations.health import find_problems
 from barnabas.operations.log_dirs import directories
@@ -111,10 +113,10 @@ async def add_cluster(bundle: Bundle, cluster: Cluster) -> dict[str, str]:
     await _add(bundle, "cluster/topics", _topics(cluster))
     await _add(bundle, "cluster/topic-configs", _topic_configs(admin, cluster))
     await _add(bundle, "cluster/features", finalized_features(cluster))
-    await _add(bundle, "cluster/problems", _rows(find_problems(cluster)))
+    await _add(bundle, "cluster/problems", find_problems(cluster))
     await _add(bundle, "cluster/reassignments", _reassignments(cluster))
-    await _add(bundle, "cluster/groups", _rows(GroupAdmin(cluster).groups()))
-    await _add(bundle, "cluster/transactions", _rows(TransactionAdmin(cluster).transactions()))
+    await _add(bundle, "cluster/groups", _groups(cluster))
+    await _add(bundle, "cluster/transactions", _transactions(cluster))
     endpoints = {}
     for broker in await _add(bundle, "cluster/brokers", _brokers(admin)) or ():
         place = f"brokers/{broker['broker']}"
@@ -192,8 +194,12 @@ async def _reassignments(cluster: Cluster) -> dict[str, Any]:
     return {f"{topic}-{index}": each._asdict() for (topic, index), each in found.items()}
 
 
-async def _rows(work: Awaitable[Iterable[Any]]) -> list[str]:
-    return [str(each) for each in await work]
+async def _groups(cluster: Cluster) -> list[Group]:
+    return list(map(Group.of, await GroupAdmin(cluster).groups()))
+
+
+async def _transactions(cluster: Cluster) -> list[Transaction]:
+    return [Transaction(*each) for each in await TransactionAdmin(cluster).transactions()]
 
 
 def add_endpoints(bundle: Bundle, endpoints: Mapping[str, str], access: HttpAccess) -> None:

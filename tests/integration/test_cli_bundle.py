@@ -1,5 +1,6 @@
 """`barnabas debug bundle`: all its parts of real brokers, no secret, and what is missing named."""
 
+import asyncio
 import json
 import re
 import zipfile
@@ -9,7 +10,11 @@ from typing import Any
 from click.testing import CliRunner
 
 from barnabas.cli.main import cli
+from barnabas.client.cluster import Cluster as Client
+from barnabas.client.security import connect_with
 from barnabas.client.settings import ClientSettings
+from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker, Cluster
 from tests.support.ports import free_port
 
@@ -38,6 +43,19 @@ def keys_file(settings: ClientSettings, tmp_path: Path) -> str:
     return str(path)
 
 
+async def copied(broker: Broker) -> None:
+    """Commit a transaction of the id x with an offset of the group g."""
+    connect = connect_with(broker.settings().java())
+    async with (
+        Client(broker.bootstrap_servers, connect=connect) as cluster,
+        TransactionalProducer(cluster, "x") as producer,
+    ):
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({TopicPartition("orders", 0): 0}, "g")
+        await producer.commit_transaction()
+
+
 def test_bundle_of_a_secured_broker_has_everything_but_secrets(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("scrape-me\n")
@@ -49,6 +67,7 @@ def test_bundle_of_a_secured_broker_has_everything_but_secrets(tmp_path: Path) -
         file = keys_file(broker.settings(), tmp_path)
         (secret,) = re.findall(r'password="([^"]+)"', Path(file).read_text())
         broker.create_topic("orders", configs={"retention.ms": "1000"})
+        asyncio.run(copied(broker))
         words = ("-b", broker.bootstrap_servers, "--command-config", file, "--log", str(log))
         answer, texts = bundle(tmp_path, *words, "--token-file", str(token))
         _, without = bundle(tmp_path, *words)
@@ -58,7 +77,11 @@ def test_bundle_of_a_secured_broker_has_everything_but_secrets(tmp_path: Path) -
     assert {"stacks.txt", "metrics.txt", "readyz.txt", "syncz.txt", "configs.json"} <= {
         name.rpartition("/")[2] for name in texts
     }
-    assert json.loads(texts["cluster/topic-configs.json"]) == {"orders": {"retention.ms": "1000"}}
+    assert json.loads(texts["cluster/topic-configs.json"])["orders"] == {"retention.ms": "1000"}
+    (group,) = json.loads(texts["cluster/groups.json"])
+    assert (group["group"], group["state"], group["type"]) == ("g", "Empty", "classic")
+    (transaction,) = json.loads(texts["cluster/transactions.json"])
+    assert (transaction["transactional_id"], transaction["state"]) == ("x", "CompleteCommit")
     assert "barnabas/broker/" in texts["brokers/0/stacks.txt"]
     assert "kafka_" in texts["brokers/0/metrics.txt"]
     assert texts["logs/0-broker.log"].endswith("\nlast line\n")

@@ -29,18 +29,7 @@ def groups() -> None:
 def list_groups(target: Target) -> None:
     """List the groups of every broker."""
     rows = target.run(lambda cluster: GroupAdmin(cluster).groups())
-    target.show(
-        answers.Group,
-        [
-            answers.Group(
-                group=row.group_id,
-                state=row.group_state,
-                type=row.group_type,
-                protocol=row.protocol_type,
-            )
-            for row in rows
-        ],
-    )
+    target.show(answers.Group, list(map(answers.Group.of, rows)))
 
 
 @groups.command()

@@ -1,10 +1,13 @@
 """The answers of `barnabas groups`."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from barnabas.operations.answers.model import Answer, OneOf
 from barnabas.protocol.records.group_lag import OutOfRange
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.list_groups import ListedGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,11 @@ class Group(Answer):
     """Kafka's name of the protocol of groups, such as classic; empty if the broker is too old."""
     protocol: str
     """The protocol type, such as consumer; empty for offsets without members."""
+
+    @classmethod
+    def of(cls, row: "ListedGroup") -> Self:
+        """Return the answer for a row of ListGroups."""
+        return cls(row.group_id, row.group_state, row.group_type, row.protocol_type)
 
 
 @dataclass(frozen=True, slots=True)

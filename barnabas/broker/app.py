@@ -440,7 +440,7 @@ class Broker:
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # The thread goes on, and locks the directories.
+            # The thread continues, and locks the directories.
             await asyncio.wait((opening,))
             raise
         self._exits.push_async_callback(self._close_logs)
@@ -621,7 +621,7 @@ class Broker:
         self._spawn(self._core.membership.retry_while_unavailable(announce))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in a task of its own; an error in it is fatal for the broker."""
+        """Run a coroutine in a new task; an error in it is fatal for the broker."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)

@@ -54,7 +54,7 @@ class Platform:
     offload: Offload
     cleaner: CleanerBackend
     hostname: str
-    """The name of this machine, advertised by listeners without a host of their own."""
+    """The name of this machine, advertised by listeners that have no host."""
     boot_id: str
     """An id that changes when the machine reboots, and so loses its page cache."""
     working_directory: str

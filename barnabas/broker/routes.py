@@ -163,7 +163,7 @@ class BrokerParts(NamedTuple):
     acls: ClusterAcls | None
     """None without an authorizer, and `gate` too."""
     forwarder: Forwarder | None = None
-    """None outside of a cluster: the broker is the controller itself."""
+    """None outside of a cluster: this broker is the controller."""
     served: Mapping[int, range] = {}
     """The versions that the listener serves, by API key."""
     gate: Gate | None = None
@@ -176,8 +176,8 @@ class BrokerParts(NamedTuple):
 class HandlerModule(Protocol[*Cs]):
     """A module of barnabas/broker/handlers.
 
-    The answer to a request that fails as a whole is derived. Where Kafka's differs, the module also
-    has a function `error_response(request, code, version)`, which may be a generator function.
+    The response to a request that fails as a whole is derived. If Kafka's is different, the module
+    also has a function `error_response(request, code, version)`, which may be a generator function.
     If its requests repeat, the module has a function `again` with the collaborators of `handle`
     (`barnabas/broker/server/repeats.py`).
     """
@@ -203,7 +203,7 @@ class ApiRow(NamedTuple):
 
     @property
     def module(self) -> HandlerModule[*tuple[Any, ...]]:
-        """The handler, which is imported now if this is the first use of the API.
+        """The handler. The first use of the API imports it.
 
         Raises ReleaseReplaced.
         """
@@ -229,10 +229,10 @@ class ApiRow(NamedTuple):
         return APIS[self.key].clients
 
     def refuse(self, request: Any, code: ErrorCode, version: int) -> Steps[Any]:
-        """Return the answer to a request that fails as a whole.
+        """Return the response to a request that fails as a whole.
 
-        The error stands at its top, where there is a field for it, and in the answer of each
-        element that is answered by itself.
+        The error is at its top, if there is a field for it, and at each element that has a
+        separate result.
         """
         own = getattr(self.module, "error_response", None)
         if own is not None:

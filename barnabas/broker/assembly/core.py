@@ -57,7 +57,7 @@ class Core:
     fatal: Callable[[BaseException], None]
     """Called with an error after which the broker cannot continue."""
     spawn: Callable[[Coroutine[Any, Any, None]], None]
-    """Runs a coroutine in a task of its own; an error in it is fatal for the broker."""
+    """Runs a coroutine in a new task; an error in it is fatal for the broker."""
 
     @property
     def config(self) -> BrokerConfig:

@@ -61,7 +61,7 @@ class BrokerEpochs:
     def __init__(
         self, store: MetadataStore, spawn: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
-        """`spawn` runs a coroutine in a task of its own."""
+        """`spawn` runs a coroutine in a new task."""
         self._store = store
         self._spawn = spawn
         self._known: dict[int, int] = {}
@@ -83,8 +83,8 @@ class BrokerEpochs:
     def is_present(self, broker_id: int, epoch: int) -> "bool | Coroutine[Any, Any, bool]":
         """Return whether `epoch` is that of the broker's present registration.
 
-        The answer is there at once unless the epoch is newer than the known one: then the store is
-        asked, and False is the answer of a store that cannot be.
+        The result is there at once unless the epoch is newer than the known one: then the store is
+        asked, and the result is False if it does not respond.
         """
         known = self._known.get(broker_id, NOT_REGISTERED)
         return epoch == known if epoch <= known else self._ask(broker_id, epoch)

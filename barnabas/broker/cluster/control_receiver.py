@@ -70,7 +70,7 @@ class ControlReceiver:
         self._controller_epoch = 0
         self._broker_epoch = -1
         self._registration = asyncio.Event()
-        """Set at the next registration, which has an event of its own."""
+        """Set at the next registration, which has another event."""
         self.has_full_metadata = False
         """Whether a controller has sent full metadata since the registration. Before that, other
         brokers may lead partitions that this one believes to lead."""
@@ -127,7 +127,7 @@ class ControlReceiver:
                 self._loaded.pop(topic.topic_name, None)
 
     async def close(self) -> None:
-        """Do nothing: as a `BrokerClient` of its own broker the receiver has no connection."""
+        """Do nothing: as the `BrokerClient` for its own broker the receiver has no connection."""
 
     async def _load_configs(self, topics: Iterable[LeaderAndIsrTopicState]) -> None:
         """Load the configurations of new topics. The store announces later changes."""

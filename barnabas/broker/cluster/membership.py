@@ -6,7 +6,7 @@ another, registers again, and tells its parts the new epoch.
 
 While the store is silent, `is_connected` is False: this broker then sends no AlterPartition
 (`controller_client.py`), and its coordinators answer COORDINATOR_NOT_AVAILABLE in place of an error
-after which a client gives up. `controller/controller.py` has a check of its own.
+after which a client gives up. `controller/controller.py` has a separate check.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Membership:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         end_earlier: EndEarlierSession = no_earlier_session,
     ) -> None:
-        """`spawn` runs a coroutine in a task of its own."""
+        """`spawn` runs a coroutine in a new task."""
         self._store = store
         self._cluster_id = cluster_id
         self._clock = clock

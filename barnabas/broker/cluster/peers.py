@@ -205,7 +205,7 @@ class Peer:
             at = self._find()
             if at is None:
                 raise PeerUnreachable("the address of the broker is unknown")
-            # A task of its own, so that `abort` cancels the attempt and not the caller.
+            # A separate task, so that `abort` cancels the attempt and not the caller.
             attempt = self._attempt = asyncio.get_running_loop().create_task(self._connect(at))
             try:
                 await asyncio.wait([attempt])

@@ -2,7 +2,7 @@
 
 `/config/users/<user>`, `/config/clients/<client id>`, `/config/ips/<address>`, and
 `/config/users/<user>/clients/<client id>`; the node `<default>` is that of all others. Users have
-their SCRAM credentials beside their quotas.
+their SCRAM credentials next to their quotas.
 """
 
 import math

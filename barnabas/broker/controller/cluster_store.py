@@ -40,7 +40,7 @@ MAX_BYTES: Final = 512 * 1024
 MAX_GROUP_BYTES: Final = 900_000
 """Limit of a group of operations that must be written atomically."""
 _OP_BYTES: Final = 100
-"""Estimated overhead of an operation beside its path and data; a generous bound."""
+"""Estimated overhead of an operation without its path and data; a generous bound."""
 
 _log = get_logger(__name__)
 

@@ -23,7 +23,7 @@ from barnabas.protocol.messages.update_metadata import (
 from barnabas.protocol.schema import Api
 
 RETRY_S: Final = 0.1
-"""Seconds until a message without an answer is sent again."""
+"""Seconds until a message without a response is sent again."""
 _log = get_logger(__name__)
 
 
@@ -194,7 +194,7 @@ class ControllerChannelManager:
         return self._channels[broker_id].send(message)
 
     def close(self, broker_id: int) -> None:
-        """Close one channel in a task of its own: the broker may be dead and answer slowly."""
+        """Close one channel in a separate task: the broker may be dead, or slow to respond."""
         self._close(self._channels.pop(broker_id))
 
     def close_all(self) -> None:

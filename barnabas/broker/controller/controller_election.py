@@ -79,7 +79,7 @@ class ControllerElection:
         except (NodeExists, NoNode, BadVersion):
             return None
         assert written is not None
-        # Both results carry a stat; a Create has it beside the path.
+        # Both results carry a stat; a Create has it next to the path.
         return Term(epoch, (written if isinstance(written, Stat) else written.stat).version)
 
     async def resign(self) -> None:

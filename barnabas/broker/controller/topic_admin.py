@@ -209,7 +209,7 @@ class TopicAdmin:
         )
 
     def _check_here(self, replicas: Mapping[int, Sequence[int]], planned: int) -> int:
-        """Return how many of new partitions have a replica on this broker, beside `planned` others.
+        """Count the new partitions with a replica on this broker; `planned` others come too.
 
         Raises POLICY_VIOLATION. The descriptors of other brokers are not known here.
         """

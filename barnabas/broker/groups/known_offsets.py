@@ -64,7 +64,7 @@ def new_offset(
 
 
 class KnownOffsets:
-    """The offsets of a request for partitions that exist, and the positions of their answers."""
+    """The offsets of a request for partitions that exist, and the positions of their responses."""
 
     def __init__(self, api_key: int, version: int) -> None:
         self.offsets: list[NewOffset] = []
@@ -73,7 +73,7 @@ class KnownOffsets:
         self._version = version
 
     def add(self, topic: TopicMetadata, asked: Asked, answers: Answered) -> Steps[None]:
-        """Add the partitions of a topic that exist; the answers of the others keep their error."""
+        """Add the partitions of a topic that exist; the responses of the others keep the error."""
         for each, answer in zip(asked, answers, strict=True):
             yield None
             if each.partition_index in topic.partitions:
@@ -83,7 +83,7 @@ class KnownOffsets:
     def commit(
         self, commit: Callable[[], Soon[list[ErrorCode]] | Steps[list[ErrorCode]]]
     ) -> Steps[None]:
-        """Put the codes of `commit` into the answers of known partitions."""
+        """Put the codes of `commit` into the responses of known partitions."""
         if not self.offsets:
             return
         try:

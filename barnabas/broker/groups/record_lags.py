@@ -56,7 +56,7 @@ class RecordLags:
     """The records that consumers of each group will still be given, and those held back.
 
     Each count is of a partition with an in-sync replica here. A run looks at a bounded number of
-    batches, in equal shares; beyond its share a count goes on as Kafka's lag does.
+    batches, in equal shares; beyond its share a count continues as Kafka's lag does.
     """
 
     def __init__(
@@ -173,5 +173,5 @@ class RecordLags:
 
 
 def _is_same(partition: Partition, log: Log) -> bool:
-    """Return whether a count may go on: the log can be read."""
+    """Return whether a count may continue: the log can be read."""
     return partition.log is log and log.is_whole

@@ -77,7 +77,7 @@ Partitions = dict[TopicPartition, None]
 """A set in the order of the request."""
 Answers = dict[TopicPartition, ErrorCode]
 Asked = Answers | ErrorCode | asyncio.Future[None]
-"""The answer about a transaction, or the future of its record."""
+"""The response about a transaction, or the future of its record."""
 _Question: TypeAlias = "tuple[AddPartitions | VerifyPartitions, RepeatedStep | None]"
 """A leader's question, without its producer."""
 

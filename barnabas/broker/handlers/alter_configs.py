@@ -64,7 +64,7 @@ def handle(
 def altered(
     admin: ConfigAdmin, resources: Sequence[R], alter: Callable[[R], Awaitable[None]]
 ) -> Steps[list[AlterConfigsResourceResponse]]:
-    """Change each resource on its own, and return the answers."""
+    """Change each resource on its own, and return the responses."""
     outcomes = yield in_task(admin.one_by_one(resources, alter))
     return (yield from in_steps(_answer, outcomes))
 

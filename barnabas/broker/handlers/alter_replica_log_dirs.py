@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (key 34): move replicas between log directories of this broker (KIP-113).
 
-The answer leaves when the moves have begun; DescribeLogDirs shows their progress. The directory of
-a replica that does not exist yet is remembered, and the replica is created there.
+The response leaves when the moves have begun; DescribeLogDirs shows their progress. The directory
+of a replica that does not exist yet is remembered, and the replica is created there.
 """
 
 from collections.abc import Mapping

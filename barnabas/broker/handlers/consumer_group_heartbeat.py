@@ -98,7 +98,7 @@ def _committed(
 
 
 def _error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    """Return an answer with the text of the error, which a derived one would not have."""
+    """Return a response with the text of the error, which a derived one would not have."""
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
@@ -116,7 +116,7 @@ def again(
     context: RequestContext,
     response: ConsumerGroupHeartbeatResponse,
 ) -> Repeat | None:
-    """Serve a member for which nothing changes: its requests are equal, and so are the answers."""
+    """Serve a member for which nothing changes: requests are equal, and so are responses."""
     if (
         response.error_code
         or response.assignment is not None

@@ -1,6 +1,6 @@
 """DeleteRecords (key 21): move the start of logs forward (KIP-107). v2 is flexible.
 
-The answer waits until the new log starts are on disk, and until all replicas that are alive have
+The response waits until the new log starts are on disk, and until all replicas that are alive have
 them: deleted records return neither after a crash nor with another leader. Refused for internal
 topics, and for topics that are only compacted (POLICY_VIOLATION), because their consumers expect
 the last value of every key.
@@ -97,7 +97,7 @@ def _delete(
     deletions: dict[Deletion, DeleteRecordsPartitionResult],
     asked: DeleteRecordsPartition,
 ) -> DeleteRecordsPartitionResult:
-    """Delete from one log; `deletions` collects the answers for logs whose start has changed."""
+    """Delete from one log; `deletions` collects the responses for logs whose start has changed."""
     answer = _answer(asked)
     try:
         if topic in INTERNAL_TOPICS:

@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (key 75): topics page by page (KIP-966).
 
-Topics are sorted by name; a full answer ends with a cursor, with which the next request
+Topics are sorted by name; a full response ends with a cursor, with which the next request
 continues. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION.
 """
 
@@ -85,7 +85,7 @@ def handle(
 
 
 def _names(cache: MetadataCache, request: DescribeTopicPartitionsRequest) -> Steps[Iterator[str]]:
-    """Return the names to describe, in order; the heap sorts those that the answer has."""
+    """Return the names to describe, in order; the heap sorts those that the response has."""
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -1,8 +1,8 @@
 """EndTxn (key 26): commit or abort a transaction.
 
-The answer leaves when the decision is committed, before the markers are written.
+The response leaves when the decision is committed, before the markers are written.
 
-From v5 on (KIP-890) every transaction has an epoch of its own, and the answer has the producer id
+From v5 on (KIP-890) every transaction has its own epoch, and the response has the producer id
 and epoch for the next transaction. A client may list the partitions that it has written to, so that
 partitions that were only registered need no marker (KIP-609).
 """
@@ -72,7 +72,7 @@ def again(
     """Serve a client that ends further transactions of its id.
 
     In the older protocol its requests are equal. In the newer one they differ in producer and
-    outcome, and the answers in the producer to go on with.
+    outcome, and the responses in the producer that the client uses next.
     """
     if response.error_code or request.written is not None:
         return None

@@ -47,5 +47,5 @@ def handle(
 
 
 def error_response(_request: object, _code: ErrorCode, _version: int) -> NoReturn:
-    """Close the connection: the protocol has no answer."""
+    """Close the connection: the protocol has no response."""
     raise CloseConnection

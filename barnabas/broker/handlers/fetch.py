@@ -2,7 +2,7 @@
 
 v7 sessions (KIP-227), v9 leader epochs (KIP-320), v11 the preferred replica (KIP-392), v12
 diverging epochs (KIP-595), v13 topic ids, v15 the follower's broker epoch (KIP-903), v16 the
-current leaders (KIP-951). The answer has file ranges, not bytes: they are read as the socket
+current leaders (KIP-951). The response has file ranges, not bytes: they are read as the socket
 takes them. A request that finds less than min_bytes waits in purgatory, and is woken by appends and
 the high watermark, not by polling. The records are found by `consumer_read.py` and
 `follower_read.py` in `barnabas/broker/replication/leader/`.
@@ -99,7 +99,7 @@ RIGHTS = Rights(
 )
 SOON_S = 0.01
 """The wait of a follower's delayed Fetch for records after the high watermark has moved: under load
-every answer then has records."""
+every response then has records."""
 
 REPEATS_SINCE: Final = 7
 """The first version that is served again: it has sessions, and the log start offset."""
@@ -254,7 +254,7 @@ def _answer_many(cache: MetadataCache, read: Read) -> Steps[FetchResponse]:
 
 
 def _is_throttled(read: Read) -> bool:
-    """Charge the records of an answer; return whether it has to be empty instead (KIP-219)."""
+    """Charge the records of a response; return whether it has to be empty instead (KIP-219)."""
     charge = read.context.charge
     return charge is not None and not charge.fetched(read.size)
 
@@ -262,7 +262,7 @@ def _is_throttled(read: Read) -> bool:
 def _with_leaders(
     cache: MetadataCache, read: Read, answers: Answers, response: FetchResponse
 ) -> FetchResponse:
-    """Add the addresses of the leaders that the answers name."""
+    """Add the addresses of the leaders that the responses name."""
     leaders = [
         answer.current_leader.leader_id for _, answer in answers if answer.error_code in WITH_LEADER
     ]
@@ -322,7 +322,7 @@ class _DelayedFetch:
         if self.future.done():
             return
         if self._deadline is not None:
-            # Now or soon after the high watermark has moved: the answer does not wait.
+            # Now or soon after the high watermark has moved: the response does not wait.
             self.future.set_result(self._loop.time())
             return
         if not fresh:
@@ -339,7 +339,7 @@ class _DelayedFetch:
 def _by_topic(
     answers: list[tuple[FetchedPartition, PartitionData]],
 ) -> list[FetchableTopicResponse]:
-    """Group the answers by topic, in the order of the session."""
+    """Group the responses by topic, in the order of the session."""
     topics: list[FetchableTopicResponse] = []
     last = None
     for fetched, answer in answers:
@@ -389,7 +389,7 @@ def again(
             return None
         (fetched,) = session.partitions.values()
     elif request.session_epoch != FINAL_EPOCH:
-        # The answer names a session that begins.
+        # The response names a session that begins.
         return None
     basis = (name, wanted.partition), partition.standing, session, fetched
     read_committed = request.isolation_level == READ_COMMITTED

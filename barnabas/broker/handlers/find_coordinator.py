@@ -111,12 +111,12 @@ def _each(
 
 
 def _failed(key: str, code: ErrorCode) -> Coordinator:
-    """Return the answer for a key that has no coordinator. As in Kafka, it has no message."""
+    """Return the response for a key that has no coordinator. As in Kafka, it has no message."""
     return Coordinator(key=key, node_id=_NO_NODE, port=-1, error_code=code)
 
 
 def _single(found: Coordinator) -> FindCoordinatorResponse:
-    """Return the answer of versions with a single key. As in Kafka, success has a message there."""
+    """Return the response of versions with a single key. As in Kafka, success has a message."""
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=ErrorCode.of(found.error_code).text

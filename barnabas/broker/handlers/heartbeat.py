@@ -2,7 +2,7 @@
 
 v3 static members. Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
 ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, NOT_COORDINATOR. While the group is being
-loaded the answer is NONE: the member should neither leave nor look for another coordinator.
+loaded the response is NONE: the member should neither leave nor look for another coordinator.
 """
 
 from barnabas.broker.security.rights import GROUP, READ, Need, Rights
@@ -32,7 +32,7 @@ def again(
     _context: RequestContext,
     response: HeartbeatResponse,
 ) -> Repeat | None:
-    """Serve a member whose generation goes on: its requests are equal."""
+    """Serve a member whose generation continues: its requests are equal."""
     return None if response.error_code else Repeat(_beat_again, (groups, request))
 
 

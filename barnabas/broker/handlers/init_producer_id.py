@@ -3,7 +3,7 @@
 Without a transactional id, any broker gives every call a fresh producer id with epoch 0, whichever
 one the client had. With one, its coordinator fences the producer that had it and aborts its open
 transaction;
-v3 tells the old id and epoch of a producer that goes on after a fault (KIP-360), v4 may be told
+v3 names the old id and epoch of a producer that continues after a fault (KIP-360), v4 may be told
 PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE. v6 has two-phase commit (KIP-939), which
 `transaction.two.phase.commit.enable` enables; v6 is announced only then. A principal that has used
 too many new ids gets POLICY_VIOLATION (`barnabas/broker/transactions/producer_id_limit.py`).

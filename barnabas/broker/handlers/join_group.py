@@ -25,7 +25,7 @@ _WITHOUT_MEMBER_ID = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_AUTHORIZ
 def handle(
     groups: GroupCoordinator, request: JoinGroupRequest, context: RequestContext
 ) -> Steps[JoinGroupResponse]:
-    """Let a member join the group; the answer waits until all members have joined."""
+    """Let a member join the group; the response waits until all members have joined."""
     # The form of Java's addresses, as in Kafka: tools show it.
     host = f"/{context.client_host}"
     protocols = yield from in_steps(lambda each: (each.name, each.metadata), request.protocols)

@@ -1,7 +1,7 @@
 """LeaveGroup (key 13): members leave at once, before their sessions expire.
 
 v3 several members, static ones by their instance id alone (KIP-345), v5 a reason. Before v3 the
-answer has the error of the one member. Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
+response has the error of the one member. Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
 FENCED_INSTANCE_ID, and those of coordinators.
 """
 

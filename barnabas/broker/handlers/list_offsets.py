@@ -187,7 +187,7 @@ def _count(
     answer: ListOffsetsPartitionResponse,
     max_batches: int,
 ) -> Steps[int]:
-    """Fill in the counts of an answer; return how many batches were looked at.
+    """Fill in the counts of a response; return how many batches were looked at.
 
     The counts of a damaged log stay unknown: a client that reads meets the damage itself.
     """
@@ -210,7 +210,7 @@ def _count(
 
 
 def _is_same(partition: Partition, log: Log, leader_epoch: int) -> bool:
-    """Return whether a search may go on: nothing can have truncated the log."""
+    """Return whether a search may continue: nothing can have truncated the log."""
     return partition.log is log and log.is_whole and partition.leader_epoch == leader_epoch
 
 

@@ -1,9 +1,9 @@
 """ListTransactions (key 66): the transactional ids of this coordinator (KIP-664).
 
-v1 a filter by duration (KIP-994), v2 by an RE2 pattern (KIP-1152). The answer lists unknown states
-of the filter. Errors: COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION, and
+v1 a filter by duration (KIP-994), v2 by an RE2 pattern (KIP-1152). The response lists unknown
+states of the filter. Errors: COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION, and
 UNSUPPORTED_VERSION for a pattern if the package google-re2, the extra `re2`, is not installed.
-v2 is not announced then: Kafka's clients say that the pattern is what the broker does not take.
+v2 is not announced then: Kafka's clients then report that the broker does not take the pattern.
 """
 
 from collections.abc import Callable

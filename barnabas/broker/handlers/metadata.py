@@ -2,11 +2,12 @@
 
 v1 can request no topic, v4 can forbid creation, v5 has offline replicas, v7 leader epochs, v8
 authorized operations (KIP-430; v11 leaves the cluster's to DescribeCluster), v10 returns topic ids,
-v12 accepts them, v13 has an error of the whole answer. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION,
-UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION; by partition: LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND.
+v12 accepts them, v13 has an error of the whole response. Errors by topic:
+UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION; by partition:
+LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND.
 
-A topic that the request creates exists when the answer leaves. Kafka answers at once that the topic
-is unknown, and its clients retry.
+A topic that the request creates exists when the response leaves. Kafka answers at once that the
+topic is unknown, and its clients retry.
 
 A topic is encoded once for all requests of the same kind, until it changes.
 """
@@ -181,7 +182,7 @@ class _Asked:
         asks_operations = request.include_topic_authorized_operations
         self._operations = TOPIC_OPERATIONS if asks_operations else NOT_ASKED
         self._kind: Kind | None = None
-        """None if the answer is for this client alone: the gate changes its operations."""
+        """None if the response is for this client alone: the gate changes its operations."""
         if context.asker is None or not asks_operations:
             self._kind = (
                 cache.broker_changes, context.listener, context.api_version, asks_operations
@@ -215,7 +216,7 @@ class _Asked:
         """`refused` has the missing topics that the client may not create."""
         yield None
         if not self.context.allows(DESCRIBE, TOPIC, name):
-            # The name is all that the answer has, whether or not the topic exists.
+            # The name is all that the response has, whether or not the topic exists.
             return MetadataResponseTopic(error_code=_REFUSED, name=name, partitions=[])
         if name in refused:
             return MetadataResponseTopic(
@@ -270,7 +271,7 @@ class _Asked:
                 error = ErrorCode.LEADER_NOT_AVAILABLE
             leader = NO_LEADER
         if version == 0:
-            # Clients of v0 assume that every replica in the answer is alive.
+            # Clients of v0 assume that every replica in the response is alive.
             replicas = [each for each in replicas if self._reachable(each)]
             isr = [each for each in isr if self._reachable(each)]
             fewer = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)

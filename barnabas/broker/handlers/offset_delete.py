@@ -78,7 +78,7 @@ def handle(
 def _split(
     cache: MetadataCache, topic: OffsetDeleteRequestTopic
 ) -> Steps[tuple[list[OffsetDeleteResponsePartition], list[OffsetDeleteResponsePartition]]]:
-    """Return the answers to the partitions that exist, and the refusals of the others."""
+    """Return the results of the partitions that exist, and the refusals of the others."""
     there, missing = [], []
     for asked in topic.partitions:
         yield None

@@ -285,10 +285,10 @@ def _partition(
 def _of_one_group(
     group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup
 ) -> Steps[OffsetFetchResponse]:
-    """Return the answer of versions with a single group.
+    """Return the response of versions with a single group.
 
     v1 has no error of the group. The others have the error in both places: aiokafka reads only
-    partitions, and an answer without them looks like a group that never committed.
+    partitions, and a response without them looks like a group that never committed.
     """
     response = OffsetFetchResponse(error_code=group.error_code, topics=[])
     if group.error_code != ErrorCode.NONE:

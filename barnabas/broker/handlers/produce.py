@@ -93,7 +93,7 @@ _OF_ANSWER: Final = tuple(
     for name in ("base_offset", "log_append_time_ms", "log_start_offset")
 )
 _UNKNOWN_LEADER: Final = LeaderIdAndEpoch()
-"""Shared by all answers, because a default of its own costs each answer a quarter of its time."""
+"""Shared by all responses, because a separate object costs each response a quarter of its time."""
 _WITHOUT_LOG_START = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -140,7 +140,7 @@ _AddWaiter = Callable[[int, Callable[[KafkaError | None], None]], None]
 
 
 class _Slot:
-    """One partition of a request: its batch, its state, and its answer in the response."""
+    """One partition of a request: its batch, its state, and its part of the response."""
 
     # Class attributes, because most batches need none of these, and each assignment costs.
     verdict: VerificationGuard | KafkaError | None = None
@@ -246,7 +246,7 @@ def _append_many(
 def _make_slots(
     name: str | None, some: list[PartitionProduceData], slots: list[_Slot]
 ) -> list[PartitionProduceResponse]:
-    """Add slots for partitions of a topic; return their answers."""
+    """Add slots for partitions of a topic; return their responses."""
     made = [_Slot(name, data) for data in some]
     slots += made
     return [slot.answer for slot in made]
@@ -632,8 +632,8 @@ def again(
     """Append the next batch to a partition, as long as it is certainly appended and committed at
     once.
 
-    The requests for one partition differ in the batch, and the answers in the offset. A batch that
-    the partition refuses is left to `handle`, which says why: a refusal changes nothing.
+    The requests for one partition differ in the batch, and the responses in the offset. A batch
+    that the partition refuses is left to `handle`, which says why: a refusal changes nothing.
     """
     version = context.api_version
     if (
@@ -706,7 +706,7 @@ def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceRespo
 
 
 def error_response(request: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:
-    """Answer every partition with `code`; raises CloseConnection because acks=0 has no answer."""
+    """Answer every partition with `code`; raises CloseConnection because acks=0 has no response."""
     if request.acks == 0:
         raise CloseConnection
     return ProduceResponse(

@@ -365,7 +365,7 @@ class Partition:
             self.deleted.reached(self.low_watermark)
 
     def isr_changed(self, isr: Iterable[int], partition_epoch: int) -> None:
-        """Take over the controller's decision: the answer to a proposal, or its announcement."""
+        """Take over the controller's decision: the response to a proposal, or its announcement."""
         left = self.isr_state.apply_decision(self.isr_state.replicas, isr)
         self._stand()
         self.partition_epoch = partition_epoch

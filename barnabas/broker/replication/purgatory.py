@@ -33,7 +33,7 @@ class FollowerWatch(Protocol):
 
     def watermark_moved(self) -> None:
         """Note that the high watermark or the log start moved: the next answer should say so, but
-        needs no answer of its own."""
+        needs no separate response."""
         ...
 
 

@@ -14,8 +14,8 @@ The serving side, for each partition of a follower's Fetch:
 The fetching side leaves a partition whose own replica is out of sync out of the request while the
 quota is exceeded, and records the received bytes of throttled partitions.
 
-Neither side delays an answer: the follower fetches again, and the other partitions of the
-connection go on. `now` is monotonic time in seconds.
+Neither side delays a response: the follower fetches again, and the other partitions of the
+connection continue. `now` is monotonic time in seconds.
 """
 
 from collections import deque

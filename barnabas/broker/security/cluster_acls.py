@@ -49,7 +49,7 @@ FILTERS_IN_A_STEP = 16
 MAX_BYTES: Final = 4 << 20
 """Bytes of all rules, some 25,000: no more are created. Kafka has no limit."""
 MAX_DELETED: Final = MAX_REQUEST_ELEMENTS
-"""Rules that one DeleteAcls may name in its answer, one that two filters match twice."""
+"""Rules that one DeleteAcls may name in its response, one that two filters match twice."""
 PATTERNS_AT_ONCE: Final = 32
 """Patterns whose rules are changed in one transaction."""
 OBJECTS_OF_A_RULE: Final = 10

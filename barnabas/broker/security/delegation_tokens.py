@@ -292,7 +292,7 @@ class TokenRequests(NamedTuple):
 
 
 def refused_end_ms(code: ErrorCode) -> int:
-    """Return the end in the answer of a refused change: as in Kafka -1 before the token is looked
+    """Return the end in the response of a refused change: as in Kafka -1 before the token is looked
     for, and 0 after that."""
     return -1 if code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
 

@@ -338,7 +338,7 @@ class _Guarded:
             # A failure of the others is no failure of the whole request.
             response = yield from self._route.refuse(allowed, error.code, context.api_version)
         if response is None:
-            # The protocol has no answer (Produce with acks=0), so that a refusal closes.
+            # The protocol has no response (Produce with acks=0), so that a refusal closes.
             raise CloseConnection
         setattr(response, each.answers, [*getattr(response, each.answers), *answers])
         yield from self._hide(response, context)
@@ -348,7 +348,7 @@ class _Guarded:
     # -- finishing --------------------------------------------------------------------------------
 
     def _finish(self, request: Any, context: RequestContext) -> Steps[Any]:
-        """Let the handler answer; take out of its answer what the client may not see."""
+        """Let the handler answer; take out of its response what the client may not see."""
         response = yield from settle(self._inner(request, context))
         if self._rights.again:
             decided = self._authorizer.decided(context.principal, context.client_host)

@@ -1,6 +1,6 @@
 """The declarations of the rights that requests need.
 
-Each handler module has `RIGHTS` beside its `API`. The gate (`gate.py`) asks for them before the
+Each handler module has `RIGHTS` next to its `API`. The gate (`gate.py`) asks for them before the
 handler runs, and docs/SECURITY.md lists them:
 
     RIGHTS = Rights(
@@ -12,7 +12,7 @@ A refusal has one of these forms:
 
 - `whole`: the request is refused with an error, as if the handler had raised KafkaError.
 - `each`: the refused elements of a list are taken out, the handler answers the others, and the
-  answers of the refused ones are appended to its answer. Nothing reaches the handler if all are
+  responses of the refused ones are appended to its response. Nothing reaches the handler if all are
   refused. A request that fails as a whole is answered from it too (`ApiRow.refuse`).
 - `shown`: the handler answers everything, and what the client may not see is taken out silently.
 - `inside`: the handler asks by itself, with `context.allows`, because a list is not all that it
@@ -97,8 +97,8 @@ class Need(NamedTuple):
 class Each(NamedTuple):
     """The elements of a list in the request, which are answered one by one.
 
-    The gate refuses those whose rights are missing. If the request fails as a whole, the answer of
-    each has the error.
+    The gate refuses those whose rights are missing. If the request fails as a whole, each element
+    has the error.
     """
 
     elements: str
@@ -107,10 +107,10 @@ class Each(NamedTuple):
     """The rights that the gate asks for. Empty where the handler asks by itself, or where one right
     is needed for the whole request."""
     refused: Callable[[Any, ErrorCode, int], Any]
-    """Returns the answer of an element, from the element, the error and the version; it may be a
+    """Returns the result of an element, from the element, the error and the version; it may be a
     generator function, as a handler may."""
     answers: str
-    """The field of the response with the answers."""
+    """The field of the response with the results of the elements."""
 
     def refusal(self, element: Any, code: ErrorCode, version: int) -> Steps[Any]:
         """Return what `refused` does, in steps."""
@@ -146,7 +146,7 @@ class Rights(NamedTuple):
     operations: tuple[Operations, ...] = ()
     inside: tuple[Need, ...] = ()
     again: bool = False
-    """Whether `whole` is asked again when the answer is there: the request may have waited long."""
+    """Whether `whole` is asked again before the response: the request may have waited long."""
 
 
 HIDDEN_OF_ALL: Final = "TOPIC_AUTHORIZATION_FAILED; left out of all topics"

@@ -1,6 +1,6 @@
 """The SCRAM users of the cluster: every broker follows them in the metadata store (KIP-84).
 
-Their credentials are in `/config/users`, beside the quotas of users, as in Kafka 3.9.
+Their credentials are in `/config/users`, with the quotas of users, as in Kafka 3.9.
 """
 
 from collections.abc import Iterable, Mapping

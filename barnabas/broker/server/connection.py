@@ -1,7 +1,7 @@
 """A client's connection: it reads frames, and answers in the order of the requests.
 
 A Produce request may begin while an earlier Produce waits, and a request about a transactional id
-while others wait that are about other ids; any other request waits for the answers before it.
+while others wait that are about other ids; any other request waits for the responses before it.
 Reading pauses while answers queue up, while the memory limit is reached, and when a connection has
 used its share of an iteration of the event loop.
 """
@@ -42,7 +42,7 @@ MAX_OVERLAPPING = 256
 FRAMES_PER_TURN = 32
 BYTES_PER_TURN = 1024 * 1024
 UNCOUNTED = 256 * 1024
-"""The bytes of requests that wait for their answers which a connection keeps without asking for
+"""The bytes of requests that wait for their responses which a connection keeps without asking for
 memory."""
 _NOTABLE_S = 0.001
 """The time of requests that counts against those of other connections."""
@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def oldest(self) -> object | None:
-        """The first request that waits for its answer."""
+        """The first request that waits for its response."""
         return self._exchanges[0][0] if self._exchanges else None
 
     @property
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unread(self) -> int:
-        """The bytes of answers in memory that the peer has not read."""
+        """The bytes of responses in memory that the peer has not read."""
         return int(self._transport.get_write_buffer_size())
 
     @property
@@ -428,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
         return transactional_id is not None and transactional_id not in self._transactional_ids
 
     def _queue(self, begun: EncodedResponse | Exchange, frame: memoryview) -> None:
-        """Keep a request that waits, or an answer that must wait for earlier ones."""
+        """Keep a request that waits, or a response that must wait for earlier ones."""
         transactional_id = transactional_id_of(frame)
         self._exchanges.append((begun, transactional_id, len(frame)))
         self._unanswered += len(frame)
@@ -438,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
         self._overlaps = frame[:2] == _PRODUCE and not working
 
     def answered(self, exchange: Exchange) -> None:
-        """Send the answer of a request that had to wait."""
+        """Send the response of a request that had to wait."""
         if len(self._exchanges) == 1:
             self._send_next_answers()
         elif self._exchanges and self._exchanges[0][0] is exchange:
@@ -477,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
 
     def _collect(self) -> None:
-        """Move the answers that are next in order to the outbox."""
+        """Move the responses that are next in order to the outbox."""
         exchanges = self._exchanges
         while exchanges:
             first, transactional_id, size = exchanges[0]
@@ -573,7 +573,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serve()
 
     def _cut(self, error: OSError) -> None:
-        # The length of the answer has been sent, so an error can only close the connection.
+        # The length of the response has been sent, so an error can only close the connection.
         _log.error("a log could not be read while answering", host=self.host, error=str(error))
         self._out.clear()
         self.abort()

@@ -91,4 +91,4 @@ class Acknowledgement(asyncio.Future[Any]):
 
 
 class CloseConnection(Exception):
-    """Raised to close the connection instead of an answer (a failed Produce with acks=0)."""
+    """Raised to close the connection instead of a response (a failed Produce with acks=0)."""

@@ -1,11 +1,11 @@
-"""The dispatcher: it decodes a frame, calls the handler, and encodes the answer.
+"""The dispatcher: it decodes a frame, calls the handler, and encodes the response.
 
-A handler has one of two shapes. It returns a response, None if the protocol has no answer, or a
+A handler has one of two shapes. It returns a response, None if the protocol has no response, or a
 future of either if the request has to wait: only then does a future exist. If its work may be long,
 or waits in between, it is a generator function, which the slicer runs (`slices.py`): it yields
 None or a future, and returns the response. A
-KafkaError becomes the API's error answer; any other exception of a handler is UNKNOWN_SERVER_ERROR,
-with a traceback in the log.
+KafkaError becomes the API's error response; any other exception of a handler is
+UNKNOWN_SERVER_ERROR, with a traceback in the log.
 
 A small request is decoded, handled and answered in one go. A large frame is decoded in slices,
 unless its records make it large; so are responses of many elements encoded, and errors answered.
@@ -55,8 +55,8 @@ ErrorAnswer = Callable[[Any, ErrorCode, int], Steps[Any]]
 Arrival = tuple[int, float]
 """The arrival time of received bytes: wall time in ms, monotonic time in seconds."""
 EncodedResponse = list[Part] | ProtocolError | None
-"""The parts of an answer, empty if the protocol has no answer; None closes the connection, and so
-does ProtocolError, for bytes that are no request."""
+"""The parts of a response, empty if the protocol has no response; None closes the connection, and
+so does ProtocolError, for bytes that are not a request."""
 
 SMALL_FRAME = 16 * 1024
 """Bytes of a frame that is always decoded in one go: at most about 4 ms."""
@@ -79,7 +79,7 @@ class Route(NamedTuple):
     serves: range
     handle: Handle
     error_response: ErrorAnswer | None = None
-    """Builds the answer to a request that failed as a whole; None is `error_alone`."""
+    """Builds the response to a request that failed as a whole; None is `error_alone`."""
     for_brokers: bool = False
     """Whether only brokers send the requests, which quotas do not limit."""
     again: Again | None = None
@@ -87,7 +87,7 @@ class Route(NamedTuple):
     needs another one or none, because requests that repeat do not reach the handler."""
 
     def refuse(self, request: Any, code: ErrorCode, version: int) -> Steps[Any]:
-        """Return the answer to a request that failed as a whole."""
+        """Return the response to a request that failed as a whole."""
         code = downgrade(self.api.key, version, code)
         if self.error_response is None:
             return error_alone(self.api.response, code, version)
@@ -145,7 +145,7 @@ class ClientConnection(Protocol):
     """The memory of requests that repeat, by the bytes of API key and version."""
 
     def answered(self, exchange: Exchange, /) -> None:
-        """Send the answer of a request that had to wait."""
+        """Send the response of a request that had to wait."""
         ...
 
     def handled(self, exchange: Exchange, /) -> None:
@@ -200,10 +200,10 @@ class _Served:
         self.time_ms = metrics.total_time_ms.cell(name)
 
     def frame(self, correlation_id: int, response: Any) -> list[Part]:
-        """Encode the answer: length, header, body; records are not copied.
+        """Encode the response: length, header, body; records are not copied.
 
-        Raises ProtocolError if this version cannot carry a field, and TooManyElements if the answer
-        has to be encoded in slices.
+        Raises ProtocolError if this version cannot carry a field, and TooManyElements if the
+        response has to be encoded in slices.
         """
         body = self._encode(response)
         if len(body) == 1:
@@ -244,7 +244,7 @@ class _Call(NamedTuple):
 
 
 class Exchange:
-    """A request that waits for its answer."""
+    """A request that waits for its response."""
 
     __slots__ = ("_waiting", "answer", "done", "overlaps", "reads_frame")
 
@@ -252,14 +252,14 @@ class Exchange:
         self._waiting = waiting
         self.done = False
         self.answer: EncodedResponse = None
-        """The answer, once `done`."""
+        """The response, once `done`."""
         self.overlaps = isinstance(waiting, Acknowledgement)
-        """Whether the next request of the same kind may begin before the answer."""
+        """Whether the next request of the same kind may begin before the response."""
         self.reads_frame = waiting is None
         """Whether the handler is at work for the first time: the receive buffer must not change."""
 
     def wait_for(self, work: asyncio.Future[Any]) -> None:
-        """Set the future of the work that ends with the answer."""
+        """Set the future of the work that ends with the response."""
         self._waiting = work
 
     def leave_frame(self, waiting: Future) -> None:
@@ -289,7 +289,7 @@ def _too_many(*_: object) -> NoReturn:
 
 
 def _settle(charge: Charge, response: Any) -> None:
-    """Tell the client for how long it is throttled, where the answer has a field for it."""
+    """Tell the client for how long it is throttled, where the response has a field for it."""
     throttle_ms = charge.settle()
     if throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = throttle_ms
@@ -325,7 +325,7 @@ class Dispatcher:
     def begin(
         self, frame: memoryview, peer: ClientConnection, arrival: Arrival
     ) -> EncodedResponse | Exchange:
-        """Pass a frame to its handler; return the answer, or the exchange if it has to wait.
+        """Pass a frame to its handler; return the response, or the exchange if it has to wait.
 
         Raises ProtocolError for bytes that are no request, and for an API or version that is not
         served: the protocol cannot answer these, except ApiVersions in version 0.
@@ -389,7 +389,7 @@ class Dispatcher:
         try:
             known.learn(frame, request, context, response)
         except Exception as error:
-            # The request has its effect and its answer, so this must not become an error answer.
+            # The request has its effect and its response: this must not become an error response.
             _log.error("request not remembered", api=served.route.api.name, exc_info=error)
             del peer.repeats[served.key]
 
@@ -417,7 +417,7 @@ class Dispatcher:
                     outcome = done.result()
                     answer = self._answer(served, context, started, outcome)
                 except Exception as error:
-                    # An answer of many elements is encoded in slices.
+                    # A response of many elements is encoded in slices.
                     outcome = outcome if isinstance(error, TooManyElements) else error
                     call = _Call(served, context, started, peer, exchange)
                     begun = self._run(call, self._conclude(call, request, outcome))

@@ -118,7 +118,7 @@ class HttpServer(ABC):
         most_body: int = 0,
     ) -> None:
         """`certificate` and `key` are files in PEM; without them there is no TLS. `seconds` limits
-        a request with its answer, `most_body` the bytes of its body, which is not read with 0.
+        a request with its response, `most_body` the bytes of its body, which is not read with 0.
 
         Raises OSError if a file cannot be read, ConfigError for its content.
         """
@@ -135,7 +135,7 @@ class HttpServer(ABC):
 
     @abstractmethod
     async def answer(self, request: h11.Request, body: bytes) -> HttpResponse:
-        """Return the answer to a request."""
+        """Return the response to a request."""
 
     def start(self, sockets: list[socket.socket]) -> int:
         """Accept connections on bound sockets; return their port."""

@@ -220,7 +220,7 @@ class ServedListener:
         """Close the connections without progress for `max_idle` seconds; return their number.
 
         A connection that waits for the broker's answer is never idle; one whose peer does not read
-        its answer is. Connections that are silent give back their memory.
+        its response is. Connections that are silent give back their memory.
         """
         expired = 0
         for connection in list(self._connections):

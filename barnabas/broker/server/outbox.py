@@ -18,7 +18,7 @@ from barnabas.storage.log.log_slice import LogSlice
 
 BYTES_PER_TURN = 2 * MAX_CHUNK
 _WORTH_SENDING = 2 * MIN_CHUNK
-"""The least bytes for sendfile: below, a copy costs less, and needs no write of its own."""
+"""The least bytes for sendfile: below, a copy costs less, and needs no separate write."""
 _LEFT_TO_COPY = 4096
 """The end of a range that is copied, to leave in one write with the next part."""
 _STOPPER = 4096
@@ -51,7 +51,7 @@ CLOSED: Final = ClosedTransport()
 
 
 class Outbox:
-    """The answers that a connection has not written yet."""
+    """The responses that a connection has not written yet."""
 
     __slots__ = (
         "_chunk",
@@ -103,7 +103,7 @@ class Outbox:
         transport.set_write_buffer_limits(high=0)
 
     def put(self, parts: Iterable[Part]) -> None:
-        """Queue an answer."""
+        """Queue a response."""
         self.parts.extend(parts)
 
     def clear(self) -> None:

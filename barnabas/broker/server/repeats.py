@@ -1,10 +1,10 @@
 """The memory of a connection: requests that repeat, and how they are served again.
 
 Successive requests of a connection are mostly equal except for the correlation id and a few fields,
-and so are their answers. A handler whose requests repeat has a function `again` beside `handle`: it
-gets a request that `handle` has answered, and returns which fields vary and how a request with
-other values there is served. The bytes around these fields are remembered with that, so that the
-next request is compared, served and answered without decoder, handler and encoder.
+and so are their responses. A handler whose requests repeat has a function `again` next to `handle`.
+It gets a request that `handle` has answered, and returns which fields vary and how a request with
+other values there is served. The bytes around these fields are remembered too. So the next request
+is compared with them and served without decoder, handler and encoder.
 
 The short way may only accept: where something is not certain, it has changed nothing, and the
 handler decides. The function that serves again asks for everything that may have changed. The
@@ -49,7 +49,7 @@ _CONTENT_AT: Final = 8
 """The place in a request behind API, version and correlation id."""
 _correlation_id: Final = Struct(">4xi").unpack_from
 _START: Final = Struct(">ii")
-"""The length and the correlation id of an answer."""
+"""The length and the correlation id of a response."""
 
 
 class Repeat(NamedTuple):
@@ -57,13 +57,13 @@ class Repeat(NamedTuple):
 
     serve: Callable[[Any, int, tuple[Any, ...]], Sequence[Any] | None]
     """Is called with `known`, the time in ms and the values of the varying fields. Returns the
-    values of the answer, or None, having changed nothing, if the handler has to serve."""
+    values of the response, or None, having changed nothing, if the handler has to serve."""
     known: Any
     """The rest of the request."""
     fields: tuple[str, ...] = ()
     """The fields of the request that vary, as `template_of` takes them."""
     answers: tuple[str, ...] = ()
-    """The fields of the answer that vary: neighbours, and then perhaps records."""
+    """The fields of the response that vary: neighbours, and then perhaps records."""
     basis: tuple[Any, ...] = ()
     """Everything but the request on which `known` depends: while it is equal, so is `known`."""
 
@@ -73,7 +73,7 @@ class RepeatByElement(NamedTuple):
 
     serve: Callable[[Sequence[tuple[Any, tuple[Any, ...]]], int], Sequence[Sequence[Any]] | None]
     """Is called with a list of elements, what is known of each and its values, and the time in ms.
-    Returns the values of the answer for each element, or None, having changed nothing."""
+    Returns the values of the response for each element, or None, having changed nothing."""
     form: ByElement
     known: Sequence[Any]
     """The rest of each element of the request."""
@@ -85,9 +85,9 @@ Again = Callable[[Any, RequestContext, Any], Repeat | RepeatByElement | None]
 
 _Known = tuple[Callable[..., Any], Any, Any, Callable[..., bytes], int, bytes, bytes, bytes | None]
 """A request that the connection has sent, or an element of one: the function that serves it, what
-is known of it, and its basis; the function that packs its answer, the bytes of the answer behind
-its length, without records and their length, and those before and behind its fields and behind its
-records. Plain, because a NamedTuple takes twice the time to unpack."""
+is known of it, and its basis; the function that packs its response, the bytes of the response
+behind its length, without records and their length, and those before and behind its fields and
+behind its records. Plain, because a NamedTuple takes twice the time to unpack."""
 
 
 class Served(Protocol):
@@ -124,7 +124,7 @@ class Repeats:
         self._again = served.again
         self._flexible = api.is_flexible(version)
         self._header = encode_response_header(api.key, version, 0)[LENGTH.size :]
-        """The header of an answer behind the correlation id."""
+        """The header of a response behind the correlation id."""
         self._templates: Templates[_Known] = Templates("4xi", flexible=self._flexible)
         with_records = has_records(api.request, version)
         self._find = self._templates.find_with_records if with_records else self._templates.find
@@ -144,7 +144,7 @@ class Repeats:
         return self._templates.count
 
     def serve(self, frame: memoryview, arrival: tuple[int, float]) -> list[Any] | None:
-        """Serve a request that is like an earlier one; return the parts of its answer, or None if
+        """Serve a request that is like an earlier one; return the parts of its response, or None if
         that is not certain."""
         if (self._quotas is not None and self._quotas.limits) or (
             self._asker is not None and self._asker.standing() is not self._standing

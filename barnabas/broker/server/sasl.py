@@ -282,7 +282,7 @@ class Authentication:
         return [len(answer).to_bytes(4, "big") + answer]
 
     async def _step(self, message: bytes) -> tuple[bytes, int]:
-        """Return the answer to a message, and the lifetime in ms of the session that it begins.
+        """Return the response to a message, and the lifetime in ms of the session that it begins.
 
         Raises AuthenticationFailed.
         """
@@ -356,7 +356,7 @@ class Authentication:
         return True
 
     async def _end(self, response: T, reason: str) -> T:
-        """Return the answer to a client that is refused: the connection is closed after it."""
+        """Return the response to a client that is refused: the connection is closed after it."""
         self._at_work = True
         (self._sasl.again_failures if self._session_mechanism else self._sasl.failures).failed(
             self._connection, reason

@@ -1,6 +1,6 @@
 """TLS between a socket's transport and a connection, which uses it as its transport.
 
-The TLS of uvloop has buffers of its own, of hundreds of KB for a peer that does not read. Here the
+The TLS of uvloop has further buffers, of hundreds of KB for a peer that does not read. Here the
 connection hears at once that the socket is full, as on a listener without TLS.
 """
 
@@ -440,7 +440,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._raw.pause_reading()
 
     def _go_on_later(self) -> None:
-        """Go on in the next iteration of the event loop: others have their turn before."""
+        """Continue in the next iteration of the event loop: other work has its turn before."""
         self._put_off = True
         self._pause_raw()
         asyncio.get_running_loop().call_soon(self._go_on)

@@ -47,7 +47,7 @@ MARKERS: Final = ByElement(
 """The markers of a coordinator for one partition differ in producer and outcome only."""
 MARKERS_PER_REQUEST: Final = 256
 TIMEOUT_S: Final = 10.0
-"""The longest wait for an answer. The leader answers sooner, even if its followers are slow."""
+"""The longest wait for a response. The leader answers sooner, even if its followers are slow."""
 _log = get_logger(__name__)
 _Slot = tuple[int, TopicPartition]
 """The producer id and the partition, which identify a marker in a request."""
@@ -80,7 +80,7 @@ class MarkerChannel:
     """The markers for one other broker, in the order of their arrival."""
 
     def __init__(self, peer: Requester, *, fast: bool = True) -> None:
-        """Without `fast` every request is encoded and every answer decoded, in tests."""
+        """Without `fast` every request is encoded and every response decoded, in tests."""
         self._peer = peer
         self._framing = framing() if fast else None
         self._waiting: deque[PendingMarker] = deque()

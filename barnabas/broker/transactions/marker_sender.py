@@ -232,7 +232,7 @@ class MarkerSender:
     # -- sending ---------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        # A later callback of the loop sends them: the answer to EndTxn goes first, and markers
+        # A later callback of the loop sends them: the response to EndTxn goes first, and markers
         # gather.
         if not self._scheduled:
             self._scheduled = True

@@ -33,7 +33,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 TRANSACTIONS_PER_REQUEST: Final = 256
 TIMEOUT_S: Final = 10.0
-"""The longest wait for an answer. The coordinator answers sooner, even with slow followers."""
+"""The longest wait for a response. The coordinator answers sooner, even with slow followers."""
 _BEHIND: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
 """The errors of a coordinator that does not know the topic of a partition yet."""
 
@@ -50,7 +50,7 @@ class RemoteCoordinators:
         fast: bool = True,
     ) -> None:
         """`connect` returns a new connection to another broker. Without `fast` every request is
-        encoded and every answer decoded, in tests."""
+        encoded and every response decoded, in tests."""
         self._broker_id = broker_id
         self._cache = cache
         self._connect = connect
@@ -173,7 +173,7 @@ def _answers(answer: AddPartitionsToTxnResponse) -> dict[str, Answers]:
 
 
 def _complete(request: VerificationRequest, received: dict[str, Answers]) -> Answers:
-    """Return an answer for each partition; NETWORK_EXCEPTION if the response lacks one."""
+    """Return a response for each partition; NETWORK_EXCEPTION if the response lacks one."""
     answers = request.all_with(ErrorCode.NETWORK_EXCEPTION)
     for partition, code in received.get(request.transactional_id, {}).items():
         if partition in answers:

@@ -1,7 +1,7 @@
 """Batched requests to another broker: one is in flight, and the next takes all that gathers.
 
 Their elements repeat except for some fields, so requests are put together from templates, which are
-made once, and so is the answer that refuses nothing.
+made once, and so is the response that refuses nothing.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ B = TypeVar("B")
 REMEMBERED: Final = 4096
 """The elements whose bytes are remembered."""
 ACCEPTED: Final = object()
-"""Stands for an answer without any error."""
+"""Stands for a response without any error."""
 
 
 class Requester(Protocol):
@@ -61,8 +61,9 @@ class RequestBatcher(Generic[B]):
         send: Callable[[B, Then], None],
         answered: Callable[[B, Any], None],
     ) -> None:
-        """`take` returns all that is to be sent now, None for nothing. `send` sends it and has its
-        second argument called with the answer. `answered` handles the answer, None if none came."""
+        """`take` returns all that is to be sent now, None for nothing. `send` sends it and calls
+        its second argument with the response. `answered` handles the response; None if none
+        came."""
         self._take = take
         self._send = send
         self._answered = answered
@@ -89,14 +90,14 @@ class RequestBatcher(Generic[B]):
 
 
 class Frames(NamedTuple):
-    """The body of a request, and that of its answer if nothing is refused."""
+    """The body of a request, and that of its response if nothing is refused."""
 
     request: bytes
     accepted: bytes
     form: ByElement
 
     def decode(self, data: bytes, offset: int) -> Any:
-        """Decode an answer; return ACCEPTED if it is the one without an error."""
+        """Decode a response; return ACCEPTED if it is the one without an error."""
         if data[offset:] == self.accepted:
             return ACCEPTED
         return decode(self.form.api.response, self.form.version, data, offset)
@@ -109,7 +110,7 @@ class Element(NamedTuple):
     """The other fields: equal for elements of one template."""
     values: tuple[Any, ...]
     answer: tuple[Any, ...]
-    """The varying fields of its answer."""
+    """The varying fields of its response."""
 
 
 class Framing(Generic[B]):
@@ -122,7 +123,7 @@ class Framing(Generic[B]):
         build: Callable[[B], tuple[Any, Any]],
     ) -> None:
         """`split` and `build` take what an element is made of; `build` returns the element, and
-        that of the answer if it is not refused."""
+        that of the response if it is not refused."""
         self._form = form
         self._split = split
         self._build = build

@@ -48,7 +48,7 @@ from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
 
 _WRITE_TIMEOUT_MS = 60_000
-"""The longest wait of an answer for its record to be committed; the decision has no limit."""
+"""The longest wait of a response for its record to be committed; the decision has no limit."""
 _log = get_logger(__name__)
 _new = tuple.__new__
 

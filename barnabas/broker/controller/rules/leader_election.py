@@ -31,7 +31,7 @@ CLEAN_ONLY = ElectionPolicy()
 
 
 class ElectionInputs(NamedTuple):
-    """The inputs of an election, beside the partition's last state."""
+    """The inputs of an election, except the partition's last state."""
 
     online: Set[int]
     """Brokers whose replica can serve."""
@@ -53,12 +53,12 @@ def decide(
     """Return the next state of a partition, or None if it stays; `state` is None for a new one.
 
     A replica that was not closed cleanly leaves every ISR that has another member, because it may
-    lack the last records that it acknowledged. A leader that was closed cleanly goes on in a new
+    lack the last records that it acknowledged. A leader that was closed cleanly continues in a new
     epoch: a follower, or a request of its earlier run, may be on its way.
 
     With `keeps_epoch` a sole replica leads on as if it had not stopped. Its log is the one that it
     closed, so records of two runs in one epoch contradict no reader. No other broker can have led
-    meanwhile: that would have been a decision, with an epoch of its own. The broker epoch fences
+    meanwhile: that would have been a decision, with its own epoch. The broker epoch fences
     messages of the earlier run, and the controller epoch those of the earlier controller. The
     partition's `judged_until` stays behind: a later restart that is not clean is still seen, since
     a registration tells how the run before it ended, and a run that ended otherwise is announced

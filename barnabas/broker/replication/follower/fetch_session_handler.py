@@ -69,7 +69,7 @@ class FetchSessionHandler:
         return True
 
     def handle_response(self, response: FetchResponse) -> bool:
-        """Update the session from an answer; False where the answer is an error."""
+        """Update the session from a response; False where the response is an error."""
         if response.error_code:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = NO_SESSION

@@ -1,7 +1,7 @@
 """The fetcher: replicates partitions from one leader over one connection, one request at a time.
 
 After each await a partition is checked again, and changed only if this fetcher still follows it.
-The records of an answer are appended in slices, so that a large answer does not hold the event
+The records of a response are appended in slices, so that a large response does not hold the event
 loop.
 """
 
@@ -58,7 +58,7 @@ from barnabas.storage.log.truncation import start_again, truncate
 
 VERSION: Final = 17
 SLICE_S: Final = 0.002
-"""Time spent on an answer before the event loop runs other work."""
+"""Time spent on a response before the event loop runs other work."""
 SLICE_BATCHES: Final = 64
 PENDING_WAIT_S: Final = 0.1
 """Longest wait of a request for fsyncs and truncations in progress."""
@@ -193,7 +193,7 @@ class Fetcher:
     # -- requests --------------------------------------------------------------------------------
 
     async def _fetch_once(self) -> None:
-        """Send one request and handle its answer; without partitions to fetch, wait for one."""
+        """Send one request and handle its response; without partitions to fetch, wait for one."""
         config = self._context.config()
         for follower in self._backoffs.pop_due(self._context.clock.monotonic()):
             self._release(follower)
@@ -235,7 +235,7 @@ class Fetcher:
     async def _await_pending_work(self) -> None:
         """Wait shortly for fsyncs and truncations.
 
-        A partition that the request leaves out has to wait for the answer, which comes late where
+        A partition that the request leaves out has to wait for the response, which comes late where
         all other partitions are quiet.
         """
         try:
@@ -304,7 +304,7 @@ class Fetcher:
                 key = topic.topic_id, answer.partition_index
                 follower, asked = self._followers.get(key), self._session.asked(key)
                 if follower is None or asked is None or not follower.answers(asked):
-                    # It was moved, truncated or held meanwhile: the answer does not fit any more.
+                    # It was moved, truncated or held meanwhile: the response does not fit any more.
                     continue
                 await self._handle_answer(follower, answer, asked)
                 if size := len(answer.records or NOTHING):

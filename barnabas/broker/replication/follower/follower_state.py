@@ -1,4 +1,4 @@
-"""A follower's replication state: the position to fetch from, and the meaning of each answer.
+"""A follower's replication state: the position to fetch from, and the meaning of each response.
 
 A follower fetches from its log end offset and names the epoch of its last record. A leader whose
 log ended that epoch earlier answers with the diverging epoch: the follower truncates its log to the
@@ -61,7 +61,7 @@ Step = Append | Truncation | RestartLog | BoundsQuery | Retry
 
 
 def judge(log: FollowerLog, answer: PartitionData) -> Step:
-    """Return the step that follows from an answer to a fetch from the log end."""
+    """Return the step that follows from a response to a fetch from the log end."""
     if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return BoundsQuery()
     if answer.error_code:
@@ -161,7 +161,7 @@ class FollowerState:
         )
 
     def answers(self, asked: FetchPartition) -> bool:
-        """Whether the answer to `asked` still fits this follower's epoch and log end."""
+        """Whether the response to `asked` still fits this follower's epoch and log end."""
         return (
             not self.stopped
             and asked.current_leader_epoch == self.leader_epoch

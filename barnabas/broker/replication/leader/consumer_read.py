@@ -79,7 +79,7 @@ class ConsumerRead:
             partition.delayed_fetches.pop(fetch, None)
 
     def close(self) -> list[tuple[FetchedPartition, PartitionData]]:
-        """Return the answers, by partition."""
+        """Return the responses, by partition."""
         return self.answers
 
     @property
@@ -170,7 +170,7 @@ class ConsumerRead:
         return answer
 
     def _is_elsewhere(self, partition: Partition, offset: int, answer: PartitionData) -> bool:
-        """Whether the consumer is redirected to a follower near it; the answer names it then."""
+        """Whether the consumer is redirected to a follower near it; the response names it then."""
         if not partition.is_leader:
             return False
         preferred = self._selector.preferred(

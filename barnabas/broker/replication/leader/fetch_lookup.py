@@ -46,7 +46,7 @@ class FetchLookup:
         return partition
 
     def refuse(self, fetched: FetchedPartition, error: KafkaError, version: int) -> PartitionData:
-        """Return the answer for a partition that cannot be read."""
+        """Return the response for a partition that cannot be read."""
         answer = error_of(fetched.wanted, downgrade(API.key, version, error.code))
         topic = fetched.topic
         name = (self.cache.topic_name(topic) or "") if isinstance(topic, bytes) else topic
@@ -66,8 +66,8 @@ class FetchLookup:
 def diverges(partition: Partition, wanted: FetchPartition, answer: PartitionData) -> bool:
     """Whether the client's log diverges: its last epoch ended earlier in this log (KIP-595).
 
-    The answer then names the epoch and its end offset here. Raises KafkaError(OFFSET_OUT_OF_RANGE)
-    for an epoch that this log does not know.
+    The response then names the epoch and its end offset here. Raises
+    KafkaError(OFFSET_OUT_OF_RANGE) for an epoch that this log does not know.
     """
     epoch, end = partition.log.offset_for_epoch(wanted.last_fetched_epoch)
     if end < 0:

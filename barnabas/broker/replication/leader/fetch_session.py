@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): a client's partitions, kept between its requests.
 
-A full request lists every partition. An incremental request lists only the changes, and its answer
-only the partitions with news. Pure bookkeeping: times and ids are passed in.
+A full request lists every partition. An incremental request lists only the changes, and its
+response only the partitions with news. Pure bookkeeping: times and ids are passed in.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -131,7 +131,7 @@ class FetchSession:
         self.created_ms = self.used_ms = now_ms
 
     def go_on(self) -> None:
-        """Go on to the epoch of the next request."""
+        """Advance to the epoch of the next request."""
         self.epoch = 1 if self.epoch == _MAX_EPOCH else self.epoch + 1
 
     def forget(self, name: TopicKey, indexes: Iterable[int]) -> None:
@@ -192,7 +192,7 @@ class FetchContext:
         self.uses_topic_ids = uses_topic_ids
 
     def close(self, answers: Answers) -> tuple[int, Answers]:
-        """Return the session id to answer with, and the partitions that belong in the answer."""
+        """Return the session id to answer with, and the partitions that belong in the response."""
         news = []
         if self._session is not None or self._wants_session:
             news = [pair for pair in answers if pair[0].has_news(pair[1])]
@@ -208,7 +208,7 @@ class FetchContext:
         return self._closed(answers, news)
 
     def postpone(self) -> int:
-        """Return the session id to answer with, if the answer has no partitions at all.
+        """Return the session id to answer with, if the response has no partitions at all.
 
         The session tells its news the next time; there is no new one.
         """
@@ -285,7 +285,7 @@ class FetchSessionCache:
         )
 
     def used(self, session: FetchSession, now_ms: int) -> None:
-        """Go on to the next epoch of a session, from a request that changes no partitions."""
+        """Advance a session to its next epoch, from a request that changes no partitions."""
         session.go_on()
         session.used_ms = now_ms
         del self._sessions[session.id]
@@ -339,8 +339,10 @@ class FetchSessionCache:
     def _find(
         self, request: FetchRequest, owner: SessionOwner, *, by_id: bool
     ) -> FetchSession | None:
-        """Return the session of a request, and go on to its next epoch; None for a full request,
-        which ends the session that it names."""
+        """Return the session of a request, and advance it to its next epoch.
+
+        None for a full request, which ends the session that it names.
+        """
         session = self._sessions.get(request.session_id)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
@@ -444,7 +446,7 @@ class FetchSessionCache:
         """Count the partitions that a request has changed.
 
         Raises FETCH_SESSION_ID_NOT_FOUND if there is no room for them: the client asks for a new
-        session, does not get one, and goes on without.
+        session, does not get one, and continues without.
         """
         if self._sessions.get(session.id) is not session:
             return

@@ -113,7 +113,7 @@ class FollowerRead:
 
     @property
     def has_news(self) -> bool:
-        """Whether the answer has a new high watermark or log start for a session to remember."""
+        """Whether the response has a new high watermark or log start for a session to remember."""
         return self.session.is_kept and any(
             answer.high_watermark != fetched.high_watermark
             or answer.log_start_offset != fetched.log_start_offset
@@ -227,7 +227,7 @@ class FollowerRead:
         )
 
     def close(self) -> list[tuple[FetchedPartition, PartitionData]]:
-        """Return the answers, by partition; count their bytes as sent."""
+        """Return the responses, by partition; count their bytes as sent."""
         services, throttled = self._services, 0
         for fetched, answer in self._found.items():
             partition = fetched.replica

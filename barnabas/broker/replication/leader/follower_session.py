@@ -61,7 +61,7 @@ class FollowerPartition(FetchedPartition):
         self._session.unread.pop(self, None)
 
     def mark_served(self) -> None:
-        """Note that the answer has records of it: the others are served first next time."""
+        """Note that the response has records of it: the others are served first next time."""
         unread = self._session.unread
         unread.pop(self, None)
         unread[self] = None

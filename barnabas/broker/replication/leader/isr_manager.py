@@ -7,8 +7,8 @@ removes a broker whose registration has ended, that shuts down, or that was not 
 
 Kafka's AlterPartitionManager. One request at a time carries the proposals of all partitions; each
 partition has at most one proposal in flight. A proposal whose outcome is unknown is repeated until
-the controller decides, by its answer or by LeaderAndIsr; until then a record is committed only when
-both ISRs have it. Losing the controller or its metadata store only delays the decision.
+the controller decides, by its response or by LeaderAndIsr; until then a record is committed only
+when both ISRs have it. Losing the controller or its metadata store only delays the decision.
 """
 
 import asyncio
@@ -243,7 +243,7 @@ class IsrManager:
         for partition in partitions:
             self.maybe_expand(partition)
 
-    # -- proposals to the controller, and its answers ---------------------------------------------
+    # -- proposals to the controller, and its responses -------------------------------------------
 
     def _propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
         partition.isr_state.proposed = isr
@@ -276,7 +276,7 @@ class IsrManager:
             await asyncio.sleep(backoff.failed())
 
     async def _send(self, controller: IsrController, sent: Proposals) -> Proposals:
-        """Send proposals and apply the answers; return the proposals whose outcome is unknown."""
+        """Send proposals and apply the responses; return the proposals whose outcome is unknown."""
         if not sent:
             return {}
         try:
@@ -358,7 +358,7 @@ class IsrManager:
             )
 
     def _apply_cached(self, partition: Partition) -> bool:
-        """Take over a newer decision from the metadata cache, where its answer was lost."""
+        """Take over a newer decision from the metadata cache, where its response was lost."""
         known = self._cache.partition(partition.topic, partition.index)
         if (
             known is None

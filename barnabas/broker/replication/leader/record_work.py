@@ -5,7 +5,7 @@ thread, which serves the topics in turn, a call of about a millisecond each. Mem
 records is granted before it is taken, and bounded for the whole broker.
 
 A block of Snappy is decompressed in one call, which takes a millisecond for each MB. Long calls
-have a thread and memory of their own, so that no other work waits for them.
+have a separate thread and memory, so that no other work waits for them.
 """
 
 import asyncio

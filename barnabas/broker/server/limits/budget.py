@@ -1,5 +1,5 @@
 """The limits of the broker on the bytes of requests that are being received or answered, and of
-answers that are not read."""
+responses that are not read."""
 
 from typing import Final, Protocol
 
@@ -37,7 +37,7 @@ class Holder(Protocol):
 
     @property
     def oldest(self) -> object | None:
-        """The first request that waits for its answer."""
+        """The first request that waits for its response."""
         ...
 
     def memory_granted(self) -> None:
@@ -48,21 +48,21 @@ class Holder(Protocol):
 
 
 class SlowReader(Protocol):
-    """A connection with an answer that its peer has not read."""
+    """A connection with a response that its peer has not read."""
 
     active_at: float
     """The time of the last progress."""
 
     @property
     def unread(self) -> int:
-        """The bytes of the answer in memory."""
+        """The bytes of the response in memory."""
         ...
 
     def abort(self) -> None: ...
 
 
 class UnreadAnswers:
-    """The answers that wait in memory for their peers (`queued.max.response.bytes`).
+    """The responses that wait in memory for their peers (`queued.max.response.bytes`).
 
     A connection begins no request while its peer does not read, so each has few of them. If they
     exceed the limit together, the connections that stand longest are closed.
@@ -71,7 +71,7 @@ class UnreadAnswers:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._bytes: dict[SlowReader, int] = {}
-        """The bytes of each answer when its peer stopped reading."""
+        """The bytes of each response when its peer stopped reading."""
         self._total = 0
 
     @property
@@ -80,7 +80,7 @@ class UnreadAnswers:
         return self._total
 
     def add(self, reader: SlowReader) -> None:
-        """Count the answer of a connection whose socket is full."""
+        """Count the response of a connection whose socket is full."""
         self.remove(reader)
         self._bytes[reader] = size = reader.unread
         self._total += size
@@ -187,8 +187,8 @@ class RequestMemory:
         return cut
 
     def _look(self) -> tuple[dict[Holder, int], list[Holder]]:
-        """Return what incomplete requests have brought in a round, and the holders that wait for an
-        answer since PARKED rounds."""
+        """Return what incomplete requests have brought in a round, and the holders that wait for a
+        response since PARKED rounds."""
         come: dict[Holder, int] = {}
         parked: dict[Holder, tuple[object, int]] = {}
         brought: dict[Holder, int] = {}

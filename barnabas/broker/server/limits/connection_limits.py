@@ -157,7 +157,7 @@ class ConnectionLimits:
     def add_stranger(self, listener: str, connection_id: int, close: Callable[[], None]) -> None:
         """Count a connection before authentication; beyond the share close the oldest one.
 
-        The inter-broker listener has a share of its own, so that a crowd of clients closes no
+        The inter-broker listener has a separate share, so that a crowd of clients closes no
         connection of a broker.
         """
         strangers = self._strangers[self._passes(listener)]

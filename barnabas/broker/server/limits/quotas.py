@@ -1,10 +1,10 @@
 """The quotas of clients: limits on what a user or a client id takes of this broker (KIP-13,
 KIP-124, KIP-219, KIP-599). Pure: the clock is a parameter, and a connection throttles itself.
 
-A client that is over a limit gets its answer at once, with the time in ms for which it should wait,
-and its connection begins no request during that time. Clients for which no limit is set cost
-nothing: `ClientQuotas.charge` returns None for them. Times are in seconds of the monotonic clock,
-where they have no unit.
+A client that is over a limit gets its response at once, with the time in ms for which it should
+wait, and its connection begins no request during that time. Clients for which no limit is set cost
+nothing: `ClientQuotas.charge` returns None for them. Times without a unit are in seconds of the
+monotonic clock.
 """
 
 import math
@@ -223,7 +223,7 @@ class Charge:
 
     @property
     def max_fetch(self) -> int:
-        """The bytes that an answer to a Fetch may have: more would never be within the limit."""
+        """The bytes that a response to a Fetch may have: more would never be within the limit."""
         fetch = self._meters.fetch
         return _INT_MAX if fetch is None else int(min(fetch.burst, _INT_MAX))
 
@@ -236,9 +236,9 @@ class Charge:
                 self._wait(Quota.PRODUCE, throttle_s)
 
     def fetched(self, size: int) -> bool:
-        """Charge the bytes of an answer to a Fetch; return False if it has to be empty instead.
+        """Charge the bytes of a response to a Fetch; return False if it has to be empty instead.
 
-        The bytes of an answer that is not sent are not counted. A batch that is larger than the
+        The bytes of a response that is not sent are not counted. A batch that is larger than the
         limit ever allows is sent when nothing is owed, or its consumer would get no further.
         """
         fetch = self._meters.fetch

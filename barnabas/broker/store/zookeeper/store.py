@@ -162,7 +162,7 @@ class ZooKeeperStore(SingleOperations):
                 _log.error(found, at=", ".join(self._settings.servers))
 
     async def _loss(self, newest_seen: int) -> str:
-        """Return what ZooKeeper has lost, asked in a session of its own; empty if nothing."""
+        """Return what ZooKeeper has lost, asked in a separate session; empty if nothing."""
         probe = ZooKeeperSession(self._settings, on_connected=_nothing, on_end=_nothing)
         try:
             await probe.begin()

@@ -215,7 +215,7 @@ def _refuse_removed_address(properties: Mapping[str, str]) -> None:
 
 
 def _refuse_quorum(properties: Mapping[str, str]) -> None:
-    """Raise ConfigError for a node of a cluster of KRaft: it would be a cluster of its own."""
+    """Raise ConfigError for a node of a cluster of KRaft: it would be a separate cluster."""
     advice = (
         "Barnabas has no KRaft: the brokers of a cluster meet in ZooKeeper (zookeeper.connect), or "
         "are processes of one machine (`barnabas serve --processes`)"

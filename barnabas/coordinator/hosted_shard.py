@@ -149,7 +149,7 @@ class _Write:
 
 
 class HostedShard(Generic[S, R]):
-    """A shard with its state that is not logged: writes in flight, unanswered requests and
+    """A shard with its volatile state: writes in flight, unanswered requests and
     timers."""
 
     def __init__(
@@ -573,7 +573,7 @@ class HostedShard(Generic[S, R]):
         """Replay committed records in the order of the log; with an error, this leader will not
         commit them.
 
-        A replay that yields is long: it goes on in steps, and those after it wait for it.
+        A replay that yields is long: it continues in steps, and later replays wait for it.
         """
         if error is None and len(writes) == 1 and self._replays is None and not writes[0].is_long:
             self._replay_short(writes[0])

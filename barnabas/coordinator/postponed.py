@@ -56,7 +56,7 @@ class PostponedRecords:
         self._since_ms = 0
         """The monotonic time of the oldest one."""
         self._timer: TimerHandle | None = None
-        """It runs on when the records are written: most are, before it fires."""
+        """Not cancelled when the records are written, because most are written before it fires."""
 
     def takes(self, monotonic_ms: int) -> bool:
         """Return whether a record is to be postponed: another one probably follows in time."""

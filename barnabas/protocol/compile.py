@@ -13,7 +13,7 @@ There are three forms, of one source:
 - SLICED: a generator that yields None every `STRIDE` elements. Its decoder counts the elements of
   the whole message, and refuses too many before it reads them.
 
-Reading past the end needs no test of its own: a slice comes out short, but the position advances by
+Reading past the end needs no separate test: a slice comes out short, but the position advances by
 the claimed length, so either the next read fails or the final position is not the end. An array's
 count allocates nothing either: each element is read before the next one is made, and a count of
 numbers, which are unpacked in one call, is tested against the bytes that remain.
@@ -68,7 +68,7 @@ _TWO_BYTES = Struct("2B").pack
 _THREE_BYTES = Struct("3B").pack
 
 SMALL = 16
-"""Arrays of fewer numbers than this have a `Struct` of their own."""
+"""Arrays of fewer numbers than this have a separate `Struct`."""
 
 
 def read_uvarint(buf: Any, position: int) -> tuple[int, int]:

@@ -255,7 +255,7 @@ def downgrade(api_key: int, version: int, code: ErrorCode) -> ErrorCode:
 ErrorsOf = Callable[[Any], Iterable[int]]
 
 _ERROR_FIELDS: Final = ("error_code", "partition_error_code")
-"""AddPartitionsToTxn has a name of its own. Fields of other names are no failures: CreateTopics has
+"""AddPartitionsToTxn has a different name. Fields of other names are no failures: CreateTopics has
 one for configurations that it may not show."""
 
 

@@ -2,7 +2,7 @@
 
 Requests of flexible versions carry tagged fields after the client id, which itself keeps its old
 form. Responses of flexible versions carry tagged fields too, except those of ApiVersions: a client
-that asked for a version which the broker lacks must be able to read the answer (KIP-511).
+that asked for a version which the broker lacks must be able to read the response (KIP-511).
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
-"""The use of the package's files after the start of a process: only those of its own release.
+"""Late imports: after its start, a process uses only files of its own release.
 
-An upgrade replaces the files under a running process. A module of the new release among those of
-the old one may do anything, and so may a child process beside its parent.
+An upgrade replaces the files under a running process. If a process imported modules of both
+releases, or had a child process of another release, they would not fit together.
 """
 
 import sys
@@ -47,7 +47,7 @@ def _is_same_release() -> bool:
     assert spec.origin is not None
     loader: Any = spec.loader
     if not hasattr(loader, "get_source"):
-        # That of pytest, which imports the packages of its plugins.
+        # The loader of pytest, which imports the packages of its plugins.
         loader = SourceFileLoader(spec.name, spec.origin)
     try:
         # Zip files too; None without sources.

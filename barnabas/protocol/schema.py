@@ -178,7 +178,7 @@ class Message:
 class Encoded(Message):
     """An element of an array in place of a struct: the struct's bytes in the message's version.
 
-    Encoders accept it for structs that have a `Schema` of their own.
+    Encoders accept it for structs that have a separate `Schema`.
     """
 
     __slots__ = ("body", "codes")
@@ -244,7 +244,7 @@ def shared_default(cls: type[Message]) -> Message:
 def blank(cls: type[Message]) -> type[Message]:
     """Return the subclass that decoders instantiate; only its constructor differs: it does nothing.
 
-    Calling a class without a constructor of its own is the fastest way to create an empty object.
+    Calling a class that defines no constructor is the fastest way to create an empty object.
     """
     if cls._blank is None:
         body = {"__slots__": (), "__init__": object.__init__, "__doc__": cls.__doc__}

@@ -26,7 +26,7 @@ result or error."""
 
 
 def in_steps(make: Callable[[T], R], items: Iterable[T]) -> Steps[list[R]]:
-    """Return the result of `make` for each item, made in a step of its own."""
+    """Return the result of `make` for each item, each in a separate step."""
     made = []
     for item in items:
         made.append(make(item))

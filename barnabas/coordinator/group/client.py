@@ -29,7 +29,7 @@ class Client(NamedTuple):
         )
 
     def with_id(self, member_id: str) -> JoinGroupResponse:
-        """Return the answer that gives it an id."""
+        """Return the response that gives it an id."""
         return self.refusal(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
     def refusal(self, code: ErrorCode, member_id: str = "") -> JoinGroupResponse:

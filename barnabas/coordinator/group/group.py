@@ -27,7 +27,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 MEMBER_BYTES: Final = 2048
 """The memory of a member without its metadata, about."""
 PROTOCOL_BYTES: Final = 150
-"""The memory of a protocol beside its name and metadata, about."""
+"""The approximate memory of a protocol, without its name and metadata."""
 PENDING_BYTES: Final = 1024
 """The memory of a member id that has been given out, about."""
 NOT_SETTLED: Final = -1
@@ -90,9 +90,9 @@ class Member:
     memory: MemoryShare = field(compare=False)
     assignment: bytes = b""
     joining: DeferredAnswer[JoinGroupResponse] | None = None
-    """The answer to its JoinGroup, while it waits."""
+    """The response to its JoinGroup, while it waits."""
     syncing: DeferredAnswer[SyncGroupResponse] | None = None
-    """The answer to its SyncGroup, while it waits."""
+    """The response to its SyncGroup, while it waits."""
     is_new: bool = False
     """Not in any generation yet."""
     deadline_ms: int = 0

@@ -120,7 +120,7 @@ def members_changed(draft: Draft, group: Group, reason: str) -> None:
 
 def complete_if_joined(draft: Draft, group: Group) -> None:
     """Complete a rebalance that waits for members, if all have joined."""
-    # From EMPTY the initial delay goes on until its own end (KIP-134).
+    # From EMPTY the initial delay continues until its own end (KIP-134).
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.previous_state is not GroupState.EMPTY

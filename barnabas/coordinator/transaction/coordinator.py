@@ -145,7 +145,7 @@ class TransactionCoordinator:
         return self._runtime.read(index, lambda table: partitions.verify(table, request, now_ms))
 
     def end(self, request: EndTxn) -> Soon[Producer]:
-        """Commit or abort; answered, once that is decided, with the producer to go on with."""
+        """Commit or abort; answered, once decided, with the producer that the client uses next."""
         return self._write_with_ids(
             request.transactional_id, lambda table, now: ending.end(table, request, now)
         )

@@ -136,7 +136,7 @@ def epoch_of(txn: TransactionMetadata, producer: Producer, client_version: int) 
     Raises INVALID_PRODUCER_ID_MAPPING.
     """
     if client_version >= TV2 and not txn.is_kept and _names_used_up_epoch(txn, producer):
-        # After the last epoch was fenced, the producer has no epoch to go on with.
+        # After the last epoch was fenced, the producer has no epoch left.
         return Epoch.PREVIOUS if txn.epoch <= LAST_CLIENT_EPOCH else Epoch.OTHER
     if not txn.knows(producer.producer_id):
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -144,7 +144,7 @@ def epoch_of(txn: TransactionMetadata, producer: Producer, client_version: int) 
 
 
 def end(table: TransactionTable, request: EndTxn, now: Instant) -> TxnDecision[Producer]:
-    """Decide to commit or to abort; answered with the producer to go on with.
+    """Decide to commit or to abort; answered with the producer that the client uses next.
 
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """

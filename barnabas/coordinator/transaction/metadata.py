@@ -27,7 +27,7 @@ _NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
 TV0: Final = 0
 TV2: Final = 2
-"""`transaction.version` of KIP-890 part 2: every transaction has an epoch of its own."""
+"""`transaction.version` of KIP-890 part 2: every transaction has its own epoch."""
 
 
 class Producer(NamedTuple):

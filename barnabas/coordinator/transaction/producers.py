@@ -32,7 +32,7 @@ class InitProducerId(NamedTuple):
     transactional_id: str
     timeout_ms: int
     expected: Producer | None
-    """The producer that the client had, if it goes on after a fault (KIP-360)."""
+    """The producer that the client had, if it continues after a fault (KIP-360)."""
     client_host: str
     two_phase: bool = False
     """Whether the transactions of the client have no timeout (KIP-939)."""
@@ -91,8 +91,10 @@ def init_producer_id(
 
 
 def _may_resume(txn: TransactionMetadata, expected: Producer, *, keeps: bool) -> bool:
-    """Return whether a producer that names its id may go on (KIP-360); its epoch is checked
-    later."""
+    """Return whether a producer that names its id may continue (KIP-360).
+
+    Its epoch is checked later.
+    """
     if txn.is_kept and not keeps:
         # The producer that wrote the transaction may have the same id, and must not abort it.
         return expected == txn.client

@@ -134,7 +134,7 @@ class RepeatedStep:
         self._id = request.transactional_id
         self._named = request.partitions if isinstance(request, AddPartitions) else ()
         self._bumps = isinstance(request, EndTxn) and request.client_version >= TV2
-        """Whether each transaction has an epoch of its own, which this step ends."""
+        """Whether each transaction has its own epoch, which this step ends."""
         self._connection = None if self._bumps else request.connection
         self._changes = -1
         """The changes of the metadata when the shard was looked for."""
@@ -146,10 +146,10 @@ class RepeatedStep:
     def again(
         self, known: tuple[Producer, bool] | None, now_ms: int, values: tuple[Any, ...] = ()
     ) -> tuple[int, ...] | None:
-        """Take the step; return the producer to go on with if it has another epoch, otherwise ().
+        """Take the step; return the next producer if it has another epoch, otherwise ().
 
         `known` is the producer, and whether the transaction is committed; without it `values` are
-        producer id, epoch and that. If it returns None, nothing has changed.
+        producer id, epoch, and whether it is committed. If it returns None, nothing has changed.
         """
         producer, committed = known or (values[:2], values[2])
         hosted = self._hosted()

@@ -3,8 +3,8 @@ CONCURRENT_TRANSACTIONS (KIP-609).
 
 A request is woken when its transactional id is free, and is then decided again from the beginning,
 because its producer may have been fenced meanwhile. It is decided once more when its time is over.
-A wait is short, because every later answer on the same connection waits too. The number of waiting
-requests is limited; a request above the limit is refused at once.
+A wait is short, because every later response on the same connection waits too. The number of
+waiting requests is limited; a request above the limit is refused at once.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ MAX_WAITERS: Final = 10_000
 
 
 class _Waiter:
-    """One request, from its first refusal to its answer."""
+    """One request, from its first refusal to its response."""
 
     __slots__ = ("expired", "signal", "timer", "transactional_id")
 
@@ -43,7 +43,7 @@ class TransactionWaiters:
     """The waiting requests by transactional id, in the order of their arrival."""
 
     def __init__(self, timers: Timers, wait_ms: Callable[[], int]) -> None:
-        """`wait_ms` is the longest time that an answer is held back; 0 switches waiting off."""
+        """`wait_ms` is the longest time that a response is held back; 0 switches waiting off."""
         self._timers = timers
         self._wait_ms = wait_ms
         self._waiters: dict[str, list[_Waiter]] = {}
@@ -64,7 +64,7 @@ class TransactionWaiters:
             self.wake(transactional_id)
 
     def ask(self, transactional_id: str, ask: Callable[[], Soon[A]]) -> Soon[A]:
-        """Return the answer of `ask`; wait and ask again instead of CONCURRENT_TRANSACTIONS."""
+        """Return the response of `ask`; wait and ask again instead of CONCURRENT_TRANSACTIONS."""
         freed = self._freed
         try:
             answer = ask()
@@ -96,7 +96,7 @@ class TransactionWaiters:
             if not self._may_wait(error):
                 raise
             waiter = self._enter(transactional_id)
-            # The id may have become free while the answer was on its way.
+            # The id may have become free while the response was on its way.
             waiter.wake()
             return await self._wait(waiter, ask)
 

@@ -1,6 +1,6 @@
 """DeleteGroups (key 42): deletes empty groups with their offsets (KIP-229).
 
-v2 flexible; v3 messages beside errors.
+v2 flexible; v3 messages with errors.
 
 Errors by group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.

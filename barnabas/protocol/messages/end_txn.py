@@ -1,7 +1,7 @@
 """EndTxn (key 26): commits or aborts the transaction of a transactional id (KIP-98).
 
 v2 may return PRODUCER_FENCED (KIP-588); v3 flexible; v4 may return TRANSACTION_ABORTABLE; v5 each
-transaction has an epoch of its own, and the response has the next one (KIP-890).
+transaction has its own epoch, and the response has the next one (KIP-890).
 
 Partitions that were added in advance but not written need no marker (KIP-609): the client reports
 the written ones in a tagged field of our own.

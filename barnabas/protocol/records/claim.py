@@ -11,7 +11,7 @@ class Claim(NamedTuple):
     producer_epoch: int
     base_sequence: int
     epoch_per_transaction: bool
-    """Whether the client speaks transaction version 2: each transaction has an epoch of its own,
-    and leaders add the partitions."""
+    """Whether the client speaks transaction version 2: each transaction has its own epoch, and
+    leaders add the partitions."""
     principal: str | None = None
     """The principal of the client; None without an authorizer."""

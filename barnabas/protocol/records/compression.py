@@ -388,8 +388,8 @@ def _inflate_snappy(view: memoryview, max_size: int, max_block: int) -> Iterator
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     """Yield the blocks of a stream in xerial's framing; a header that comes again is an empty one.
 
-    As in Java, less than the length of a block is ignored at the end, and the stream ends where a
-    header begins and goes on as none.
+    As in Java, fewer bytes than the length of a block are ignored at the end. The stream ends at
+    bytes that begin like a header and continue otherwise.
     """
     pos = len(_XERIAL_HEADER)
     while pos + _INT32.size <= len(view):

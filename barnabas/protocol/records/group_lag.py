@@ -19,7 +19,7 @@ class OutOfRange(StrEnum):
     """The place of a committed offset that its log does not hold."""
 
     BELOW_START = "below_start"
-    """Below the log start: the consumers go on where `auto.offset.reset` says."""
+    """Below the log start: the consumers continue at the offset of `auto.offset.reset`."""
     BEHIND_END = "behind_end"
     """Behind the high watermark: the log was truncated, or the topic was created again."""
     GONE = "gone"

@@ -154,7 +154,7 @@ def batch_of(
 class BatchBuilder:
     """A batch of records, which are added one by one.
 
-    `timestamp` is the base of their timestamps, and that of records without one of their own.
+    `timestamp` is the base of their timestamps, and the timestamp of records that have none.
     """
 
     __slots__ = ("_begin", "_latest", "_parts", "count", "max_timestamp", "size", "timestamp")
@@ -552,7 +552,7 @@ def _written_headers(headers: Headers) -> bytes:
 
 
 def _is_cut_off(piece: bytes, at: int, size: int) -> bool:
-    """Return whether the number at `at` goes on behind the piece."""
+    """Return whether the number at `at` continues behind the piece."""
     return size - at < MAX_VARINT and all(byte > 0x7F for byte in piece[at:])
 
 

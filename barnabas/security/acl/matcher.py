@@ -31,7 +31,7 @@ _LONGEST_NAME: Final = 256
 _SOME_NAME: Final = "hardcode"
 """The resource that Kafka asks for before it looks at the rules of a whole type."""
 _RULE_BYTES: Final = 128
-"""Bytes of a rule beside its texts."""
+"""Bytes of a rule without its texts."""
 _Subject = tuple[Principal, str]
 """A principal and a host key."""
 
@@ -292,7 +292,7 @@ class AclClient:
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Return whether an operation is allowed on at least one resource of a type (KIP-679).
 
-        As in Kafka, operations that others imply need rules of their own here.
+        As in Kafka, operations that others imply need separate rules here.
         """
         known = self._known(_ANY_OF | slot(operation, resource_type))
         allowed = known.get("")

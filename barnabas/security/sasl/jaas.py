@@ -84,7 +84,7 @@ class _Tokens:
         self.next = next(self._rest)
 
     def take(self, kind: str, otherwise: str) -> str:
-        """Return the text of the next token and go on; raise JaasError if it is of another kind."""
+        """Return and skip the text of the next token; JaasError if it is of another kind."""
         token = self.next
         if token.kind != kind:
             raise self.error(otherwise)

@@ -117,8 +117,8 @@ class ScramServer:
     def _token(self, token_id: str, now_ms: int) -> Generator[Await, Any, "_Account"]:
         """Return the account of a token.
 
-        It does no work of its own: anyone can send ids of tokens, before authentication. A token
-        that does not count takes the path of one that does.
+        It does no additional work: anyone can send ids of tokens, before authentication. An invalid
+        token takes the same path as a valid one.
         """
         token = NO_TOKEN if self.tokens is None else self.tokens.find(token_id) or NO_TOKEN
         if token.has_expired(now_ms):

@@ -141,7 +141,7 @@ def give_way() -> None:
     if hasattr(os, "SCHED_BATCH"):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     # Linux's autogroup groups processes by session, and niceness counts within a group only. This
-    # process has a session of its own: a share as large as the broker's. See sched(7).
+    # process has a separate session: a share as large as the broker's. See sched(7).
     with suppress(OSError), open("/proc/self/autogroup", "w") as autogroup:
         autogroup.write(str(_NICENESS))
 

@@ -1,5 +1,5 @@
-"""The common part of offset index and time index: fixed-size entries that rise, in a file beside a
-segment.
+"""The common part of offset index and time index: fixed-size entries in rising order, in a file
+next to a segment.
 
 The newest entries are buffered in memory and written a page at a time, and at a roll: most appends
 cost no system call here, and a lost tail is rebuilt from the log. No descriptor is kept open. The

@@ -429,7 +429,7 @@ class _RecordChecks:
         self._errors: list[RecordError] = []
 
     def visit(self, record: Record) -> bool:
-        """Check the next record; return whether there are too many errors to go on."""
+        """Check the next record; return whether there are too many errors to continue."""
         if record.offset != self._next_offset:
             raise _invalid("the offsets of a batch's records are not consecutive")
         self._next_offset += 1

@@ -42,7 +42,7 @@ class FutureLogs:
         self._logs = logs
 
     def create(self, current: Log, log_dir: LogDir) -> Log:
-        """Create an empty future log beside `current`, which has none; raises LogDirFailed."""
+        """Create an empty future log for `current`, which has none; raises LogDirFailed."""
         start = current.segments.batch_start(current.log_start_offset)
         key = current.topic, current.partition
         log = self._logs.make(

@@ -1,4 +1,4 @@
-"""Producer state on disk: `<offset>.snapshot` as Kafka writes it, and `<offset>.window` beside it.
+"""Producer state on disk: `<offset>.snapshot` as Kafka writes it, and a further `<offset>.window`.
 
 Kafka's snapshot holds the last batch of each producer. The window file holds up to four earlier
 ones, so that a restart forgets no duplicate. It names the CRC of its snapshot; if it is missing,

@@ -123,7 +123,7 @@ def _downgrade(
 ) -> GroupDecision[A]:
     """Make a classic group: its last member of the newer protocol is replaced by a classic one.
 
-    Unless it `rebalances`, the member takes a step, and all go on with their targets.
+    Unless it `rebalances`, the member takes a step, and all members keep their targets.
     """
     group, member, replaced = change.group, change.updated, change.replaced
     if not rebalances:

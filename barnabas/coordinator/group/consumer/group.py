@@ -29,7 +29,7 @@ FIRST_EPOCH: Final = 1
 """The epoch of a new group, in which no member has partitions (KAFKA-20268)."""
 
 TOPIC_BYTES: Final = 150
-"""The memory of a subscription to a topic beside its name, about."""
+"""The approximate memory of a subscription to a topic, without its name."""
 
 Partitions = Mapping[bytes, Mapping[int, int]]
 """Partitions by topic id, each with the member epoch in which the member got it (KIP-1251)."""

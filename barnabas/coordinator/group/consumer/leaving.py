@@ -18,7 +18,7 @@ from barnabas.coordinator.group.table import named
 def fence(
     draft: Draft, group: ConsumerGroup, members: Sequence[ConsumerMember], why: str = "leaves"
 ) -> None:
-    """Remove members; the group goes on to its next epoch without them, or as a classic group."""
+    """Remove members; the group moves to its next epoch without them, or becomes a classic one."""
     gone = {each.member_id for each in members}
     kept = [each for each in group.members.values() if each.member_id not in gone]
     if may_downgrade(draft.table, group, kept):

@@ -70,7 +70,7 @@ class MemberState(IntEnum):
     STABLE = 0
     """The member has its target, or what of it is free."""
     UNREVOKED_PARTITIONS = 1
-    """It has to give partitions up before it goes on to the next epoch."""
+    """It has to give partitions up before it moves to the next epoch."""
     UNRELEASED_PARTITIONS = 2
     """It waits for partitions that other members have to give up."""
     UNKNOWN = 127

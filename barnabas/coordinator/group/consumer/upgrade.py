@@ -1,6 +1,6 @@
 """A classic group becomes a consumer group when a member of the newer protocol joins (KIP-848).
 
-Its members go on in the classic protocol, as members of the consumer group.
+Its members continue in the classic protocol, as members of the consumer group.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
     cluster = client.cluster("localhost:9092")
     info = client.run(cluster.topic("orders"), timeout=10.0)
 
-All threads of a process share one event loop, which runs in a thread of its own.
+All threads of a process share one event loop, which runs in a separate thread.
 """
 
 import asyncio

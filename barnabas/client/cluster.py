@@ -37,7 +37,7 @@ _ConnectionKey = tuple[str, int, int]
 """Host, port and purpose: GENERAL, GROUP, TRANSACTION or FETCH.
 
 A JoinGroup may wait for minutes and a Fetch for its `max_wait`, and both delay the responses behind
-them: coordinators and waiting fetches have connections of their own.
+them: coordinators and waiting fetches have separate connections.
 """
 
 _STALE_LEADER = {
@@ -108,8 +108,8 @@ class Cluster:
     `connect_with` of barnabas/client/security.py makes one for TLS and SASL.
 
     If another cluster has taken the addresses of this one, every call raises KafkaError
-    REBOOTSTRAP_REQUIRED, unless `check_cluster` is false: then the client goes on with the other
-    cluster, as Kafka's clients do.
+    REBOOTSTRAP_REQUIRED, unless `check_cluster` is false: then the client continues with the
+    other cluster, as Kafka's clients do.
     """
 
     def __init__(

@@ -26,12 +26,12 @@ class GroupMember:
     With the protocol `classic` the members assign the partitions. `assignors` are the names that
     this member votes for: eager ones in order of preference (without any, all of them), or
     `cooperative-sticky` alone, with which it keeps reading the partitions that it keeps during a
-    rebalance (KIP-429). Each member needs a Cluster of its own: a JoinGroup blocks the connection
+    rebalance (KIP-429). Each member needs its own Cluster: a JoinGroup blocks the connection
     to the coordinator until all members have joined.
 
     With `consumer` (KIP-848, Kafka 4.0) the coordinator assigns the partitions and knows the
     timeouts. `assignors` is one of the coordinator's, such as `uniform` or `range`. `expression`
-    subscribes to topics by an RE2 expression, beside or in place of `topics` (Kafka 4.0).
+    subscribes to topics by an RE2 expression, with `topics` or in place of it (Kafka 4.0).
     """
 
     def __init__(

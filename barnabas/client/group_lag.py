@@ -98,7 +98,7 @@ class _Count:
         self._answers = 0
 
     def take(self, row: ListOffsetsPartitionResponse, max_answers: int) -> bool:
-        """Add an answer; return whether to ask again, from `next_offset` on."""
+        """Add a response; return whether to ask again, from `next_offset` on."""
         self.row = row
         if row.counted_to < 0:
             return False
@@ -136,7 +136,7 @@ class _Count:
 async def _ask_leaders(
     cluster: Cluster, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
-    """Return the answers of all leaders, with the counts from these offsets on."""
+    """Return the responses of all leaders, with the counts from these offsets on."""
     by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
     for partition in sorted(offsets):
         by_leader[await cluster.leader(*partition)].append(partition)

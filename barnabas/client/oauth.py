@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_ANSWER: Final = 1 << 20
-"""Bytes of an answer, far above every token and key set."""
+"""Bytes of a response, far above every token and key set."""
 REUSED: Final = 0.8
 """The part of a token's lifetime in which it is used for logins, as in Kafka."""
 _NOT_REPEATED: Final = frozenset({*range(400, 408), *range(409, 416), 501, 505} - {408})
@@ -250,7 +250,7 @@ def _json(data: bytes) -> Mapping[str, Any]:
 
 
 def _explained(answer: bytes) -> str:
-    """Return the error of RFC 6749 in an answer, with a colon before it."""
+    """Return the error of RFC 6749 in a response, with a colon before it."""
     fields = _json(answer)
     texts = [fields.get("error"), fields.get("error_description")]
     told = " - ".join(text for text in texts if isinstance(text, str))

@@ -126,7 +126,7 @@ class Producer:
     ) -> "asyncio.Future[Delivered]":
         """Queue a whole batch; the future returns the offset of its first record, or raises.
 
-        It is sent as it is, in a batch of its own: `compression`, `batch_size` and `linger` do not
+        It is sent as it is, in a separate batch: `compression`, `batch_size` and `linger` do not
         apply. A batch that the broker calls too large is not split. Waits while this batch and the
         unfinished ones do not fit the buffer together. Raises ValueError unless `batch.data` is one
         batch of `batch.count` records.

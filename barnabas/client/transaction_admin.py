@@ -220,7 +220,7 @@ class TransactionAdmin:
             before = await self._coordinators()
             rows = await self._list(request)
             if await self._coordinators() != before:
-                # The ids that moved may be missing in the answers of both coordinators.
+                # The ids that moved may be missing in the responses of both coordinators.
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "a coordinator moved")
             return rows
 

@@ -102,7 +102,7 @@ class TransactionalProducer(Producer):
 
     @property
     def speaks_newer_protocol(self) -> bool:
-        """Whether the open transaction uses KIP-890, with an epoch of its own."""
+        """Whether the open transaction uses KIP-890, and so has its own epoch."""
         return self._manager.adds_partitions_implicitly
 
     @property

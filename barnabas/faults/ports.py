@@ -30,7 +30,7 @@ class ReservedPorts:
                     if port:
                         raise
                     continue
-            # Only Linux lets a server bind beside a socket that does not listen.
+            # Only Linux lets a server bind to the port of a socket that does not listen.
             if sys.platform == "linux":
                 self._sockets += bound
             else:

@@ -186,7 +186,7 @@ class RequestFaults:
         self, fault: RequestFault, handle: Handle, request: Any, context: RequestContext
     ) -> Any:
         if fault.error:
-            # With acks=0 there is no answer that could carry the error.
+            # With acks=0 there is no response that could carry the error.
             if getattr(request, "acks", None) == 0:
                 raise CloseConnection
             raise KafkaError(ErrorCode.of(fault.error))

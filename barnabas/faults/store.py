@@ -28,7 +28,7 @@ class Store:
         self._links: dict[int, Link] = {}
 
     async def serve(self, brokers: Iterable[int]) -> None:
-        """Serve each broker at a socket of its own."""
+        """Serve each broker at a separate socket."""
         for broker in brokers:
             link = self._links[broker] = Link()
             path = store_socket(self._directory, broker)

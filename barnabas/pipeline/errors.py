@@ -4,7 +4,7 @@
 class OneLineError(Exception):
     """An error whose text is one line, whatever names it repeats.
 
-    Spark wraps the text in traces of its own, in which a second line is lost.
+    Spark wraps the text in its traces, in which a second line is lost.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A broker for tests, in a thread of its own, on a free port, with a temporary directory."""
+"""A broker for tests, in a separate thread, on a free port, with a temporary directory."""
 
 import asyncio
 import shutil
@@ -44,7 +44,7 @@ DEFAULTS = {
 
 
 class BrokerThread(HelperWork):
-    """A broker on an event loop in a thread of its own."""
+    """A broker on an event loop in a separate thread."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class Broker(BrokerThread, Helpers):
 
     `configs` are Kafka's keys and win over `DEFAULTS`. With `data_dir` the data stays, and a later
     broker finds it; without, the broker's temporary directory is removed when it stops. The event
-    loop has a thread of its own, so blocking clients in the test's thread are safe.
+    loop has a separate thread, so blocking clients in the test's thread are safe.
 
     With `secure` clients need TLS, and a password or a certificate; `users` and `rules` imply it.
     The user `admin` may do everything. A start that takes longer than `start_timeout` seconds

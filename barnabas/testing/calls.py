@@ -46,7 +46,7 @@ class Calls:
     async def _awaited(
         self, work: Coroutine[Any, Any, T], timeout: float | None = None, late: "Late" = ""
     ) -> T:
-        """Run work, and let the running event loop go on meanwhile."""
+        """Run work, and let the running event loop continue meanwhile."""
         loop = self._submittable(work)
         return await asyncio.wrap_future(
             asyncio.run_coroutine_threadsafe(_within(timeout, work, late), loop)

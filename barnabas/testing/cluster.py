@@ -28,8 +28,8 @@ class Cluster(ClusterRoles, Helpers):
     """Running brokers: `with Cluster() as cluster: ... cluster.bootstrap_servers`.
 
     `configs` are Kafka's keys for every broker and win over `DEFAULTS`. The brokers have the ids 1,
-    2, 3, or as many as `brokers` says, and run in one thread; with `processes` each has a process
-    of its own, which can be killed and paused. With `data_dir` the data stays; without, it is
+    2, 3, or as many as `brokers` says, and run in one thread; with `processes` each has a separate
+    process, which can be killed and paused. With `data_dir` the data stays; without, it is
     removed with the cluster. Methods may be called from any thread, and return when their effect
     has happened. One that waits raises RuntimeError on a running event loop.
 

@@ -133,7 +133,7 @@ class Lever:
         self._cluster._do(self._cluster._levers.first_arrival(self._number), timeout, self._late)
 
     async def arrived(self, timeout: float = TIMEOUT) -> None:
-        """Wait as `wait` does, and let the running event loop go on meanwhile."""
+        """Wait as `wait` does, and let the running event loop continue meanwhile."""
         work = self._cluster._levers.first_arrival(self._number)
         await self._cluster._awaited(work, timeout, self._late)
 

@@ -375,7 +375,7 @@ class _LeverBrokers:
 
 
 async def _release(node: "Node | ProcessNode") -> None:
-    """Release held requests, which would delay the stop; go on without the broker's answer."""
+    """Release held requests, which would delay the stop; continue if the broker does not answer."""
     with suppress(BrokerDied, TimeoutError):
         async with asyncio.timeout(RELEASE_TIMEOUT):
             await node.release()

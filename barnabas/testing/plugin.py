@@ -2,7 +2,7 @@
 
 `barnabas_broker` and `barnabas_cluster` belong to one test; `barnabas_session_broker` and
 `barnabas_session_cluster` are shared by the whole run and start once; each broker of
-`barnabas_process_cluster` has a process of its own. All have `bootstrap_servers`. Barnabas is not
+`barnabas_process_cluster` has a separate process. All have `bootstrap_servers`. Barnabas is not
 imported before a test asks for a fixture.
 
 Settings come from three places, and the later one wins: the ini options `barnabas_configs`,

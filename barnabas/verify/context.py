@@ -43,7 +43,7 @@ class Context:
         return [(self.topic(name), index) for index in range(self.options.partitions)]
 
     def cluster(self) -> Cluster:
-        """Return a client with connections of its own; the run closes it at the end."""
+        """Return a client with its own connections; the run closes it at the end."""
         cluster = Cluster(
             self.options.bootstrap,
             client_id=self.options.client_id,

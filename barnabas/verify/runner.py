@@ -67,7 +67,7 @@ _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 async def require_usable(options: Options) -> None:
-    """Commit one transaction in a topic of its own; raises the error of a cluster that cannot."""
+    """Commit one transaction in a separate topic; raises the error of a cluster that cannot."""
     name = f"verify-{time.time_ns() // 1_000_000:x}-usable"
     async with Cluster(
         options.bootstrap,

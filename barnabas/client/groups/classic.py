@@ -183,7 +183,7 @@ class ClassicMember:
         self._joining = asyncio.create_task(self._cluster.retrying(self._join))
 
     async def _end_join(self, joining: asyncio.Task[list[TopicPartition]]) -> None:
-        # Do not await the task itself: if the caller is cancelled, the join must go on.
+        # Do not await the task itself: if the caller is cancelled, the join must continue.
         await asyncio.wait([joining])
         self._joining = None
         try:
@@ -359,7 +359,8 @@ class ClassicMember:
 
 
 def _subscription_of(member: join_group.JoinGroupResponseMember) -> Subscription:
-    """Return the subscription of a member; none if it cannot be read, as the others must go on."""
+    """Return the subscription of a member; an empty one if it cannot be read, because the other
+    members must continue."""
     try:
         return read_subscription(member.metadata)
     except ProtocolError as error:

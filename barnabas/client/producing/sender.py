@@ -338,7 +338,7 @@ class Sender:
         self.wakeup()
 
     async def _exchange(self, batches: Batches) -> list[_Answer]:
-        """Send a Produce request; return the answers in the order of its batches."""
+        """Send a Produce request; return the responses in the order of its batches."""
         first = batches[0][0]
         node = await self._cluster.leader(first.topic, first.partition)
         connection = await self._cluster.connection_to(node)

@@ -2,7 +2,7 @@
 
 In the older protocol the client adds each partition before its first record, and all transactions
 have the same epoch. In the newer protocol leaders add partitions themselves, and every transaction
-has an epoch of its own (KIP-890). The `transaction.version` of the cluster is checked again for
+has its own epoch (KIP-890). The `transaction.version` of the cluster is checked again for
 each transaction.
 """
 
@@ -137,7 +137,7 @@ class TransactionManager:
     async def initialise(self, *, keep_prepared: bool) -> None:
         """Get the producer id and an epoch that fences earlier instances.
 
-        With `keep_prepared`, go on with the open transaction of an earlier instance, if any.
+        With `keep_prepared`, continue the open transaction of an earlier instance, if any.
         """
         self.machine.expect(State.UNINITIALISED)
         self.machine.move_to(State.INITIALISING)
@@ -330,7 +330,7 @@ class TransactionManager:
             text = f"the broker does not announce {REGISTRATION} (KIP-609)"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
         if newer and not self._newer:
-            # The first transaction of the newer protocol needs an epoch of its own.
+            # The first transaction of the newer protocol needs a new epoch.
             await self._call(self._bump_epoch())
         self._newer = newer
 

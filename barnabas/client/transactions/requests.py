@@ -51,8 +51,8 @@ _IGNORED = {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}
 class InitialisedProducer(NamedTuple):
     """The response to InitProducerId.
 
-    `client` is the producer to go on with; `ongoing` bears the records of the transaction that was
-    kept (KIP-939), None if none was open.
+    `client` is the producer that the client uses next. `ongoing` is the producer in the records of
+    the transaction that was kept (KIP-939); None if none was open.
     """
 
     client: ProducerIdAndEpoch

@@ -1,9 +1,10 @@
 """The HTTP endpoint of faults.
 
-A page in a browser on this machine must not reach it. Such a page can send requests to localhost:
-simple ones at once, others after a question (CORS) that is answered without leave, and any under a
-name of its own that it lets point here (DNS rebinding). So Host must be an address or a name of
-this machine, Origin must be absent, a body must be JSON, and a change needs the token.
+A page in a browser on this machine must not reach it. Such a page can send simple requests to
+localhost. It can send others after a question (CORS), which this endpoint never permits. And it can
+send any request under a name of its site that it lets point here (DNS rebinding). So Host must be
+an address or a name of this machine, Origin must be absent, a body must be JSON, and a change needs
+the token.
 """
 
 import hmac
@@ -66,7 +67,7 @@ class FaultsEndpoint(HttpServer):
         self._hosts = {"localhost", socket.gethostname().lower(), host.lower()} - {""}
 
     async def answer(self, request: h11.Request, body: bytes) -> HttpResponse:
-        """Return the answer to a request: JSON, whatever happens."""
+        """Return the response to a request: JSON, whatever happens."""
         try:
             self._refuse_pages(request)
             answer = await self._answer(request, body)

@@ -11,7 +11,7 @@ from barnabas.faults.http import models
 from barnabas.faults.levers import Levers
 
 TIMEOUT: Final = 30.0
-"""Seconds that each operation may take, except a wait with a timeout of its own."""
+"""Seconds that each operation may take, except a wait with another timeout."""
 MOST_LEVERS: Final = 1000
 """Levers in force at the same time, and released ones whose counts are remembered."""
 

@@ -65,7 +65,7 @@ class DamagedBatchError(CorruptRecordError):
         )
         self.base_offset = header.base_offset
         self.next_offset = header.next_offset
-        """The offset after the batch, where a reader that accepts the loss goes on."""
+        """The offset after the batch, where a reader that accepts the loss continues."""
 
 
 def decode(

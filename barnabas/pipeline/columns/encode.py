@@ -74,7 +74,7 @@ def encode(
 
     `runs` has the first row of each run of rows for one partition, in order and from 0 on: a batch
     has rows of one run. A call for many partitions costs little more than a call for one. The bound
-    is for a batch before its compression; a row that exceeds it alone has a batch of its own. Keys
+    is for a batch before its compression; a row that exceeds it alone has a separate batch. Keys
     and values are binary or string, headers are lists of structs of key and value, and timestamps
     are int64 in ms without nulls. Raise ValueError for a header without a key, and
     RecordTooLargeError.

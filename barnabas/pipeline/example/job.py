@@ -6,7 +6,7 @@ from barnabas.pipeline.example.orders import BROKEN_TOPIC, CENTS, SUMS_TOPIC, TO
 
 JOB_FILE: Final = "job.yaml"
 DATA: Final = "data"
-"""The folder beside the job file with the brokers' logs, the checkpoint and the driver's log."""
+"""The folder next to the job file: the brokers' logs, the checkpoint and the driver's log."""
 
 _TEXT: Final = """\
 # The job of `barnabas pipeline example`: orders become sums by minute and category.

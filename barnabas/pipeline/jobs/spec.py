@@ -163,7 +163,7 @@ def _registry(value: object) -> object:
 
 
 def _schema_text(value: object, info: ValidationInfo) -> object:
-    """Return the text of a schema, which may stand in a file beside the job file."""
+    """Return the text of a schema, which may stand in a file next to the job file."""
     try:
         found = resolve("schema", value, (info.context or {}).get(FOLDER, Path()))
     except ValueError as error:

@@ -44,7 +44,7 @@ class BatchFigures:
     tasks_ms: int
     """Planning and tasks: reading, computing, writing."""
     commit_ms: int
-    """The sink's commit, after the last task; part of `tasks_ms` if it is not known apart."""
+    """The sink's commit, after the last task; included in `tasks_ms` if not measured separately."""
     checkpoint_ms: int
     late_rows: int
     """Rows that the watermark has dropped."""

@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         if self.headers.get("X-Barnabas") is None:
-            # Pages of other sites cannot set a header of their own.
+            # Pages of other sites cannot set additional headers.
             text = b"POST needs the header X-Barnabas\n"
             self._send(HttpResponse(HTTPStatus.FORBIDDEN, _TEXT, text))
             return

@@ -371,7 +371,7 @@ class ClusterPort:
 
 @contextmanager
 def errors_of_protocol() -> Iterator[None]:
-    """Turn a missing answer into the KafkaError REQUEST_TIMED_OUT."""
+    """Turn a missing response into the KafkaError REQUEST_TIMED_OUT."""
     try:
         yield
     except (ConnectionError, TimeoutError) as error:

@@ -111,7 +111,7 @@ async def _check_decisions(cluster: Cluster, topic: str) -> None:
 
 
 async def _probe(cluster: Cluster, sink_id: str, timeout_ms: int, *, keep: bool) -> ErrorCode:
-    """Return the answer to a two-phase InitProducerId, of an id that writes nothing.
+    """Return the response to a two-phase InitProducerId, of an id that writes nothing.
 
     UNSUPPORTED_VERSION if the brokers do not know the request, or cannot keep a transaction.
     """

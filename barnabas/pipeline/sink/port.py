@@ -45,7 +45,7 @@ class OpenTransaction(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """An answer to InitProducerId with KeepPreparedTxn; `ongoing` is None if nothing is open."""
+    """A response to InitProducerId with KeepPreparedTxn; `ongoing` is None if nothing is open."""
 
     client: Identity
     ongoing: Identity | None
@@ -87,9 +87,9 @@ class StoredDecision(NamedTuple):
 class SinkPort(Protocol):
     """The requests of one driver of one sink, whose id is known to the port.
 
-    A method repeats its request until the answer is final. Then it raises KafkaError, or returns
+    A method repeats its request until the response is final. Then it raises KafkaError, or returns
     the error in the place of the result where a call has many. A retriable code, such as
-    REQUEST_TIMED_OUT, means that no final answer came in time: the request may have taken effect.
+    REQUEST_TIMED_OUT, means that no final response came in time: the request may have taken effect.
     """
 
     async def list_open(self) -> list[OpenTransaction]:
@@ -108,7 +108,7 @@ class SinkPort(Protocol):
         """Keep the open transaction of each id, without its timeout, under a new identity."""
 
     async def end(self, ends: Sequence[End]) -> list[KafkaError | None]:
-        """Commit or abort transactions; the answer is there when the coordinator has decided."""
+        """Commit or abort transactions; the response is there when the coordinator has decided."""
 
     async def write_decision(self, value: bytes) -> int:
         """Write a record in a transaction of the driver's id; return its offset.

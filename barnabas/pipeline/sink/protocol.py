@@ -1,6 +1,6 @@
 """The protocol by which a driver commits a batch of a sink exactly once. Pure: it asks a port.
 
-Each task writes in a transaction of its own. The driver decides with one record in the decisions
+Each task writes in its own transaction. The driver decides with one record in the decisions
 topic, which is written in a transaction of the driver's id and names the tasks' transactions. The
 end of that transaction is the only commit point; the rest can be repeated by any later driver.
 docs/PIPELINE.md has the steps, and the reasons for their order.
@@ -57,7 +57,7 @@ ANOTHER_OWNER: Final = frozenset(
         ErrorCode.PRODUCER_FENCED,
     )
 )
-"""Answers of EndTxn that do not tell the outcome: the transaction was ended, or pinned again."""
+"""Errors of EndTxn that leave the outcome open: the transaction was ended, or pinned again."""
 
 
 class SinkError(OneLineError):
@@ -212,7 +212,7 @@ class Attempt:
         """Step 8: abort what was listed, with the identities of that time.
 
         A transaction that a decision names is left out. One with another identity now is another
-        driver's: it stays, and the answer is ignored.
+        driver's: it stays, and the response is ignored.
         """
         named: set[tuple[str, Identity]] = set()
         for decision in decisions:
@@ -240,7 +240,7 @@ class Commit(Attempt):
         try:
             decision = await self.reach_decision()
         except KafkaError as error:
-            # Without a final answer the cluster is not asked again: `abort` follows.
+            # Without a final response the cluster is not asked again: `abort` follows.
             if not error.code.retriable:
                 await self.refuse(self._told(error), error)
             raise SinkError(f"{self._batch} is not committed: {error}") from error
@@ -365,7 +365,7 @@ class Commit(Attempt):
                 raise SinkError(
                     f"{self._batch} may be committed: {error}. Start the query again, it asks first"
                 ) from error
-            # An earlier request may have had no answer: only the log tells.
+            # An earlier request may have had no response: only the log tells.
             try:
                 fate = await self._decision_fate()
             except KafkaError as unread:

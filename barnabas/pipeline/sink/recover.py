@@ -1,8 +1,8 @@
 """The recovery of a sink whose job never comes back, or whose decision could not be carried out.
 
 It carries out the last decision and aborts every other transaction of the sink. A driver that still
-runs is fenced. After a loss the operator chooses: `accept` goes on without the lost rows, `rewrite`
-takes the decision back, so that the job writes the batch again.
+runs is fenced. After a loss the operator chooses: `accept` continues without the lost rows,
+`rewrite` takes the decision back, so that the job writes the batch again.
 """
 
 from typing import NamedTuple

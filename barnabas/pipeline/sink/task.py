@@ -70,7 +70,7 @@ class SinkProcess:
         """Return the transactional ids of this process for a sink."""
         key = options.bootstrap_servers, options.sink_id, options.delivery
         if key not in self._ids:
-            # Ids of one sink on two clusters, or with two guarantees, have names of their own.
+            # Ids of one sink on two clusters, or with two guarantees, have different names.
             self._ids[key] = TaskIds(options.sink_id, f"{self.name}-{len(self._ids)}")
         return self._ids[key]
 

@@ -152,7 +152,7 @@ class RangeReader:
                 return self._skip(self._end, text)
 
     async def _lost(self, error: KafkaError, *, waited: float) -> FetchedBatches | None:
-        """Go on behind lost records; None if another answer may come.
+        """Continue behind lost records; None if another response may come.
 
         A deposed leader, and one that has just started, may know less than there is: what they do
         not have counts as lost after a while. Raises errors that are about no lost data.

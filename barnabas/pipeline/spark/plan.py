@@ -364,8 +364,8 @@ def _outputs(
 ) -> list[DataFrame]:
     """Return the records of the sinks. Those of one view are made in one pass over it.
 
-    Records that could not be parsed are made in the pass of the sinks of the parsed view; if it has
-    none, in a pass of their own. `parsed` has the views that may have such.
+    Records that could not be parsed are written in the pass of the sinks of the parsed view; if it
+    has no sinks, in a separate pass. `parsed` has the views that may have such records.
     """
     by_view: dict[str, list[Column]] = {}
     for location, sink in job.outputs:

@@ -31,7 +31,7 @@ class NoBarnabas(OneLineError):
 
 
 def require_barnabas(spark: "SparkSession") -> None:
-    """Raise NoBarnabas unless the Python of Spark's processes beside the driver has Barnabas.
+    """Raise NoBarnabas unless the Python of Spark's processes next to the driver has Barnabas.
 
     On other hosts it is not asked for.
     """

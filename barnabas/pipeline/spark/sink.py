@@ -1,4 +1,4 @@
-"""The sink as Spark calls it: in tasks, and beside the driver for each batch.
+"""The sink as Spark calls it: in tasks, and for each batch in a process next to the driver.
 
 The planner process builds a writer for every batch, tasks run copies of it, and a third process
 calls `commit` or `abort`. All of them are workers that Spark uses again: what is asked of the

@@ -155,7 +155,7 @@ class RowEncoder:
 def gather(batches: "Iterable[pa.RecordBatch]") -> Iterator[pa.RecordBatch]:
     """Yield the rows in fewer batches, of about GATHERED_BYTES or GATHERED_ROWS; none is empty.
 
-    Each call of the encoder has a cost of its own, and ends a batch in each of its partitions.
+    Each call of the encoder has a fixed cost, and ends a batch in each of its partitions.
     """
     held: list[pa.RecordBatch] = []
     size = count = 0

@@ -1,6 +1,6 @@
 """The source as Spark calls it: a batch reader and a stream reader.
 
-Spark calls a reader's plan in one process beside the driver, where a stream's reader lives as long
+Spark calls a reader's plan in one process next to the driver, where a stream's reader lives as long
 as its query. A copy of the reader goes to each task, in Python workers that many tasks use. Clients
 therefore belong to the process (`ClientLoop.of_process`), and a reader holds its options only,
 until its first call.
@@ -318,7 +318,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Show the progress to lag tools; the checkpoint alone decides where a query goes on."""
+        """Show the progress to lag tools; only the checkpoint decides where a query continues."""
         self._show_progress(from_json(end))
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
 """The garbage collection of Spark's Python workers.
 
-PySpark calls `gc.collect()` whenever a task or a call beside the driver ends, before the worker
+PySpark calls `gc.collect()` whenever a task or a call next to the driver ends, before the worker
 takes the next one. The modules of a worker are about 110,000 objects: to look at all of them takes
 30 ms of CPU, and a batch of 4 tasks has 10 such collections.
 """

@@ -1,4 +1,4 @@
-"""W7: beside any workload, topics are created and deleted, replicas move, leaders change."""
+"""W7: during any workload, topics are created and deleted, replicas move, leaders change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -75,7 +75,7 @@ class _Changes:
         try:
             await change()
         except (KafkaError, BrokerUnreachable, TimeoutError) as raised:
-            # The cluster may be busy or without a controller; the load goes on.
+            # The cluster may be busy or without a controller; the load continues.
             error = str(raised) or type(raised).__name__
         self._context.history.note(NAME, "admin", INFO, {"did": did, "error": error})
 

@@ -22,7 +22,7 @@ Choose = Callable[[Random, str], list[tuple[Partition, list[Sent]]]]
 
 
 class ProducerLoop:
-    """A producer that goes on until the run stops, also after errors."""
+    """A producer that continues until the run stops, also after errors."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""The console: pages about a cluster for people, in a process of its own.
+"""The console: pages about a cluster for people, in a separate process.
 
-It speaks to any cluster, by `barnabas.client` and `barnabas.operations` alone, and only
+It speaks to any cluster, only through `barnabas.client` and `barnabas.operations`. Only
 `barnabas console` imports it.
 """

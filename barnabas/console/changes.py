@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     columns: list[str]
     rows: list[list[str]]
     facts: Any
-    """All that decides what is done, as JSON; `carry_out` gets it back."""
+    """All facts that the change depends on, as JSON; `carry_out` gets them back."""
 
 
 class Done(NamedTuple):
@@ -55,7 +55,7 @@ class Change(NamedTuple):
     form: str | None = None
     """The template of the form that asks for the parameters of the plan."""
     needed: tuple[str, ...] = ()
-    """The parameters without which there is a form, and no plan yet."""
+    """The parameters of the plan. While they are missing, the page shows the form."""
 
     def page(self) -> Page:
         return Page(self.path, self.answer, methods=("GET", "POST"))
@@ -94,7 +94,7 @@ class Change(NamedTuple):
         client = request.client.host if request.client else "?"
         _LOG.warning("%s asks for: %s", client, _action(request))
         done = await self.carry_out(console, request, json.loads(form["facts"]))
-        # Names of others must not begin a line of their own.
+        # A name from the cluster must not begin a new line of the log.
         _LOG.warning("%s has done: %r", client, done.sentence)
         console.results.forget()
         return console.page(request, "done.html", title=self.title, done=done)

@@ -96,7 +96,7 @@ def _address(request: Request) -> str:
 
 
 async def soon(future: "asyncio.Future[T]", seconds: float) -> T | None:
-    """Return the result of work if it is there soon, otherwise None; the work goes on."""
+    """Return the result of work if it is there soon, otherwise None; the work continues."""
     done, _ = await asyncio.wait((future,), timeout=seconds)
     return future.result() if done else None
 

@@ -1,7 +1,7 @@
-"""The guard in front of all pages: hosts, origins, methods, and the headers of each answer.
+"""The guard in front of all pages: hosts, origins, methods, and the headers of each response.
 
-A page of another site must neither read the console, by a name of its own that leads to this
-address (DNS rebinding), nor send it a form.
+A page of another site must not read the console through a name that the site points at this
+address (DNS rebinding), and must not send it a form.
 """
 
 import ipaddress

@@ -42,7 +42,7 @@ K = TypeVar("K")
 
 
 class Found(NamedTuple, Generic[K, T]):
-    """The answers by key, and the errors of the keys without one."""
+    """The results by key, and the errors of the keys without a result."""
 
     answers: dict[K, T]
     errors: dict[K, str]
@@ -82,7 +82,7 @@ async def log_ends(
     async def of_leader(leader: int) -> dict[TopicPartition, LogEnds]:
         wanted = by_leader[leader]
         starts = await find_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
-        # First the ends: what commits between two requests holds nothing back.
+        # First the ends: a transaction that commits between two requests holds nothing back.
         ends = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
         stable = await find_offsets(cluster, dict.fromkeys(wanted, LATEST), read_committed=True)
         return {

@@ -42,12 +42,12 @@ class SharedCluster(Cluster):
         # A page that is left must not cancel the request of the others.
         response = await asyncio.shield(latest)
         if len(self.topics) < len(response.topics) or not self.nodes:
-            # An error of another request has made the client forget them.
+            # After an error of another request the client has forgotten them.
             self._keep(response)
         return response if wanted is None else _part(response, wanted)
 
     async def refresh_after_now(self) -> None:
-        """Refresh the metadata by a request that is not sent yet: something may be new."""
+        """Refresh the metadata by a new request, not one in flight: something may be new."""
         if self._latest is not None:
             left = self._asked_at + PERIOD_S - asyncio.get_running_loop().time()
             await asyncio.sleep(max(left, 0))
@@ -86,7 +86,7 @@ class _Kept(NamedTuple):
 
 
 class Results:
-    """The last result of each kind of work, which all that ask within a time share."""
+    """The last result of each kind of work, shared by all callers within a time."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
@@ -112,8 +112,8 @@ class Results:
     ) -> "asyncio.Future[T]":
         """Return the future of a result that is not older than `for_s`.
 
-        Its work goes on if the caller does not wait for it. While it is computed anew, the result
-        before takes its place, if that is not older than `stale_s`.
+        Its work continues if the caller does not wait for it. While it is computed anew, the
+        previous result takes its place, if that is not older than `stale_s`.
         """
         now = asyncio.get_running_loop().time()
         kept = self._kept.get(key)

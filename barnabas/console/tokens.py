@@ -39,7 +39,7 @@ class Tokens:
         if float(issued.partition("-")[0]) < now - VALID_S:
             raise HTTPException(409, "The confirmation is too old: begin again.")
         if len(self._used) >= _MOST_USED:
-            # To forget one of them would let it count again.
+            # A used token that is forgotten would be valid again.
             raise HTTPException(429, "There were too many changes lately: wait some minutes.")
         self._used[token] = now
 

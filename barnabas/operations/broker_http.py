@@ -8,7 +8,7 @@ from typing import Final
 
 _SECONDS: Final = 5.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes that are read of an answer: a page of metrics of 10,000 partitions has 20 MB."""
+"""The most bytes that are read of a response: the metrics of 10,000 partitions have 20 MB."""
 _ANY: Final = ("", "0.0.0.0", "[::]")
 """The host of an endpoint on every address."""
 
@@ -29,7 +29,7 @@ class HttpAccess:
         )
 
     def ask(self, address: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Return status and body of the answer to a GET, or to a POST of JSON; OSError without
+        """Return status and body of the response to a GET, or to a POST of JSON; OSError without
         one. It blocks."""
         request = urllib.request.Request(address, body)
         if body is not None:

@@ -28,7 +28,7 @@ class _Position(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """The answer of a broker."""
+    """The response of a broker."""
 
     run: str
     dropped: int
@@ -45,12 +45,12 @@ class ClusterEvents:
         """None for a broker without an endpoint."""
         self._positions: dict[int, _Position] = {}
         self.problems: dict[int, str] = {}
-        """Why the last reading lacks events, by broker."""
+        """The reason why the last reading lacks events, by broker."""
 
     async def read(self) -> list[Event]:
         """Return the events since the last reading in the order of time.
 
-        Raises KafkaError and BrokerUnreachable if no broker tells which brokers there are.
+        Raises KafkaError and BrokerUnreachable if no broker returns the list of brokers.
         """
         self.problems = {}
         await self._cluster.refresh(())
@@ -116,7 +116,7 @@ def _answer(broker: int, answer: dict[str, Any]) -> _Answer:
 
 
 class Timeline:
-    """The latest events of a cluster, those of brokers that have ended since too."""
+    """The latest events of a cluster, including those of brokers that have ended since."""
 
     def __init__(self, cluster: Cluster, access: HttpAccess) -> None:
         self._source = ClusterEvents(cluster, access)
@@ -156,5 +156,5 @@ class Timeline:
         return list(found.values())
 
     def kinds(self) -> list[str]:
-        """Return the kinds that there are."""
+        """Return the kinds of the events."""
         return sorted({each.kind for each in self._events})

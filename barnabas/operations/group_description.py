@@ -196,7 +196,7 @@ async def _partitions(
 
 
 async def _transactional_ids(cluster: Cluster, lags: Iterable[GroupLag]) -> dict[int, str]:
-    """Return those ids of the transactions that hold records back that the client may know."""
+    """Return the ids of the transactions that hold records back, if the client may know them."""
     producers = {each.held_back_by for each in lags if each.held_back_by is not None}
     try:
         return await TransactionAdmin(cluster).transactional_ids(producers)

@@ -28,7 +28,7 @@ async def plan_reset(
 ) -> Reset:
     """Return the reset of a group's partitions, or of the named ones, within their logs.
 
-    `way` is the name of the option that says where to, and `value` its value. Raises ValueError
+    `way` is the name of the option that gives the target, and `value` its value. Raises ValueError
     if there is no offset to reset.
     """
     admin = GroupAdmin(cluster)
@@ -41,7 +41,7 @@ async def plan_reset(
     if not wanted:
         raise ValueError(_nothing(group, way, value, named))
     if way == "to_current":
-        # The offsets as they are: neither cut to the log, nor asked for in a log that is gone.
+        # The offsets as they are, even outside of the log or if the log is gone.
         return Reset(before, {each: before[each] for each in wanted})
     there = await existing(cluster, wanted)
     gone, wanted = sorted({*wanted} - {*there}), there
@@ -61,7 +61,7 @@ async def plan_reset(
             after = {each: _committed(group, before, each) + value for each in wanted}
         case "to_time" | "by_duration":
             found = await _bounds(cluster, wanted, value)
-            # Without a record that late, the group goes on at the end.
+            # Without a record that late, the group continues at the end.
             after = {each: found[each] if found[each] >= 0 else high[each] for each in wanted}
         case _:
             after = given or {}
@@ -78,7 +78,7 @@ def _committed(group: str, offsets: Offsets, partition: TopicPartition) -> int:
 
 
 async def _given(admin: GroupAdmin, way: str, value: Any, before: Offsets) -> Offsets | None:
-    """Return the offsets that stand somewhere already: of the group, another group, or a file."""
+    """Return offsets that are stored already: of the group, of another group, or in a file."""
     match way:
         case "to_current":
             return before

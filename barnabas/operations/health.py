@@ -25,7 +25,7 @@ _CAUSES_FIRST: Final = ("brokers", "directories", "controller", "leaders", "isr"
 class Changes(NamedTuple):
     """The difference between the problems of two checks.
 
-    A problem whose text has changed has appeared anew, and is not solved.
+    A problem whose text has changed counts as new, and not as solved.
     """
 
     appeared: list[Problem]
@@ -41,7 +41,7 @@ class Changes(NamedTuple):
 
 
 def unreachable(before: Sequence[Problem], reason: str) -> list[Problem]:
-    """Return the problems of a cluster that does not answer: those before may still be there."""
+    """Return the problems of a cluster that does not answer; earlier ones may still exist."""
     now = Problem("brokers", "cluster", reason)
     return [now, *(each for each in before if (each.check, each.where) != (now.check, now.where))]
 

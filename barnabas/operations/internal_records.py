@@ -73,7 +73,7 @@ def _offset(committed: OffsetAndMetadata) -> records.CommittedOffset:
 
 
 def _plain(value: Any) -> Any:
-    """Return a message of a record as JSON: topic ids as text."""
+    """Return a message of a record as JSON; topic ids are text."""
     if isinstance(value, ProtocolMessage):
         return {each.name: _plain(getattr(value, each.name)) for each in fields_of(type(value))}
     if isinstance(value, list):

@@ -57,7 +57,7 @@ class AvroSchema(UsableSchema):
         return data.getvalue()
 
     def to_json(self, value: Any) -> str:
-        """Return the JSON encoding of Avro: a member of a union has its type before it."""
+        """Return the JSON encoding of Avro: a member of a union is wrapped in its type."""
         text = io.StringIO()
         fastavro.json_writer(text, self.parsed, [value])
         return text.getvalue()

@@ -1,8 +1,8 @@
 """A client of Confluent's schema registry, and of those that speak its API.
 
-It blocks. What the registry has told once it tells again without it: the schema of an id never
-changes. A registry that does not answer is asked again, with longer and longer pauses, until
-`retry.timeout.ms` is over.
+It blocks. It remembers the schemas that the registry has returned, because the schema of an id
+never changes. It repeats a request to a registry that does not answer, with longer and longer
+pauses, until `retry.timeout.ms` is over.
 """
 
 import http.client
@@ -62,7 +62,7 @@ class SchemaText:
     text: str
     references: tuple[Reference, ...] = ()
     resolved: tuple[tuple[str, str], ...] = ()
-    """Name and text of the schemas that it refers to, each behind those that it refers to."""
+    """Name and text of the referenced schemas; each comes after its own references."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SchemaRegistry:
     """The client of a registry; one thread uses it at a time."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        """Connect with the first request, and for each anew: schemas are remembered."""
+        """Connect later: each request opens a connection, because schemas are remembered."""
         self.settings: Final = settings
         self._schemas: OrderedDict[int, SchemaText] = OrderedDict()
         self._unknown: OrderedDict[int, float] = OrderedDict()
@@ -170,7 +170,7 @@ class SchemaRegistry:
     def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, subject: str = ""
     ) -> Any:
-        """Return the answer, as soon as the registry gives one."""
+        """Return the response, as soon as the registry gives one."""
         end = time.monotonic() + self.settings.retry_s
         pause = _PAUSE_S
         while True:
@@ -235,7 +235,7 @@ def _body(schema: SchemaText) -> Mapping[str, Any]:
 
 
 def _answer(url: str, status: int, data: bytes, subject: str) -> Any:
-    """Return the JSON of an answer; raises what its error is."""
+    """Return the JSON of a response; raises its error."""
     found = _parsed(data)
     if status == 200 and found:
         return found
@@ -244,7 +244,7 @@ def _answer(url: str, status: int, data: bytes, subject: str) -> Any:
         case 401 | 403:
             raise RegistryError(f"registry {url} refuses the login ({status})")
         case 404 if found.get("error_code") in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA):
-            # Any other 404 may come of a wrong address: then no record is bad for it.
+            # Any other 404 may come from a wrong address, which makes no record bad.
             raise UnknownSchema(why)
         case 409:
             raise Incompatible(_refusal(subject, why))
@@ -254,7 +254,7 @@ def _answer(url: str, status: int, data: bytes, subject: str) -> Any:
 
 
 def _parsed(data: bytes) -> Mapping[str, Any]:
-    """Return the object of an answer; an empty one for all else."""
+    """Return the object of a response; an empty one if it is not an object."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -271,6 +271,6 @@ def _refusal(subject: str, why: str) -> str:
 
 
 def _shorten(cache: OrderedDict[int, Any]) -> None:
-    """Drop what was not used for longest."""
+    """Drop the entry that was not used for the longest time."""
     while len(cache) > _MOST_SCHEMAS:
         cache.popitem(last=False)

@@ -22,7 +22,7 @@ It raises BadSchema.
 
 
 def use_of(codec: str) -> Use:
-    """Return the function for the schemas of a codec; RegistryError names what is not installed."""
+    """Return the function for the schemas of a codec; RegistryError names a missing package."""
     if missing := [each for each in _NEEDED[codec] if not _is_installed(each)]:
         raise RegistryError(
             f"codec {codec} needs {', '.join(missing)}: pip install 'barnabas[formats]'"

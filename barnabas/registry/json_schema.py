@@ -25,7 +25,7 @@ class JsonSchema(UsableSchema):
         try:
             self.parsed: Final = json.loads(schema.text)
             referred = {name: json.loads(text) for name, text in schema.resolved}
-            # An id that is not among them is refused: by default it would be fetched.
+            # Refuse an id that is not among them: by default jsonschema would fetch it.
             resources = Resources().with_resources(
                 (name, Resource.from_contents(each, default_specification=DRAFT7))
                 for name, each in referred.items()
@@ -43,7 +43,7 @@ class JsonSchema(UsableSchema):
         """The schemas that `$ref` may name."""
 
     def read(self, payload: bytes, reader: "JsonSchema | None") -> Any:  # noqa: ARG002
-        """Check the value with this schema: JSON has no evolution of its own."""
+        """Check the value with this schema, because JSON Schema has no schema resolution."""
         return self._checked(self._parse(payload))
 
     def write(self, value: Any) -> bytes:

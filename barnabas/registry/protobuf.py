@@ -1,7 +1,7 @@
 """Protobuf: values are messages, and their JSON is the JSON mapping of Protobuf.
 
-A registry keeps the text of schemas. protoc of grpcio-tools compiles it, in a process of its own:
-it prints its errors, and the text is that of others.
+A registry keeps the text of schemas. protoc of grpcio-tools compiles it, in a separate process,
+because it prints its errors, and because the text comes from outside.
 """
 
 import base64
@@ -124,7 +124,7 @@ def _files(schema: SchemaText) -> dict[str, FileDescriptorProto]:
     """Return a schema and the schemas that it imports, by their names; raises BadSchema."""
     texts, found = {}, {}
     for name, text in {**dict(schema.resolved), _MAIN: schema.text}.items():
-        # confluent-kafka for Python registers descriptors, which some registries keep so.
+        # confluent-kafka for Python registers descriptors, and some registries keep them as such.
         if descriptor := _descriptor(text):
             descriptor.name = name
             found[name] = descriptor
@@ -194,7 +194,7 @@ def _add(
 
 
 def _put(directory: Path, name: str, text: str) -> None:
-    """Write a file whose name another has chosen, below a folder."""
+    """Write a file below a folder; the name comes from a schema, and may try to leave it."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or {"..", "."} & {*parts} or "\0" in name:
         raise BadSchema(f"{name!r} cannot be the name of an import")

@@ -1,4 +1,4 @@
-"""Values with a schema id, decoded: `Decoder` for those of topics, `Encoder` for those to come."""
+"""Values with a schema id: `Decoder` reads them, and `Encoder` writes them."""
 
 from collections import OrderedDict
 from typing import Any, Final
@@ -28,10 +28,10 @@ class Decoder:
         self._usable: OrderedDict[int, UsableSchema | str] = OrderedDict()
 
     def decode(self, value: bytes) -> tuple[UsableSchema, Any]:
-        """Return the schema of a value, and what it means.
+        """Return the schema of a value, and the decoded value.
 
-        Raises BadRecord with subject, id and reason, and RegistryError if the registry cannot be
-        asked.
+        Raises BadRecord with subject, id and reason, and RegistryError if the registry is
+        unreachable.
         """
         try:
             number, payload = unframe(value)

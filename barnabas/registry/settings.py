@@ -32,7 +32,7 @@ class RegistrySettings:
     """The header Authorization."""
     tls: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     retry_s: float = 60.0
-    """The time after which a registry that does not answer is given up."""
+    """The time after which the client gives up on a registry that does not answer."""
 
     @property
     def context(self) -> ssl.SSLContext:

@@ -7,7 +7,7 @@ NAMINGS: Final = get_args(Naming)
 
 
 def subject_of(naming: Naming, topic: str | None, record: str | None) -> str:
-    """Return the subject of the values of a topic; raises ValueError, whose text says what lacks.
+    """Return the subject of the values of a topic; ValueError says what is missing.
 
     `record` is the full name of the record or message, in JSON Schema its title.
     """

@@ -20,7 +20,7 @@ class UsableSchema(ABC):
 
     @abstractmethod
     def read(self, payload: bytes, reader: Self | None) -> Any:
-        """Return the value that was encoded with this schema, as `reader` has it."""
+        """Return the value that was encoded with this schema, converted to the schema `reader`."""
 
     @abstractmethod
     def write(self, value: Any) -> bytes:

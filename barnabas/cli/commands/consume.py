@@ -185,7 +185,7 @@ async def _print(
         if key is not None:
             messages = [each for each in messages if each.key == key]
         if values is not None:
-            # In a thread: the registry may be away for a while, and heartbeats go on.
+            # In a thread: the registry may be away for a while, and heartbeats have to continue.
             messages = await asyncio.to_thread(values.decode, messages)
         if left is not None:
             for message in reversed(messages[left:]):

@@ -121,7 +121,7 @@ def run(
     http: str | None,
     log_level: str,
 ) -> None:
-    """Run a job until Ctrl-C; the next run goes on where it ended.
+    """Run a job until Ctrl-C; the next run continues where it ended.
 
     On a terminal its progress is shown in place, else as one line for each batch.
     """

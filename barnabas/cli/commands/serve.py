@@ -1,4 +1,4 @@
-"""`barnabas serve`: one broker in this process, or several brokers in processes of their own."""
+"""`barnabas serve`: one broker in this process, or several brokers in separate processes."""
 
 import os
 import sys
@@ -130,7 +130,7 @@ def serve(
 
     Without ZooKeeper all brokers are on this host, where further replicas protect from the crash of
     a process only: topics get one, unless they or a key have a replication factor.
-    With --faults each broker has a process of its own, which tests can pause and kill.
+    With --faults each broker has a separate process, which tests can pause and kill.
 
     With --secure every listener takes TLS, users and access control rules. The first start makes a
     certificate authority, certificates, and the user admin with a random password.
@@ -190,7 +190,7 @@ def _run_alone(
 
 
 class _Several(NamedTuple):
-    """The options of brokers in processes of their own."""
+    """The options of brokers in separate processes."""
 
     number: int
     replicas: int | None

@@ -34,7 +34,7 @@ Look = Callable[[Counts], None]
 
 @click.group(cls=Group)
 def verify() -> None:
-    """Test whether a cluster keeps its guarantees, with a load of its own."""
+    """Test with a generated load whether a cluster keeps its guarantees."""
 
 
 @verify.group(invoke_without_command=True)
@@ -117,8 +117,9 @@ def verify() -> None:
 def eos(context: click.Context, /, target: Target, path: Path | None, **chosen: Any) -> None:
     """Run transactions on a cluster, record a history of all operations, and check it.
 
-    Works on any Kafka cluster, with topics of its own. Exit code 0: no anomaly, 3: anomalies found,
-    4: too few operations succeeded, 1: the cluster could not be used. Ctrl-C ends the load early.
+    Works on any Kafka cluster, and creates its own topics. Exit code 0: no anomaly, 3: anomalies
+    found, 4: too few operations succeeded, 1: the cluster could not be used. Ctrl-C ends the load
+    early.
     """
     if context.invoked_subcommand is not None:
         return

@@ -41,7 +41,7 @@ def run_broker(
     log_fields: Mapping[str, object] = MappingProxyType({}),
     platform: "Platform | None" = None,
 ) -> None:
-    """Run a broker until SIGINT or SIGTERM; ClickException if it cannot start or go on.
+    """Run a broker until SIGINT or SIGTERM; ClickException if it cannot start or continue.
 
     `on_started` is called when the broker serves. `watch` is given the event that stops the broker
     and may set it. `log_fields` are added to every line of the log. `platform` is that of this

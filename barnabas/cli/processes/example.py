@@ -108,7 +108,7 @@ def prepare(directory: Path) -> JobFile:
     file = read_job(path)
     if TOPIC not in {name for _, source in file.job.inputs for name in source.topics or [TOPIC]}:
         raise click.ClickException(f"{path}: the job must read topic {TOPIC}")
-    # A folder with this name beside a job file of the example is the example's own.
+    # A folder with this name next to a job file of the example belongs to the example.
     if data.exists():
         shutil.rmtree(data)
     data.mkdir()
@@ -465,7 +465,7 @@ class Example:
 
 
 def _connect(bootstrap: str) -> Cluster:
-    """Return a cluster of its own for one task: a long poll holds up what shares its connection."""
+    """Return a separate cluster for one task: a long poll holds up what shares its connection."""
     return Cluster(bootstrap, timeout=60.0)
 
 

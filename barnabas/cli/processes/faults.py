@@ -80,7 +80,7 @@ class FaultyChild(Child):
         self.changed()
 
     async def release(self) -> None:
-        """End all faults of the broker; go on without its answer."""
+        """End all faults of the broker; continue if it does not respond."""
         if self.pid is not None:
             with suppress(BrokerDied, TimeoutError):
                 async with asyncio.timeout(_RELEASE_SECONDS):

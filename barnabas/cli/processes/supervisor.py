@@ -286,7 +286,7 @@ async def _run(
 async def serve_store(socket_path: str | None) -> AsyncIterator[ServedStore]:
     """Serve the metadata store on a Unix socket, and yield it.
 
-    The data of the store is in a directory beside the socket. With `socket_path` None the brokers
+    The data of the store is in a directory next to the socket. With `socket_path` None the brokers
     use another store.
     """
     if socket_path is None:

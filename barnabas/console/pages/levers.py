@@ -1,4 +1,4 @@
-"""The levers of brokers that were started with --faults, as buttons beside the timeline."""
+"""The levers of brokers that were started with --faults, as buttons next to the timeline."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ async def states(console: Console) -> list[BrokerState]:
 
 
 async def _ask(console: Console, path: str, body: Mapping[str, Any] | None = None) -> Any:
-    """Return the answer of the endpoint. Raises OSError without one, ValueError for a refusal."""
+    """Return the response of the endpoint. Raises OSError without one, ValueError for a refusal."""
     settings = console.settings
     if settings.faults is None:
         raise HTTPException(404, "Start brokers and console with --faults.")

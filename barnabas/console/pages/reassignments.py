@@ -23,7 +23,7 @@ class Copy(NamedTuple):
 
     @property
     def percent(self) -> int | None:
-        """The part that is copied. Segments may be deleted meanwhile, so it is an estimate."""
+        """The share that is copied: an estimate, because segments may be deleted meanwhile."""
         if self.bytes is None or self.of_bytes is None:
             return None
         return 100 if not self.of_bytes else min(100, self.bytes * 100 // self.of_bytes)

@@ -77,7 +77,7 @@ def _time(request: Request) -> int | None:
 
 
 def _next(reading: records.Reading, given: Any) -> dict[str, Any] | None:
-    """Return the parameters of the page that goes on, if a single partition was read."""
+    """Return the parameters of the next page, if a single partition was read."""
     if reading.is_whole or len(reading.ranges) != 1:
         return None
     (one,) = reading.ranges

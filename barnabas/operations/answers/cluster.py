@@ -123,7 +123,7 @@ class Event(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Restart(Answer):
-    """A live broker, and what speaks against its restart now."""
+    """A live broker, and the reasons against its restart now."""
 
     broker: int
     controller: bool

@@ -31,9 +31,9 @@ class ConfigEntry(StoredEntry):
     read_only: bool
     """Whether only a restart changes it."""
     type: ConfigType | None
-    """Null if the broker does not tell it."""
+    """Null if the broker's response does not have it."""
     meaning: str | None
-    """Null without --verbose, or if the broker does not tell it."""
+    """Null without --verbose, or if the broker's response does not have it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Recovery(Answer):
     """Ids of open transactions that the decision does not name."""
     lost: list[Winner]
     unknown: list[Winner]
-    """Transactions of the decision whose outcome the log no longer tells."""
+    """Transactions of the decision whose outcome is no longer in the log."""
     is_whole: bool
     """Whether every row of the decision is visible, or the operator has decided."""
 

@@ -21,7 +21,7 @@ class Quota(Entity):
 
     quota: str
     value: int | float
-    """Bytes a second, percent, or a number a second, as `barnabas quotas set --help` tells."""
+    """Bytes a second, percent, or a number a second, as `barnabas quotas set --help` says."""
 
 
 @dataclass(frozen=True, slots=True)

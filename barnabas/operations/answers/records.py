@@ -1,7 +1,7 @@
 """The answers of `barnabas consume` and `barnabas produce`.
 
-`consume` prints so many lines that faster code writes those of records; a test holds it against
-`Record`.
+`consume` prints so many lines that faster code writes those of records; a test compares that code
+with `Record`.
 """
 
 from dataclasses import dataclass, field

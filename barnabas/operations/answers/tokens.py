@@ -18,7 +18,7 @@ class Token(Answer):
     issued_at_ms: int
     expires_at_ms: int
     latest_end_at_ms: int
-    """The token cannot be renewed beyond."""
+    """The token cannot be renewed beyond this time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Transactions of two-phase commit (KIP-939): who keeps them, and how an operator ends them.
 
-Their outcome may be decided elsewhere already. So nothing here aborts one unless it is told to.
+Their outcome may already be decided elsewhere. So nothing here aborts one unless asked to.
 """
 
 from collections.abc import Iterable

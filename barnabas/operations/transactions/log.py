@@ -89,7 +89,7 @@ async def _records(
     consumer.assign(
         {each: row.offset for each, row in starts.items() if row.offset < ends[each].offset}
     )
-    # Read up to the end at the start only: coordinators go on writing.
+    # Read only up to the end offset of the start: coordinators continue to write.
     while consumer.positions:
         for message in await consumer.poll():
             if message.key is None:

@@ -147,7 +147,7 @@ class _Diagnosis:
         described = view.described if view is not None else None
         is_open = described is not None and self._is_open(described)
         history = History([])
-        # The log is long: do not read it if the coordinator has told everything.
+        # The log is long: do not read it if the coordinator's response has everything.
         if described is None or not is_open or not _has_all_events(described):
             history = await self._sources.history(blocking.producer_id)
         verdict = _OPEN if is_open else verdict_of(blocking, history)

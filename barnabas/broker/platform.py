@@ -56,7 +56,7 @@ class Platform:
     hostname: str
     """The name of this machine, advertised by listeners that have no host."""
     boot_id: str
-    """An id that changes when the machine reboots, and so loses its page cache."""
+    """An id that changes when the machine reboots, because a reboot loses the page cache."""
     working_directory: str
     """The base of relative log directories."""
     open_store: OpenStore = open_metadata

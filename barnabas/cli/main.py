@@ -182,7 +182,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit: 0, 1 for a failure told in one line, 2 for wrong usage.
+    """Run the command line and exit: 0, 1 for a failure (one line says which), 2 for wrong usage.
 
     The exit code is 130 after Ctrl-C, and 141 if the reader of the output has closed the pipe.
     """

@@ -408,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- called by asyncio -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # The transports of uvloop are no subclasses of those of asyncio.
+        # The transports of uvloop are not subclasses of those of asyncio.
         self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002

@@ -167,7 +167,7 @@ _OF_AN_IMAGE: Final = re.compile(
     r"|certificate\.password|(zookeeper\.)?tls\..+|zookeeper\.protocol"
     r"|kraft\.bootstrap\.scram\.users"
 )
-"""Variables of Bitnami's image about users and TLS, which are no keys of Kafka."""
+"""Variables of Bitnami's image about users and TLS, which are not keys of Kafka."""
 _REFUSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("alter.config.policy.class.name", "create.topic.policy.class.name"),

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 INT_MAX: Final = (1 << 31) - 1
 ARRAY_MAX: Final = INT_MAX - 8
-"""The length of the longest array of Java, and so of the largest record."""
+"""The length of the longest array of Java, which limits the largest record."""
 LONG_MAX: Final = (1 << 63) - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 

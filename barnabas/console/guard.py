@@ -88,7 +88,7 @@ class Guard:
 
 
 def _name_of(host: str) -> str:
-    """Return the name or address in a Host header, without the port; "" if it is no such header."""
+    """Return the name or address in a Host header, without the port; "" if it is not valid."""
     if host.startswith("["):
         address, bracket, port = host[1:].partition("]")
         is_v6 = bool(bracket) and ":" in address

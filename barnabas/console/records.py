@@ -153,7 +153,7 @@ def shown(message: Message, masks: Sequence[str]) -> Shown:
 
 
 def _masked(data: bytes | None, hidden: set[str], *, is_short: bool) -> str | None:
-    """Return a key, value or header with its fields masked. One that is no JSON is hidden, because
+    """Return a key, value or header with its fields masked. One that is not JSON is hidden, because
     its fields are not known; only a key or header that is a plain text is shown."""
     if data is None or not hidden:
         return _text(data)
@@ -189,7 +189,7 @@ def _without(value: Any, hidden: set[str]) -> Any:
 
 
 def _text(data: bytes | None) -> str | None:
-    """Return bytes as text, or in base64 if they are no UTF-8."""
+    """Return bytes as text, or in base64 if they are not UTF-8."""
     if data is None:
         return None
     try:

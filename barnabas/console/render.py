@@ -49,7 +49,7 @@ def time_text(at_ms: int | None) -> str:
 
 
 def number(value: int | None) -> str:
-    """Return a number with its thousands apart, or a dash for None."""
+    """Return a number with separated thousands, or a dash for None."""
     return NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 

@@ -41,7 +41,7 @@ class TransactionWriter(NamedTuple):
     producer_id: int
     producer_epoch: int
     guard: object | None = None
-    """The log's guard from `begin_verification` (KIP-890), None if it needs none."""
+    """The log's guard from `begin_verification` (KIP-890); None if the append needs no guard."""
 
 
 class Cancellable(Protocol):

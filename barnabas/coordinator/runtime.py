@@ -127,7 +127,7 @@ class CoordinatorRuntime(Generic[S, R]):
         return hosted is not None and hosted.is_writing(key)
 
     def begin_verification(self, index: int, claim: Claim) -> object | None:
-        """Return the guard that a `TransactionalProducer` needs, None if it needs none.
+        """Return the guard for a `TransactionalProducer`; None if it needs no guard.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, and the errors of
         coordinators.

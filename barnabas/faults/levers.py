@@ -48,7 +48,7 @@ class Brokers(Protocol):
     def store(self) -> "Store": ...
 
     def reachable(self, broker: int) -> ReachableBroker | None:
-        """Return a broker that runs or starts, None if it does neither."""
+        """Return a broker; None if it neither runs nor starts."""
         ...
 
     def port_for_brokers(self, broker: int) -> int:

@@ -1,4 +1,4 @@
-"""Connections that are cut as a network cuts them: nothing arrives, and neither side is told.
+"""Connections that are cut as a network cuts them: nothing arrives, and no side gets an error.
 
 Bytes that are sent meanwhile arrive when the link is mended, as with TCP. A side that closes a
 connection that is cut sees it closed; the other side learns of it when the link is mended.

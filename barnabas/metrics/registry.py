@@ -7,7 +7,7 @@ keeps the cell and adds to it:
     cell = bytes_in.cell("orders")
     cell.value += len(batch)
 
-Cells belong to the event loop, and so does `snapshot`: an addition needs no lock.
+Only the event loop uses cells and `snapshot`, so an addition needs no lock.
 """
 
 from bisect import bisect_left

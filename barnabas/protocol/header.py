@@ -32,7 +32,7 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
     """Return the header of a request and the position of its body.
 
     Raise ProtocolError for malformed bytes, and for an API key that this codec does not know: the
-    form of its header, and so the position of its body, is unknown too.
+    form of its header is unknown too, and with it the position of its body.
     """
     try:
         key, version, correlation_id, length = _unpack_request(frame)

@@ -50,7 +50,7 @@ class Authority(NamedTuple):
 
     @property
     def pem(self) -> bytes:
-        """The certificate, which is no secret."""
+        """The certificate, which is not secret."""
         encoded: bytes = self.certificate.public_bytes(_PEM)
         return encoded
 

@@ -130,7 +130,7 @@ def _of_directory(given: Mapping[str, str]) -> Get:
         file = os.path.join(check(path), key)
         if not path or key != os.path.basename(key) or not os.path.isfile(file):
             raise ConfigError("there is no such file, write ${dir:DIRECTORY:FILE}")
-        # Most editors and `echo` end a file with a line break, which is no part of the secret.
+        # Most editors and `echo` end a file with a line break, which is not part of the secret.
         return _read(file).removesuffix("\n").removesuffix("\r")
 
     return get

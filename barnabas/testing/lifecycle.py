@@ -279,7 +279,7 @@ class ClusterLifecycle(HelperWork):
         return {"listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT"}
 
     def _reachable(self, broker: int) -> "Node | ProcessNode | None":
-        """Return a broker that runs or starts, None if it does neither."""
+        """Return a broker; None if it neither runs nor starts."""
         node, _ = self._starting.get(broker, (None, None))
         return node or self._nodes.get(broker)
 

@@ -72,7 +72,7 @@ async def require_usable(options: Options) -> None:
     async with Cluster(
         options.bootstrap,
         client_id=options.client_id,
-        # Before all time is over, so that the error of the broker is told.
+        # Before the whole time is over, so that the error of the broker is reported.
         timeout=USABLE - 1,
         connect=options.connect,
     ) as cluster:

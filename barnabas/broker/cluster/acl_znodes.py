@@ -41,7 +41,7 @@ MAX_NODE_BYTES: Final = 1 << 20
 
 _VERSION: Final = 1
 _UNSTORABLE: Final = re.compile("[/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|\\A\\.{0,2}\\Z")
-"""The names that are no names of nodes: ZooKeeper refuses them."""
+"""The names that ZooKeeper refuses as names of nodes."""
 _OPERATIONS: Final = {each.label: each for each in AclOperation if each > AclOperation.ANY}
 _PERMISSIONS: Final = {
     each.label: each for each in AclPermissionType if each > AclPermissionType.ANY

@@ -72,7 +72,7 @@ class MetadataCache:
         self.broker_changes = 0
         """The number of changes of the brokers and their endpoints."""
         self.topic_changes = 0
-        """The number of changes of the topics: while it is the same, so are they."""
+        """The number of changes of the topics: while it is equal, no topic has changed."""
         self._known = _Topics()
         self._brokers: dict[int, BrokerNode] = {}
         self._listeners: list[Callable[[], None]] = []

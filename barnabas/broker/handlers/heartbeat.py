@@ -2,7 +2,7 @@
 
 v3 static members. Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
 ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, NOT_COORDINATOR. While the group is being
-loaded the response is NONE: the member should neither leave nor look for another coordinator.
+loaded the response is NONE, so that the member neither leaves nor looks for another coordinator.
 """
 
 from barnabas.broker.security.rights import GROUP, READ, Need, Rights

@@ -82,7 +82,7 @@ def handle(
 ) -> Steps[ListOffsetsResponse]:
     """Answer from the logs of this broker, in slices: a search by time may read many records.
 
-    `counted_batches` returns `group.lag.counted.batches`: one request has no more batches counted.
+    `counted_batches` returns `group.lag.counted.batches`: the most batches that one request counts.
     """
     asked_for = Counter(
         (topic.name, asked.partition_index)

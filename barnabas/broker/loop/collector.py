@@ -65,7 +65,7 @@ class Collector:
         self._blocks = 0
         """The blocks of memory after the last collection."""
         self._noted = 0
-        """The objects that `note` was told of since the last ones were frozen."""
+        """The number of objects passed to `note` since the last freeze."""
 
     def start(self) -> None:
         """Freeze the objects that exist now: they live as long as the broker."""

@@ -60,7 +60,7 @@ class PendingAppend:
 class Standing:
     """The state of a partition on which appends depend, besides the batch and the disk.
 
-    Every change replaces it: what was asked once holds while the partition has the same object.
+    Every change replaces the object: a check remains valid while the partition has the same one.
     """
 
     leader_epoch: int

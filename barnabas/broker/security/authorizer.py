@@ -1,6 +1,6 @@
-"""The answer to whether a principal may do something, and the audit log of these answers.
+"""The decision whether a principal may do something, and the audit log of these decisions.
 
-While the rules are not loaded, or may not be read, super users alone are allowed anything.
+While the rules are not loaded, or cannot be read, only super users are allowed anything.
 """
 
 import logging
@@ -26,7 +26,7 @@ MAX_LINES: Final = 1000
 MAX_REMEMBERED: Final = 10_000
 """Denials that are not logged in full again."""
 MAX_COUNTED: Final = 1000
-"""Principals whose denials are counted apart within a second."""
+"""Principals whose denials are counted separately within a second."""
 MAX_NAMED: Final = 5
 """Principals that the line with the counts names, those with the most denials."""
 _WINDOW_S: Final = 60.0
@@ -143,7 +143,7 @@ class Authorizer:
 class _AuditLog:
     """The choice of denials that are logged in full; the numbers of others, once a second.
 
-    A client that asks again and again cannot fill the disk, nor hide the denials of others.
+    A client that asks again and again can neither fill the disk nor hide the denials of others.
     """
 
     def __init__(self, timers: Timers) -> None:

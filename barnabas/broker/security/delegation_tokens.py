@@ -81,7 +81,7 @@ class DelegationTokens(FollowedNodes[str]):
         await super().start(on_change)
 
     def stop(self) -> None:
-        """Follow no more changes, and know no token: no further work is done for one."""
+        """Stop following changes, and forget all tokens: no further work is done for them."""
         super().stop()
         self._tokens.clear()
 
@@ -191,7 +191,7 @@ class DelegationTokens(FollowedNodes[str]):
             return None
 
     def _install(self, token_id: str, data: bytes | None) -> None:
-        """Replace a token with what is stored of it; nothing is if it is gone."""
+        """Replace a token with its stored data; None if it was deleted."""
         self._forget(token_id)
         if data is not None:
             self._add(token_id, data)

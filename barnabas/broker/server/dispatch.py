@@ -3,12 +3,11 @@
 A handler has one of two shapes. It returns a response, None if the protocol has no response, or a
 future of either if the request has to wait: only then does a future exist. If its work may be long,
 or waits in between, it is a generator function, which the slicer runs (`slices.py`): it yields
-None or a future, and returns the response. A
-KafkaError becomes the API's error response; any other exception of a handler is
-UNKNOWN_SERVER_ERROR, with a traceback in the log.
+None or a future, and returns the response. A KafkaError becomes the API's error response; any other
+exception of a handler is UNKNOWN_SERVER_ERROR, with a traceback in the log.
 
 A small request is decoded, handled and answered in one go. A large frame is decoded in slices,
-unless its records make it large; so are responses of many elements encoded, and errors answered.
+unless its records make it large. Responses and errors of many elements are made in slices too.
 """
 
 # The annotations of nested functions would be evaluated at each call.
@@ -327,7 +326,7 @@ class Dispatcher:
     ) -> EncodedResponse | Exchange:
         """Pass a frame to its handler; return the response, or the exchange if it has to wait.
 
-        Raises ProtocolError for bytes that are no request, and for an API or version that is not
+        Raises ProtocolError for bytes that are not a request, and for an API or version that is not
         served: the protocol cannot answer these, except ApiVersions in version 0.
         """
         received_ms, started = arrival

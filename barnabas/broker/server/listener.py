@@ -38,8 +38,8 @@ _log = get_logger(__name__)
 
 
 class _HalfSent(NamedTuple):
-    """An incomplete request, by the bytes of the connection before it; what it has brought when the
-    present rounds began, and their number."""
+    """An incomplete request: the bytes of the connection before it, its bytes when the present
+    rounds began, and the number of these rounds."""
 
     after: int
     brought: int

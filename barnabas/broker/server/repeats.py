@@ -65,7 +65,7 @@ class Repeat(NamedTuple):
     answers: tuple[str, ...] = ()
     """The fields of the response that vary: neighbours, and then perhaps records."""
     basis: tuple[Any, ...] = ()
-    """Everything but the request on which `known` depends: while it is equal, so is `known`."""
+    """The facts besides the request on which `known` depends: while they are equal, `known` is."""
 
 
 class RepeatByElement(NamedTuple):

@@ -127,7 +127,7 @@ class ListenerSasl:
         Return the function that closes the connection before that, for others.
         """
         connection.limit_requests(self.max_receive_size, stranger=True)
-        # A client that sends no more has no use for its login.
+        # A client that has ended its sending side does not need its login any more.
         connection.answers_after_eof = False
         authentication = Authentication(self, connection)
         self._authentications[connection.connection_id] = authentication

@@ -268,7 +268,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._shaking = True
         self._put_off = False
         self._paused = False
-        """Whether the connection wants no more data."""
+        """Whether the connection has stopped reading."""
         self._raw_paused = False
         self._eof = False
         self._deadline: asyncio.TimerHandle | None = None

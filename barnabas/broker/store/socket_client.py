@@ -124,7 +124,7 @@ class RemoteStore(SingleOperations):
         return handle
 
     def cancel(self, handle: "_WatchHandle") -> None:
-        """Call a watch no more."""
+        """Stop calling a watch."""
         key = handle.kind, handle.path
         self._watches[key].remove(handle)
         if not self._watches[key]:

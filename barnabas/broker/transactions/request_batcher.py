@@ -1,7 +1,7 @@
 """Batched requests to another broker: one is in flight, and the next takes all that gathers.
 
-Their elements repeat except for some fields, so requests are put together from templates, which are
-made once, and so is the response that refuses nothing.
+Their elements repeat except for some fields. So requests, and the response without any error, are
+put together from templates, which are made once.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ from barnabas.protocol.steps import Future
 A = TypeVar("A")
 GroupDecision = Decision[GroupCoordinatorRecord, A]
 Rebalances = Callable[[str, str, str], None]
-"""Is told of a rebalance: group, CLASSIC or CONSUMER, and the reason."""
+"""Called at a rebalance with the group, CLASSIC or CONSUMER, and the reason."""
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 _FEW: Final = 3
@@ -36,7 +36,7 @@ def said(reason: str | None) -> str:
 
 
 def _not_told(group_id: str, protocol: str, reason: str) -> None:
-    """Drop what it is told."""
+    """Do nothing."""
 
 
 class GroupTable:
@@ -54,7 +54,7 @@ class GroupTable:
         rebalances: Rebalances = _not_told,
     ) -> None:
         """`new_id` returns the random part of a member id, `settings_of` the settings of a consumer
-        group. `offload` runs work outside of the event loop. `rebalances` is told when a group
+        group. `offload` runs work outside of the event loop. `rebalances` is called when a group
         begins a rebalance, or its next epoch."""
         self.settings = settings
         self.new_id = new_id

@@ -21,7 +21,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
 EXPECTED: Final = 64
-"""The partitions of a request up to which they are told whom to expect."""
+"""The largest number of partitions in a request that are told whom to expect."""
 
 
 class AddPartitions(NamedTuple):

@@ -44,14 +44,14 @@ Expect = Callable[
 ]
 """Tells partitions whom to expect: transactional id, producer, partitions, and principal."""
 Aborted = Callable[[TransactionMetadata, str, str | None], None]
-"""Is told of a transaction that was aborted for a reason, TIMED_OUT or FENCED, and of the host that
+"""Called with a transaction that was aborted, the reason, TIMED_OUT or FENCED, and the host that
 last asked for its producer id."""
 TIMED_OUT: Final = "the timeout is over"
 FENCED: Final = "fenced by InitProducerId"
 
 
 def _not_told(txn: TransactionMetadata, why: str, client_host: str | None) -> None:
-    """Drop what it is told."""
+    """Do nothing."""
 
 
 class LogOutOfOrder(Exception):

@@ -124,7 +124,7 @@ async def repair_all(
 async def _write_marker_again(
     admin: TransactionAdmin, transaction: OpenTransaction, judgement: ReasonedOutcome
 ) -> bool:
-    """Write the marker that the coordinator wrote; return False if it is no longer missing.
+    """Write the coordinator's marker again; return False if it is no longer missing.
 
     Its epoch is the next one (KIP-890), so the marker cannot end a later transaction.
     """

@@ -18,7 +18,7 @@ class Process(NamedTuple):
     name: str
     pid: int | None
     ready: bool
-    """Whether it may be killed: it has started, and so have those that stand in for it."""
+    """Whether it may be killed: it has started, and the processes that replace it have too."""
     kills: int
     """The number of times that the page has killed it."""
 

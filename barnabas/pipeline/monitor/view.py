@@ -82,7 +82,7 @@ def cluster_rows(state: SinkState) -> list[tuple[str, str]]:
 
 
 def line(progress: Progress) -> str:
-    """Return the progress as one line of text, for output that is no terminal."""
+    """Return the progress as one line of text, for output that is not a terminal."""
     clock = time.strftime("%H:%M:%S", time.localtime(progress.at_seconds))
     text = f"{clock} {progress.job} {progress.state}"
     if last := progress.last:

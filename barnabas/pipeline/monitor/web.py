@@ -102,7 +102,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
-        """Say nothing: a client that hangs up is no error of the job."""
+        """Log nothing: a client that closes its connection is not an error of the job."""
 
 
 class _Handler(BaseHTTPRequestHandler):

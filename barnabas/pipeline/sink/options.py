@@ -54,7 +54,7 @@ class SinkOptions(BaseModel):
     """None for the broker's maximum, `transaction.max.timeout.ms`."""
     take_over_from: str | None = Field(None, alias="takeOverFrom", min_length=1)
     batch_number: int | None = Field(None, alias="batchId", ge=0, lt=2**63)
-    """The number of a write that is no stream: a second write with it changes nothing."""
+    """The number of a write without a stream: a second write with this number changes nothing."""
     checkpoint: str | None = Field(None, alias="checkpointLocation")
     client_id: str = Field("barnabas-spark", alias="kafka.client.id")
     api_timeout_ms: int = Field(30_000, alias="kafka.default.api.timeout.ms", gt=0, lt=2**31)

@@ -114,7 +114,7 @@ def decisions_topic(sink_id: str) -> str:
 def is_task_id(sink_id: str, transactional_id: str) -> bool:
     """Return whether an id is one of this sink's tasks: `<sinkId>.<process>.<n>`.
 
-    A process has no dot in its name: the ids of a sink `a.b` are no ids of the sink `a`.
+    The name of a process has no dot, so that the ids of a sink `a.b` are not ids of the sink `a`.
     """
     rest = transactional_id.removeprefix(f"{sink_id}.")
     process, _, number = rest.partition(".")

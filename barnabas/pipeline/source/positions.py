@@ -144,7 +144,7 @@ class Positions:
                     raise
             else:
                 behind = any(found.get(each, offset) < offset for each, offset in start.items())
-                # A topic that was created again is no lagging leader.
+                # A topic that was created again does not mean that its leader lags.
                 again = created_again(before, self.topic_ids)
                 if not behind or again or loop.time() + backoff.wait > deadline:
                     return found

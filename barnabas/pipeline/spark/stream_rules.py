@@ -1,4 +1,4 @@
-"""Spark's rules for queries over streams, checked before the start and told where they are broken.
+"""Spark's rules for queries over streams, checked before the start; errors name the place.
 
 Spark has the rules; here are its sentences in ours, with what to change in the job file.
 """

@@ -157,7 +157,7 @@ class NodeEndpoint:
 
 @message
 class FetchResponse:
-    """The response; in a session, only partitions with news. `session_id` 0 is no session."""
+    """The response; in a session, only partitions with news. `session_id` 0 means no session."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     error_code: Int16 = since(7, default=0, ignorable=True)

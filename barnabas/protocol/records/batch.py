@@ -43,7 +43,7 @@ COVERED: Final = Struct(">hiqqqhii")
 """The rest of a header."""
 set_base_offset_and_epoch: Final = Struct(">qii").pack_into
 """`(buf, position, base_offset, batch_length, leader_epoch)`: set the fields that the leader
-assigns, in place; the CRC covers neither of them. The length between them stays as it was."""
+assigns, in place; the CRC does not cover them. The length between them does not change."""
 _STAMP = Struct(">hiqq")
 _MAGIC = Struct(">b")
 _EXTENT = Struct(">qi4xb6xi")
@@ -161,7 +161,7 @@ def header_of(buf: Buffer) -> BatchHeader | None:
 
 
 def _no_header(buf: Buffer, pos: int) -> CorruptRecordError:
-    """Return the error for bytes that are no batch of message format v2."""
+    """Return the error for bytes that are not a batch of message format v2."""
     remaining = len(buf) - pos
     # An old message may be shorter than a v2 header: report the real reason.
     magic = _MAGIC.unpack_from(buf, pos + _MAGIC_AT)[0] if remaining > _MAGIC_AT else MAGIC

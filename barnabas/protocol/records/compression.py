@@ -69,7 +69,7 @@ _ZSTD_FRAMES_TO_SIZE = 512
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT = 0x20
 _LZ4_RESERVED = 0x03
-"""The bits of a dictionary and of later versions: Java takes neither."""
+"""The bits of a dictionary and of later versions: Java accepts neither of them."""
 _LZ4_BLOCKS = 2 * 4 * 1024 * 1024
 """The largest block of LZ4, compressed and decompressed."""
 _ZSTD_HEADER = struct.Struct("<IB")

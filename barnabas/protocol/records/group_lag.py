@@ -118,7 +118,7 @@ class LagCounter:
         return before < 0 or spans[before][1] < header.base_offset
 
     def add(self, header: BatchHeader, records: int) -> None:
-        """Count a batch: `records` of it are at `start` or later, 0 if it is no data."""
+        """Count a batch: `records` of it are at `start` or later, 0 if it is not data."""
         self._counted_to = max(self._counted_to, header.next_offset)
         self._batches += 1
         if header.last_offset >= self._last_stable_offset:

@@ -28,7 +28,7 @@ _SIGNATURES: Final = PyJWS(algorithms=[*ALGORITHMS])
 
 
 class InvalidKeySet(ValueError):
-    """A document that is no key set, or has no key that can be used."""
+    """A document that is not a key set, or has no usable key."""
 
 
 class _Jwk(BaseModel):

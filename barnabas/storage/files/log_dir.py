@@ -35,7 +35,7 @@ class Checkpoints(NamedTuple):
 class LogDir:
     """A log directory. It goes offline for good at its first failed disk call.
 
-    A lack of file descriptors is no failure of the disk: only the call fails.
+    A lack of file descriptors does not count as a failure of the disk: only the call fails.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class Segment:
         self.time_index = TimeIndex(files, self.path(TIME_INDEX), base_offset, index_bytes)
         self.txn_index = TxnIndexFile(files, self.path(TXN_INDEX), base_offset)
         self.index_full = self.index_room <= 0
-        """Whether an index takes no more entries: the segment rolls then."""
+        """Whether an index is full: the segment rolls then."""
         self._index_interval = index_interval
         self._reserved_bytes = reserved_bytes
         self._since_index_entry = 0
@@ -409,7 +409,7 @@ class Segment:
             return None
         if start + size == end:
             return data, self.next_offset if whole else limit
-        # The last batch is cut off: it begins where the answer ends.
+        # The last batch is cut off: it begins where the response ends.
         at, after = 0, None
         while at + HEADER_SIZE <= size:
             first, following, length = read_extent(data, at)

@@ -65,7 +65,7 @@ class VerificationGuard:
 
     @property
     def answered(self) -> bool:
-        """Whether the coordinator need not be asked: it has told the partition in advance."""
+        """Whether no question is needed: the coordinator has told the partition in advance."""
         return self.leadership is not None
 
     def void(self) -> None:

@@ -51,7 +51,7 @@ class Ownership(Protocol):
 
 
 class FixedOwnership:
-    """A fixed set of partitions that no other worker reads; the worker is no group member."""
+    """A fixed set of partitions that no other worker reads; the worker is not a group member."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class Pipeline:
     )
 
     protocol: GroupProtocol | None = None
-    """The protocol in which the workers are members of their groups; None: they are no members."""
+    """The protocol in which the workers are members of their groups; None if they are not."""
 
     def parts(self, context: Context) -> Sequence[Callable[[], Awaitable[None]]]:
         first = context.partitions("stage0")

@@ -53,7 +53,7 @@ class AppendQueue:
         return append.done
 
     def _serve(self, topic: str) -> Steps[None]:
-        """Append what is queued for a topic, until nothing is."""
+        """Append the queued batches of a topic until its queue is empty."""
         partitions = self._topics[topic]
         while partitions:
             partition = partitions[0]

@@ -1,18 +1,19 @@
 """The limits on connections of the broker, of each listener, and of each address.
 
 As in Kafka, a connection beyond max.connections waits until another one is closed, and one beyond
-max.connections.per.ip is closed. So is one beyond the connection_creation_rate of its address; in
-Kafka it waits first (KIP-612). One beyond max.connection.creation.rate, of the broker or of its
-listener, waits. The inter-broker listener may exceed the broker's limits, unless it is the only
-listener: the connection of another listener that is idle longest is closed instead.
+max.connections.per.ip is closed. A connection beyond the connection_creation_rate of its address is
+closed too; in Kafka it waits first (KIP-612). One beyond max.connection.creation.rate, of the
+broker or of its listener, waits. The inter-broker listener may exceed the broker's limits, unless
+it is the only listener: of the other listeners' connections, the one that is idle longest is closed
+instead.
 
-Connections whose client has not authenticated yet have a share of the descriptors: beyond it the
-one that stands longest is closed, so that a crowd of them takes no place of others, and newcomers
-can still authenticate.
+Connections whose client has not authenticated yet have a share of the descriptors. Beyond it the
+oldest of them is closed, so that a crowd of them takes no descriptors of other clients, and
+newcomers can still authenticate.
 
-Beyond Kafka, anonymous connections that stand make way for those that wait, also for those that
-wait for a file descriptor (KIP-402 and KIP-612 let them wait). No request is lost: a connection
-with one in progress stays.
+In contrast to Kafka, anonymous connections that do nothing are closed for connections that wait,
+even for those that wait for a file descriptor (KIP-402 and KIP-612 let them wait). No request is
+lost: a connection with a request in progress stays.
 """
 
 import math
@@ -167,7 +168,7 @@ class ConnectionLimits:
             strangers.pop(next(iter(strangers)))()
 
     def forget_stranger(self, connection_id: int) -> None:
-        """Count a connection no more: its client has authenticated, or it is closed."""
+        """Stop counting a connection: its client has authenticated, or it is closed."""
         for strangers in self._strangers.values():
             strangers.pop(connection_id, None)
 

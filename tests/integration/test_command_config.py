@@ -15,6 +15,7 @@ from tests.support.command_tree import COMMANDS, options
 
 TLS_HANDSHAKE = 0x16
 ASKS_NO_BROKER: Final = {
+    "console": "it asks for each page (test_console_pages.py)",
     "pipeline check": "the job is planned only",
     "profile create": "the keys are kept for other commands",
 }

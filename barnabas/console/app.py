@@ -29,6 +29,7 @@ from barnabas.console.pages import (
     reassignments,
     records,
     resets,
+    security,
     timeline,
     topic,
     topics,
@@ -51,6 +52,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *resets.PAGES,
     *endings.PAGES,
     *timeline.PAGES,
+    *security.PAGES,
 )
 """All pages; those with a title are in the navigation, in this order."""
 _STATIC: Final = Path(__file__).parent / "static"

@@ -35,6 +35,8 @@ PAGES: Final = {
     "fence": f"/transaction/fence?id={quote(TRANSACTION)}",
     "reassignments": "/reassignments",
     "timeline": "/timeline?q=orders",
+    "security": "/security",
+    "why": "/security/why",
     "lever": "/lever?do=heal",
     "no such topic": "/topic?name=none",
     "no such page": "/nothing",

@@ -1,7 +1,8 @@
 """`barnabas acls`: list, add and remove access control rules, and explain decisions."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from typing import Any, Final, TypeVar
 
@@ -11,21 +12,18 @@ from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.cli.tables import tell
 from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
-from barnabas.operations.answers.acls import Decision, Rule
-from barnabas.protocol import config_resources
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.security.acl.matcher import (
-    AclDecision,
-    Matcher,
-    Policy,
-    Reason,
-    RuleSet,
-    parse_super_users,
+from barnabas.operations.access_rules import (
+    OPERATIONS,
+    Code,
+    Question,
+    code_named,
+    explain,
+    principal_named,
+    rule_row,
 )
+from barnabas.operations.answers.acls import Rule
 from barnabas.security.acl.rules import (
     CLUSTER_NAME,
-    RESOURCE_TYPES,
     WILDCARD,
     AccessControlEntry,
     AclBinding,
@@ -35,14 +33,12 @@ from barnabas.security.acl.rules import (
     PatternType,
     ResourcePattern,
     ResourceType,
-    host_key,
     unsupported_operation,
 )
 from barnabas.security.principal import Principal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Code = TypeVar("Code", ResourceType, AclOperation)
-_OPERATIONS: Final = [each for each in AclOperation if each >= AclOperation.ALL]
+_OPERATIONS: Final = (AclOperation.ALL, *OPERATIONS)
 _PATTERNS: Final = {each.name.lower(): each for each in PatternType if each}
 _Op, _Kind = AclOperation, ResourceType
 _PRODUCER: Final = {
@@ -90,36 +86,26 @@ def _words(kind: ResourceType) -> str:
 
 
 def _one_of(codes: Iterable[Code], text: str) -> Code:
-    """Return the code that a text names, in any case and with or without dashes and underscores."""
-    codes, wanted = list(codes), text.lower().replace("_", "").replace("-", "")
-    for code in codes:
-        if code.label.lower() == wanted:
-            return code
-    raise click.UsageError(f"{text!r} is not one of {', '.join(code.label for code in codes)}")
+    with _usage():
+        return code_named(codes, text)
 
 
 def _principal(text: str) -> Principal:
+    with _usage():
+        return principal_named(text)
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    """Make a wrong text an error of usage."""
     try:
-        return Principal.parse(text)
-    except ValueError:
-        raise click.UsageError(f"{text!r} is not TYPE:NAME; did you mean User:{text}?") from None
-
-
-def _row(rule: AclBinding) -> Rule:
-    pattern, entry = rule
-    return Rule(
-        principal=str(entry.principal),
-        host=entry.host,
-        operation=entry.operation.label,
-        permission=entry.permission.label,
-        type=pattern.type.label,
-        name=pattern.name,
-        pattern=pattern.pattern_type.label,
-    )
+        yield
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _show(target: Target, rules: Iterable[AclBinding]) -> None:
-    target.show(Rule, [_row(rule) for rule in sorted(rules)])
+    target.show(Rule, [rule_row(rule) for rule in sorted(rules)])
 
 
 def _filters(
@@ -327,51 +313,6 @@ def why(target: Target, principal: str, operation: str, resource: str, host: str
 
     `acls why User:alice Read Topic:orders`; RESOURCE is TYPE:NAME, or Cluster.
     """
-    who, what = _principal(principal), _one_of(_OPERATIONS[1:], operation)
-    kind_text, _, name = resource.partition(":")
-    kind = _one_of(RESOURCE_TYPES, kind_text)
-    if kind is _Kind.CLUSTER:
-        name = CLUSTER_NAME
-    if not name:
-        raise click.UsageError(f"{resource!r} is not TYPE:NAME, such as Topic:orders")
-
-    async def work(cluster: Cluster) -> tuple[AclDecision, int, str | None]:
-        policy, unknown = await _policy(cluster)
-        rules = await Admin(cluster).describe_acls(AclFilter(kind, name, PatternType.MATCH))
-        matcher = Matcher(RuleSet.of(rules), policy)
-        return matcher.decide(who, host_key(host), what, kind, name), len(rules), unknown
-
-    decision, count, unknown = target.run(work)
-    reason = {
-        Reason.SUPER_USER: f"{who} is a super user (super.users)",
-        Reason.NO_RULE_ALLOWED: "no rule names the resource (allow.everyone.if.no.acl.found)",
-        Reason.NO_RULE_MATCHES: f"none of the {count} rules of the resource allows it",
-    }.get(decision.reason, str(decision.rule))
-    if unknown and decision.reason is Reason.NO_RULE_MATCHES:
-        reason += f"; {unknown}"
-    target.done(
-        f"{'Allowed' if decision.allowed else 'Denied'}: {reason}",
-        Decision(
-            allowed=decision.allowed,
-            reason=decision.reason,
-            rule=None if decision.rule is None else _row(decision.rule),
-            unknown=unknown,
-        ),
-    )
-
-
-async def _policy(cluster: Cluster) -> tuple[Policy, str | None]:
-    """Return the settings of a broker's authorizer, and a text if they are hidden from us."""
-    await cluster.refresh(())
-    kind, node = config_resources.ConfigResourceType.BROKER, str(min(cluster.nodes))
-    try:
-        entries = await Admin(cluster).describe_configs(kind, node)
-    except KafkaError as error:
-        if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            raise
-        return Policy(), "super.users could not be read"
-    values: Mapping[str, str | None] = {each.name: each.value for each in entries}
-    users = values.get("super.users", "")
-    everyone = values.get("allow.everyone.if.no.acl.found", "false")
-    hidden = "the broker does not show super.users" if users is None or everyone is None else None
-    return Policy(parse_super_users(users or ""), (everyone or "").lower() == "true"), hidden
+    with _usage():
+        question = Question.parse(principal, operation, resource, host)
+    target.done(*target.run(lambda cluster: explain(cluster, question)))

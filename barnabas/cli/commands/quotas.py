@@ -2,8 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable
-from operator import attrgetter
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
@@ -13,13 +12,12 @@ from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.client.admin import Admin, Entity
 from barnabas.operations.answers import quotas as answers
-from barnabas.operations.answers.model import names_of
 from barnabas.operations.answers.quotas import Quota, RemovedQuotas, SetQuotas
+from barnabas.operations.quotas import entity_fields, quota_rows
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _TYPES: Final = {"user": "user", "client": "client-id", "ip": "ip"}
 """The types of entities, by the options that name them."""
-_DEFAULT: Final = "<default>"
 _QUOTAS: Final = {
     "producer_byte_rate": "bytes a second of Produce requests",
     "consumer_byte_rate": "bytes a second of Fetch responses",
@@ -69,24 +67,6 @@ def _entity_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-def _rows(found: Iterable[tuple[Entity, dict[str, float]]]) -> list[Quota]:
-    """Return a row for each quota; numbers without a fraction are integers."""
-    rows = [
-        Quota(**_fields(entity), quota=key, value=int(value) if value % 1 == 0 else value)
-        for entity, values in found
-        for key, value in values.items()
-    ]
-    names = attrgetter(*names_of(Quota)[:-1])
-    return sorted(rows, key=lambda row: [name or "" for name in names(row)])
-
-
-def _fields(entity: Entity) -> dict[str, str]:
-    """Return an entity as fields of an answer, whose names have no dashes."""
-    return {
-        kind.replace("-", "_"): _DEFAULT if name is None else name for kind, name in entity.items()
-    }
-
-
 def _name(entity: Entity) -> str:
     return ", ".join(
         f"{kind} {name}" if name is not None else f"default {kind}" for kind, name in entity.items()
@@ -109,7 +89,7 @@ def list_quotas(target: Target, entity: Entity, strict: bool) -> None:
     `quotas list --user alice` lists the quotas of alice, and of alice with each client id.
     """
     found = target.administer(lambda admin: admin.describe_client_quotas(entity, strict=strict))
-    target.show(Quota, _rows(found))
+    target.show(Quota, quota_rows(found))
 
 
 @quotas.command(
@@ -127,7 +107,7 @@ def set_quotas(target: Target, entity: Entity, pairs: tuple[str, ...]) -> None:
     _named(entity)
     changes = {key: _number(key, value) for key, value in parse_configs(pairs).items()}
     target.administer(lambda admin: admin.alter_client_quotas(entity, changes))
-    made = SetQuotas(entity=answers.Entity(**_fields(entity)), set=changes)
+    made = SetQuotas(entity=answers.Entity(**entity_fields(entity)), set=changes)
     target.done(f"Set quotas of {_name(entity)}.", made)
 
 
@@ -165,4 +145,6 @@ def remove(target: Target, entity: Entity, keys: tuple[str, ...], yes: bool) -> 
         changes = dict.fromkeys(removed, None)
         target.administer(lambda admin: admin.alter_client_quotas(entity, changes))
     text = f"Removed {', '.join(removed)} of {_name(entity)}." if removed else "Nothing to remove."
-    target.done(text, RemovedQuotas(entity=answers.Entity(**_fields(entity)), removed=removed))
+    target.done(
+        text, RemovedQuotas(entity=answers.Entity(**entity_fields(entity)), removed=removed)
+    )

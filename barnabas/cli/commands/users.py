@@ -8,7 +8,7 @@ import click
 from barnabas.cli.common import Target, cluster_options, store_options
 from barnabas.cli.help import Group
 from barnabas.client.user_admin import UserAdmin
-from barnabas.operations.answers.users import DeletedPassword, SetPassword, User
+from barnabas.operations.answers.users import DeletedPassword, SetPassword, User, user_rows
 from barnabas.security.sasl.credentials import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
 
 if TYPE_CHECKING:
@@ -60,12 +60,7 @@ def list_users(stored: "StoredConfigs | None", target: Target, names: tuple[str,
         found = target.run(lambda cluster: UserAdmin(cluster).describe_users(names))
     if missing := [name for name in names if name not in found]:
         raise click.ClickException(f"no such user: {', '.join(missing)}")
-    rows = [
-        User(user=name, mechanism=how, iterations=iterations)
-        for name, credentials in sorted(found.items())
-        for how, iterations in credentials.items()
-    ]
-    target.show(User, rows)
+    target.show(User, user_rows(found))
 
 
 @users.command("set")

@@ -1,5 +1,6 @@
 """The answers of `barnabas users`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +15,15 @@ class User(Answer):
     user: str
     mechanism: ScramMechanism
     iterations: int
+
+
+def user_rows(found: Mapping[str, Mapping[ScramMechanism, int]]) -> list[User]:
+    """Return a row for each password of users, by name."""
+    return [
+        User(user=name, mechanism=how, iterations=iterations)
+        for name, credentials in sorted(found.items())
+        for how, iterations in credentials.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,15 @@
 """The reads of records for a page: bounded, and with an account of what was not read."""
 
 import asyncio
-import base64
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.client.batches import FetchSettings
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, Message
 from barnabas.client.offsets import find_offsets
+from barnabas.console.masks import HIDDEN, is_hidden, json_text, masked
 from barnabas.console.reads import LogEnds
 from barnabas.operations.internal_records import DECODERS, decoded
 from barnabas.protocol.topic_partition import TopicPartition
@@ -20,9 +18,6 @@ MOST_SHOWN: Final = 50
 MOST_READ: Final = 20_000
 """The records that one page reads for a search."""
 _READ_S: Final = 3.0
-_MOST_TEXT: Final = 4096
-"""The characters of a key or value that are shown."""
-_HIDDEN: Final = "(hidden)"
 _SETTINGS: Final = FetchSettings(
     max_bytes=1 << 20, partition_max_bytes=1 << 18, max_wait=0.1, offset_reset=None
 )
@@ -35,10 +30,20 @@ class Wanted(NamedTuple):
     offset: int | None
     """The first offset; None for the log start, or for the time."""
     at_ms: int | None
-    key: bytes | None
-    """The key that a record must have."""
+    matches: Callable[[Message], bool]
+    """Whether a record is one of those that are looked for."""
     committed: bool
     """Whether to leave out aborted records, and those of open transactions."""
+    most: int
+    """The records that are enough."""
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """The offsets at which reading ends."""
+        return {
+            each: ends.stable if self.committed else ends.end
+            for each, ends in self.partitions.items()
+        }
 
 
 class Range(NamedTuple):
@@ -66,11 +71,13 @@ class Reading(NamedTuple):
 
 async def read(cluster: Cluster, wanted: Wanted) -> Reading:
     """Read records until enough are found, or so many read, or the time is over."""
-    starts = await _starts(cluster, wanted)
-    ends = {
-        each: ends.stable if wanted.committed else ends.end
-        for each, ends in wanted.partitions.items()
-    }
+    return await _read_from(cluster, wanted, await _starts(cluster, wanted))
+
+
+async def _read_from(
+    cluster: Cluster, wanted: Wanted, starts: Mapping[TopicPartition, int]
+) -> Reading:
+    ends = wanted.ends
     consumer = Consumer(cluster, _SETTINGS._replace(read_committed=wanted.committed))
     consumer.assign({each: start for each, start in starts.items() if start < ends[each]})
     nexts = dict(starts)
@@ -84,19 +91,19 @@ async def read(cluster: Cluster, wanted: Wanted) -> Reading:
             at = TopicPartition(each.topic, each.partition)
             if at not in consumer.positions:
                 continue
-            if len(found) >= MOST_SHOWN or each.offset >= ends[at]:
+            if len(found) >= wanted.most or each.offset >= ends[at]:
                 # The first record that is left out: the next page begins with it.
                 nexts[at] = min(each.offset, ends[at])
                 del consumer.positions[at]
                 continue
             looked_at += 1
-            if wanted.key is None or each.key == wanted.key:
+            if wanted.matches(each):
                 found.append(each)
         for at, position in list(consumer.positions.items()):
             nexts[at] = min(position, ends[at])
             if position >= ends[at]:
                 del consumer.positions[at]
-        if len(found) >= MOST_SHOWN:
+        if len(found) >= wanted.most:
             break
     found.sort(key=lambda each: (each.partition, each.offset))
     ranges = [
@@ -104,6 +111,38 @@ async def read(cluster: Cluster, wanted: Wanted) -> Reading:
         for each in sorted(starts)
     ]
     return Reading(found, ranges, looked_at)
+
+
+class Tail(NamedTuple):
+    """The newest records, and where the next update goes on."""
+
+    messages: list[Message]
+    skipped: int
+    """The offsets since the update before that are not shown."""
+    nexts: Mapping[TopicPartition, int]
+
+
+async def tail(cluster: Cluster, wanted: Wanted, since: Mapping[TopicPartition, int]) -> Tail:
+    """Read the last offsets of each partition; `since` has the `nexts` of the update before."""
+    ends = wanted.ends
+    starts = {
+        each: max(found.start, ends[each] - wanted.most)
+        for each, found in wanted.partitions.items()
+    }
+    enough = wanted._replace(most=wanted.most * max(len(starts), 1))
+    reading = await _read_from(cluster, enough, starts)
+    newest = sorted(
+        reading.messages, key=lambda each: (each.timestamp, each.partition, each.offset)
+    )
+    left_out = newest[: -wanted.most]
+    nexts = {each.at: each.next for each in reading.ranges}
+    skipped = sum(max(starts[at] - before, 0) for at, before in since.items() if at in starts)
+    skipped += sum(
+        each.offset >= since[at]
+        for each in left_out
+        if (at := TopicPartition(each.topic, each.partition)) in since
+    )
+    return Tail(newest[-wanted.most :], skipped, nexts)
 
 
 async def _starts(cluster: Cluster, wanted: Wanted) -> dict[TopicPartition, int]:
@@ -136,7 +175,7 @@ def shown(message: Message, masks: Sequence[str]) -> Shown:
     size = len(message.key or b"") + len(message.value or b"")
     hidden = {each.lower() for each in masks}
     headers = [
-        (name, _HIDDEN if name.lower() in hidden else _masked(data, hidden, is_short=True))
+        (name, HIDDEN if is_hidden(name, hidden) else masked(data, hidden, is_short=True))
         for name, data in message.headers
     ]
     if message.topic in DECODERS:
@@ -145,59 +184,8 @@ def shown(message: Message, masks: Sequence[str]) -> Shown:
         kind = {name: found[name] for name in ("kind", "error") if name in found}
         named = {name: each for name, each in found.get("key", {}).items() if each is not None}
         key, value = {**kind, **named}, found.get("value")
-        texts = _json(key, hidden), None if value is None else _json(value, hidden)
+        texts = json_text(key, hidden), None if value is None else json_text(value, hidden)
         return Shown(at, message.offset, message.timestamp, *texts, headers, size)
-    key_text = _masked(message.key, hidden, is_short=True)
-    value_text = _masked(message.value, hidden, is_short=False)
+    key_text = masked(message.key, hidden, is_short=True)
+    value_text = masked(message.value, hidden, is_short=False)
     return Shown(at, message.offset, message.timestamp, key_text, value_text, headers, size)
-
-
-def _masked(data: bytes | None, hidden: set[str], *, is_short: bool) -> str | None:
-    """Return a key, value or header with its fields masked. One that is not JSON is hidden, because
-    its fields are not known; only a key or header that is a plain text is shown."""
-    if data is None or not hidden:
-        return _text(data)
-    with suppress(ValueError, RecursionError):
-        value = json.loads(data)
-        if isinstance(value, dict | list):
-            return _json(value, hidden)
-    return _text(data) if is_short and _is_plain(data, hidden) else _HIDDEN
-
-
-def _is_plain(data: bytes, hidden: set[str]) -> bool:
-    """Whether a text has no fields: no sign of JSON, and no name of a masked field."""
-    try:
-        text = data.decode().lower()
-    except UnicodeDecodeError:
-        return False
-    return not any(each in text for each in ("{", "[", "\\", *hidden))
-
-
-def _json(value: Any, hidden: set[str]) -> str:
-    return _cut(json.dumps(_without(value, hidden), ensure_ascii=False, default=str))
-
-
-def _without(value: Any, hidden: set[str]) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: _HIDDEN if str(name).lower() in hidden else _without(each, hidden)
-            for name, each in value.items()
-        }
-    if isinstance(value, list):
-        return [_without(each, hidden) for each in value]
-    return value
-
-
-def _text(data: bytes | None) -> str | None:
-    """Return bytes as text, or in base64 if they are not UTF-8."""
-    if data is None:
-        return None
-    try:
-        return _cut(data.decode())
-    except UnicodeDecodeError:
-        return _cut("base64: " + base64.b64encode(data).decode())
-
-
-def _cut(text: str) -> str:
-    more = len(text) - _MOST_TEXT
-    return text if more <= 0 else f"{text[:_MOST_TEXT]}… and {more} more characters"

@@ -31,7 +31,7 @@ def exact(text: str) -> Markup:
     return escape(text)
 
 
-def url(path: str, **parameters: Any) -> str:
+def url(path: str, /, **parameters: Any) -> str:
     """Return an address within the console; parameters that are None are left out."""
     given = {name: value for name, value in parameters.items() if value is not None}
     return f"{path}?{urlencode(given)}" if given else path

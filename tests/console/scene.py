@@ -27,6 +27,8 @@ PAGES: Final = {
     "long topic": f"/topic?name={LONG}",
     "configs": "/configs?kind=topic&name=orders&all=on",
     "records": "/records?topic=orders",
+    "record search": "/records?topic=orders&path=%24.a%5B*%5D&header=none",
+    "tail": "/tail?topic=orders",
     "groups": "/groups",
     "group": f"/group?id={quote(GROUP)}",
     "reset": f"/group/reset?id={quote(GROUP)}",
@@ -79,6 +81,11 @@ class Scene:
         await self.open.init_transactions()
         await self.open.begin_transaction()
         await (await self.open.send("orders", b"is open", partition=0))
+
+    async def send(self, partition: int, *values: bytes) -> None:
+        async with Producer(self.client) as producer:
+            for value in values:
+                await producer.send("orders", value, partition=partition)
 
     def flow(self) -> None:
         """Commit one transaction after the other until the end."""

@@ -51,6 +51,17 @@ def test_pages_follow_transactions_and_the_death_of_a_broker(
     assert all(tab.page.evaluate("window.watched") for tab in tabs)
 
 
+def test_tail_follows_the_end_of_a_topic(new_tab: NewTab, scene: Scene) -> None:
+    tab = new_tab()
+    tab.open("/tail?topic=orders&partition=2")
+    scene.run(scene.send(2, b"a newer <b>record</b>"))
+    moving = tab.page.locator("main")
+    expect(moving).to_contain_text("a newer <b>record</b>", timeout=IN_TIME_MS)
+    expect(moving).not_to_contain_text("Skipped")
+    scene.run(scene.send(2, *[b"many"] * 70))
+    expect(moving).to_contain_text("Skipped since the last update", timeout=IN_TIME_MS)
+
+
 def test_search_is_kept_while_the_page_moves(new_tab: NewTab) -> None:
     tab = new_tab()
     tab.open("/timeline")

@@ -138,7 +138,7 @@ class RunningConsole:
         finally:
             connection.close()
 
-    def get(self, path: str, **parameters: object) -> Answered:
+    def get(self, path: str, /, **parameters: object) -> Answered:
         """Return a page that must be there."""
         query = urlencode(parameters)
         answered = self.request(f"{path}?{query}" if query else path)

@@ -24,6 +24,7 @@ PAGES: Final = {
     "brokers": "/brokers",
     "topics": "/topics?internal=on",
     "topic": "/topic?name=orders",
+    "end of topic": "/topic?name=orders&end=on",
     "long topic": f"/topic?name={LONG}",
     "configs": "/configs?kind=topic&name=orders&all=on",
     "records": "/records?topic=orders",

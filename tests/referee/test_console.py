@@ -48,6 +48,12 @@ def test_every_page_is_there_with_apache_kafka(kafka: Address) -> None:
         assert "1 shown" in words(
             "/records", "open", topic=topic, partition=0, isolation="uncommitted"
         )
+        assert "1 offset" not in words("/tail", "open", topic=topic, isolation="uncommitted")
+        assert "to below 0: 0 aborted" in words("/topic", "marker", name=topic, end="on")
+        assert words("/security", "everyone may do everything")
+        assert "User Client id Ip Quota" in words("/security", "Quota", show="quotas")
+        assert "User Mechanism Iterations" in words("/security", "Mechanism", show="users")
+        assert words("/security/why", "Explain")
         assert "consumer" in words("/groups", group, q=group)
         assert f"{topic}-0 0 1 1 0 1 {id}" in words("/group", id, id=group)
         assert f"{topic}-0 0 1 {id}" in words("/transactions", f"{topic}-0", q=id)

@@ -17,6 +17,7 @@ from barnabas.console.reads import (
     open_transactions,
     topic_named,
 )
+from barnabas.console.spans import KINDS, MOST_OFFSETS, Span, Spans, first_of, read_spans
 from barnabas.protocol.messages.metadata import MetadataResponsePartition
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.types import uuid_text
@@ -34,13 +35,15 @@ class Mark(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """A partition from its log start to its high watermark, drawn over the same width each.
+    """A partition from its log start, or from one of its last offsets, to its high watermark.
 
-    Data that read_committed consumers may read, and data that an open transaction holds back.
+    Data that read_committed consumers may read, and data that an open transaction holds back, and
+    the aborted data and markers among the former as paths of SVG, by the class that draws them.
     """
 
     data: float
     held: float
+    paths: dict[str, str]
     groups: list[Mark]
     transactions: list[Mark]
 
@@ -54,11 +57,12 @@ class Partition(NamedTuple):
     ends: LogEnds | None
     groups: dict[str, int]
     transactions: list[OpenTransaction]
+    spans: Spans | None
     strip: Strip | None
 
 
 async def show(console: Console, request: Request) -> Response:
-    name = parameter(request, "name")
+    name, is_end = parameter(request, "name"), "end" in request.query_params
     topic = await topic_named(console, name)
     rows = sorted(topic.description.partitions, key=lambda row: row.partition_index)
     paging = paged(request, rows, _ON_A_PAGE)
@@ -66,12 +70,16 @@ async def show(console: Console, request: Request) -> Response:
     ends = await log_ends(console, places)
     held = [each for each, found in ends.items() if found.stable < found.end]
     opened = await open_transactions(console, held)
+    spans = await read_spans(console, ends) if is_end else {}
     committed = await soon(begin_committed(console), SOON_S)
     replicas = (await disks(console)).replicas
     partitions = []
     for place, row in zip(places, paging.rows, strict=True):
         groups = {} if committed is None else dict(committed.by_partition.get(place, {}))
         found, transactions = ends.get(place), opened.get(place, [])
+        drawn = (
+            None if found is None else found._replace(start=first_of(found)) if is_end else found
+        )
         leader = replicas.get(place, {}).get(row.leader_id)
         partitions.append(
             Partition(
@@ -81,7 +89,8 @@ async def show(console: Console, request: Request) -> Response:
                 found,
                 groups,
                 transactions,
-                None if found is None else _strip(found, groups, transactions),
+                spans.get(place),
+                None if drawn is None else _strip(drawn, spans.get(place), groups, transactions),
             )
         )
     return console.page(
@@ -89,6 +98,8 @@ async def show(console: Console, request: Request) -> Response:
         "topic.html",
         topic=topic,
         id=uuid_text(topic.topic_id),
+        is_end=is_end,
+        most=MOST_OFFSETS,
         paging=paging,
         partitions=partitions,
         committed=committed,
@@ -97,7 +108,16 @@ async def show(console: Console, request: Request) -> Response:
     )
 
 
-def _strip(ends: LogEnds, groups: dict[str, int], transactions: list[OpenTransaction]) -> Strip:
+def _strip(
+    ends: LogEnds,
+    spans: Spans | None,
+    groups: dict[str, int],
+    transactions: list[OpenTransaction],
+) -> Strip:
+    def path(rows: list[Span]) -> str:
+        widths = ((place(each.first), place(each.next)) for each in rows)
+        return "".join(f"M{left} 8V32H{right}V8Z" for left, right in widths)
+
     def place(offset: int) -> float:
         length = max(ends.end - ends.start, 1)
         return round(min(max((offset - ends.start) / length, 0), 1) * _WIDTH, 2)
@@ -106,6 +126,7 @@ def _strip(ends: LogEnds, groups: dict[str, int], transactions: list[OpenTransac
     return Strip(
         data,
         round(place(ends.end) - data, 2),
+        {} if spans is None else {kind: path(getattr(spans, kind)) for kind in KINDS},
         [Mark(place(offset), f"group {group} at {offset}") for group, offset in groups.items()],
         [
             Mark(

@@ -85,9 +85,11 @@ def application(settings: ConsoleSettings, cluster: SharedCluster) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        sampling = asyncio.create_task(console.lags.run())
         try:
             yield
         finally:
+            sampling.cancel()
             await console.close()
 
     async def fail(request: Request, error: Exception) -> Response:

@@ -2,19 +2,22 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from barnabas.client.connection import BrokerUnreachable
+from barnabas.console.lags import Lags
 from barnabas.console.render import Renderer
 from barnabas.console.settings import ConsoleSettings
 from barnabas.console.shared import Results, SharedCluster
 from barnabas.console.tokens import Tokens
+from barnabas.operations.answers.groups import DescribedGroup
 from barnabas.operations.broker_http import HttpAccess
 from barnabas.operations.events import Timeline
+from barnabas.operations.group_description import describe_group
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 Handler = Callable[["Console", Request], Awaitable[Response]]
@@ -25,8 +28,7 @@ _MISSING = (
 )
 CLUSTER_ERRORS = (KafkaError, BrokerUnreachable, ProtocolError, OSError, TimeoutError)
 """The errors of a cluster that does not answer, or refuses."""
-
-
+_DESCRIBED_S: Final = 1.5
 T = TypeVar("T")
 
 
@@ -53,6 +55,7 @@ class Console:
         self.cluster = cluster
         self.results = Results()
         self.tokens = tokens
+        self.lags = Lags(self.describe, CLUSTER_ERRORS)
         self.timeline = Timeline(cluster, HttpAccess(settings.token, settings.ca_file))
         self._renderer = Renderer(
             {
@@ -61,6 +64,12 @@ class Console:
                 "allow_changes": settings.allow_changes,
                 "show_records": settings.show_records,
             }
+        )
+
+    async def describe(self, group: str) -> DescribedGroup:
+        """Return the description of a group, of a moment ago."""
+        return await self.results.get(
+            ("group", group), lambda: describe_group(self.cluster, group), for_s=_DESCRIBED_S
         )
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
-from time import time_ns
+from time import sleep, time_ns
 from typing import Any, Final
 
 import pytest
@@ -18,7 +18,7 @@ from barnabas.client.group import GroupMember
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transactional_producer import TransactionalProducer
-from barnabas.console import records
+from barnabas.console import lags, records
 from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker, Cluster
@@ -204,6 +204,30 @@ def test_group_has_members_partitions_and_what_holds_it_back(console: RunningCon
     assert "State Stable" in members
     groups = console.get("/groups").words
     assert f"{GROUP} classic Empty 0 4 3 1" in groups
+
+
+def test_lags_are_drawn_over_an_hour(
+    broker: Broker,
+    held: Held,  # noqa: ARG001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lags, "PERIOD_S", 0.2)
+    with RunningConsole(broker.bootstrap_servers) as console:
+        first = console.get("/group", id=GROUP)
+        assert "1 sample, one a minute" in first.words
+        assert "<polyline" not in first.text
+        # The page is closed meanwhile.
+        sleep(2)
+        later = console.get("/group", id=GROUP)
+    samples = int(re.findall(r"(\d+) samples, one", later.words)[0])
+    assert samples > 3
+    assert "blue: lag, now 4, 4 to 4" in later.words
+    assert "orange dots: records held back, now 1, 1 to 1" in later.words
+    lines = re.findall(r'<polyline class="line\d" points="([^"]*)"', later.text)
+    # The lag is the highest of the three, and 4; 3 records can be read, and 1 is held back.
+    heights = [{point.split(",")[1] for point in line.split()} for line in lines]
+    assert heights == [{"0.0"}, {"25.0"}, {"75.0"}]
+    assert all(len(line.split()) == samples for line in lines)
 
 
 def test_transactions_say_what_is_held_back_and_by_whom(console: RunningConsole) -> None:

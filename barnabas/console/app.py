@@ -24,6 +24,7 @@ from barnabas.console.pages import (
     brokers,
     configs,
     endings,
+    favourites,
     groups,
     overview,
     reassignments,
@@ -44,6 +45,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *brokers.PAGES,
     *topics.PAGES,
     *topic.PAGES,
+    *favourites.PAGES,
     *configs.PAGES,
     *records.PAGES,
     *groups.PAGES,
@@ -78,7 +80,7 @@ def shared_cluster(settings: ConsoleSettings) -> SharedCluster:
 
 def application(settings: ConsoleSettings, cluster: SharedCluster) -> ASGIApp:
     """Return the ASGI application of a console, which closes the cluster at its end."""
-    pages = [each for each in PAGES if "POST" not in each.methods or settings.allow_changes]
+    pages = [each for each in PAGES if settings.allow_changes or not each.is_change]
     navigation = [each for each in pages if each.title is not None]
     console = Console(settings, cluster, navigation, Tokens())
     live = Live()
@@ -107,7 +109,8 @@ def application(settings: ConsoleSettings, cluster: SharedCluster) -> ASGIApp:
         exception_handlers=dict.fromkeys((HTTPException, *CLUSTER_ERRORS), fail),
         lifespan=lifespan,
     )
-    return Guard(app, settings.allowed_hosts, allow_changes=settings.allow_changes)
+    forms = [each.path for each in pages if "POST" in each.methods]
+    return Guard(app, settings.allowed_hosts, forms, allow_changes=settings.allow_changes)
 
 
 def _with(console: Console, handler: Handler) -> Callable[[Request], Awaitable[Response]]:

@@ -39,6 +39,13 @@ class Page(NamedTuple):
     handler: Handler
     title: str | None = None
     methods: tuple[str, ...] = ("GET",)
+    is_local: bool = False
+    """Whether its POST changes nothing of the cluster, only the cookie of the browser."""
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it changes the cluster."""
+        return "POST" in self.methods and not self.is_local
 
 
 class Console:

@@ -5,6 +5,7 @@ address (DNS rebinding), and must not send it a form.
 """
 
 import ipaddress
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -38,10 +39,19 @@ _READS: Final = ("GET", "HEAD")
 class Guard:
     """The ASGI application in front of the pages."""
 
-    def __init__(self, app: ASGIApp, allowed_hosts: tuple[str, ...], *, allow_changes: bool):
+    def __init__(
+        self,
+        app: ASGIApp,
+        allowed_hosts: Sequence[str],
+        forms: Sequence[str],
+        *,
+        allow_changes: bool,
+    ) -> None:
+        """`forms` are the paths that take forms; others do so with `allow_changes` only."""
         self._app = app
         self._allowed = {"localhost", *(each.lower() for each in allowed_hosts)}
-        self._methods = (*_READS, "POST") if allow_changes else _READS
+        self._forms = frozenset(forms)
+        self._allow_changes = allow_changes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,11 +65,11 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refused = self._refusal(scope["method"], Headers(scope=scope))
+        refused = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
         app = self._app if refused is None else refused
         await app(scope, receive, with_headers)
 
-    def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> PlainTextResponse | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_allowed(_name_of(hosts[0])):
             text = "This name of the console is not allowed: start it with --allow-host NAME."
@@ -68,9 +78,11 @@ class Guard:
         own = {f"{scheme}://{hosts[0]}" for scheme in ("http", "https")}
         if not own.issuperset(headers.getlist("origin")):
             return PlainTextResponse("A request from another origin is refused.", 403)
-        if method not in self._methods:
+        takes_form = self._allow_changes or path in self._forms
+        methods = (*_READS, "POST") if takes_form else _READS
+        if method not in methods:
             text = "This console changes nothing: start it with --allow-changes."
-            return PlainTextResponse(text, 405, {"Allow": ", ".join(self._methods)})
+            return PlainTextResponse(text, 405, {"Allow": ", ".join(methods)})
         site = headers.get("sec-fetch-site", "same-origin")
         if method not in _READS and site not in ("same-origin", "none"):
             return PlainTextResponse("A request from another site is refused.", 403)

@@ -34,8 +34,10 @@ FOCUSABLE = """
 
 
 def test_all_pages_that_are_served_are_tested() -> None:
-    # Its address names a hanging transaction, which only the older protocol leaves.
-    tested = {each.partition("?")[0] for each in PAGES.values()} | {"/transaction/abort"}
+    # The address of the first names a hanging transaction, which only the older protocol leaves;
+    # that of the second takes a form only.
+    others = {"/transaction/abort", "/favourite"}
+    tested = {each.partition("?")[0] for each in PAGES.values()} | others
     assert {each.path for each in SERVED} <= tested
 
 
@@ -75,6 +77,16 @@ def test_page_works_without_scripts(new_tab: NewTab, path: str) -> None:
     assert tab.page.locator("h1:visible").count() == 1
     assert tab.page.locator("header nav a:visible").count() > 5
     assert tab.page.locator("#pause:visible").count() == 0
+
+
+def test_favourite_is_made_without_scripts(new_tab: NewTab) -> None:
+    tab = new_tab(java_script_enabled=False)
+    tab.open("/topic?name=orders")
+    tab.page.click("text=Make it a favourite")
+    tab.page.wait_for_url("**/topic?name=orders")
+    assert tab.page.locator("text=No favourite any more").count() == 1
+    tab.open("/topics")
+    assert tab.page.locator("tbody tr").first.inner_text().startswith("orders favourite")
 
 
 def test_a_topic_is_found_by_keyboard_alone(new_tab: NewTab) -> None:

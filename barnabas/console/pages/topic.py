@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from barnabas.client.transaction_admin import OpenTransaction
 from barnabas.console.console import Console, Page, paged, parameter, soon
+from barnabas.console.pages.favourites import favourites
 from barnabas.console.reads import (
     SOON_S,
     LogEnds,
@@ -98,6 +99,7 @@ async def show(console: Console, request: Request) -> Response:
         "topic.html",
         topic=topic,
         id=uuid_text(topic.topic_id),
+        is_favourite=name in favourites(console, request),
         is_end=is_end,
         most=MOST_OFFSETS,
         paging=paging,

@@ -1,4 +1,4 @@
-"""The list of topics, with sizes and with the groups that read them."""
+"""The list of topics, favourites first, with sizes and with the groups that read them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from barnabas.client.cluster import TopicInfo
 from barnabas.console.console import Console, Page, paged, search_of, soon
+from barnabas.console.pages.favourites import favourites
 from barnabas.console.reads import (
     SOON_S,
     Committed,
@@ -44,6 +45,7 @@ class TopicRow(NamedTuple):
 
 async def show(console: Console, request: Request) -> Response:
     search, internal = search_of(request), "internal" in request.query_params
+    first = set(favourites(console, request))
     await console.cluster.refresh()
     found = sorted(
         (
@@ -51,7 +53,7 @@ async def show(console: Console, request: Request) -> Response:
             for topic in console.cluster.topics.values()
             if search.lower() in topic.name.lower() and (internal or not topic.is_internal)
         ),
-        key=lambda topic: topic.name,
+        key=lambda topic: (topic.name not in first, topic.name),
     )
     paging = paged(request, found, _ON_A_PAGE)
     reading = begin_committed(console)
@@ -64,6 +66,7 @@ async def show(console: Console, request: Request) -> Response:
         "topics.html",
         paging=paging,
         topics=rows,
+        favourites=first,
         committed=committed,
         search=search,
         internal=internal,

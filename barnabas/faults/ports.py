@@ -47,8 +47,9 @@ class ReservedPorts:
 def _bind(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     bound = socket.socket(family)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
+        # Set before, it would let another process reserve the same port.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except OSError:
         bound.close()
         raise

@@ -63,6 +63,12 @@ def test_nobody_else_has_it_until_it_is_released(
         other.bind(at)
 
 
+def test_no_port_is_reserved_twice(ports: ReservedPorts) -> None:
+    """Two clusters that chose the same one started, and one of them found it in use."""
+    with pytest.raises(OSError, match="in use"):
+        ReservedPorts().take(ports.take())
+
+
 @pytest.mark.parametrize(("host", "family"), LOOPBACK)
 def test_a_port_that_somebody_has_is_not_to_be_taken(
     ports: ReservedPorts, host: str, family: socket.AddressFamily

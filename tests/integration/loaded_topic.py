@@ -79,6 +79,6 @@ async def arrival(client: Client, plan: Plan) -> None:
     async with asyncio.timeout(DEADLINE):
         while True:
             rows, _ = await reassignments.verify(client, plan, keep_throttle=False)
-            if all(row["state"] == "done" for row in rows):
+            if all(row.state == "done" for row in rows):
                 return
             await asyncio.sleep(0.05)

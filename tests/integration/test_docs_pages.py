@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.testing import Broker, Cluster
+from barnabas.testing import Broker
 from tests.support.command_line import ROOT, Served, run_in_shell
 from tests.support.ports import ports_in_a_row
 from tests.support.supervised import running
+from tests.support.watched import Watched
 
 PAGES = ("tutorial", "exactly-once", "migrate", "operate")
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -23,7 +24,7 @@ NAME = re.compile(r"# (\w+\.py)\n")
 @pytest.fixture
 def addresses() -> Iterator[Mapping[str, str]]:
     """The brokers that stand for the addresses in the pages."""
-    with Cluster() as cluster, Broker() as kafka:
+    with Watched() as cluster, Broker() as kafka:
         yield {
             "localhost:9092": cluster.bootstrap_servers,
             "kafka.example.org:9092": kafka.bootstrap_servers,

@@ -11,7 +11,10 @@ from barnabas.cli.examples import EXAMPLES
 from barnabas.cli.main import cli
 from tests.support.command_tree import COMMANDS
 
-FILES = ("server.properties", "plan.json", "lines.txt", "password.txt", "history.jsonl", "job.yaml")
+FILES = (
+    "server.properties", "plan.json", "lines.txt", "password.txt", "history.jsonl", "job.yaml",
+    "order.avsc",
+)  # fmt: skip
 
 
 def test_every_command_has_an_example_and_no_other() -> None:

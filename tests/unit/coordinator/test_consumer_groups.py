@@ -345,7 +345,7 @@ async def test_unknown_assignor_is_refused() -> None:
 
 @finds(steady, "or group.epoch != group.assignment_epoch")
 @finds(steady, "sessions.extend_session(draft, group, member.member_id)", "pass")
-@finds(_session_over, "_fence(draft, group, member_id)", "pass")
+@finds(_session_over, "_fence(draft, group, member_id, ", "str(")
 async def test_member_without_heartbeats_is_removed() -> None:
     host = await consumers()
     one, two = members(host, 2)
@@ -364,7 +364,7 @@ async def test_member_without_heartbeats_is_removed() -> None:
     "if True: sessions.await_revocation",
 )
 @finds(await_revocation, "member.rebalance_timeout_ms", "10 ** 9")
-@finds(_revocation_over, "_fence(draft, group, member_id)", "pass")
+@finds(_revocation_over, "_fence(draft, group, member_id, ", "str(")
 async def test_member_that_gives_nothing_up_is_removed_after_its_rebalance_timeout() -> None:
     host = await consumers()
     one, two = members(host, 2)

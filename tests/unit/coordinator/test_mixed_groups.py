@@ -403,7 +403,7 @@ async def test_member_behind_has_to_join_before_it_gets_its_assignment() -> None
 @finds(sessions.await_sync, "_await(draft, SYNC, group, member)", "pass", "sync")
 @finds(advancing._joined, "if member.classic is not None:", "if False:", "sync")
 @finds(advancing._keep_alive, "or member.classic is not None", "", "sync")
-@finds(sessions._too_late, "_fence(draft, group, member_id)", "pass", "sync")
+@finds(sessions._too_late, "_fence(draft, group, member_id, ", "str(", "sync")
 @pytest.mark.parametrize("asked", ["join", "sync", "heartbeat"])
 async def test_classic_member_that_does_nothing_in_time_is_removed(asked: str) -> None:
     host, new, old = await pair()

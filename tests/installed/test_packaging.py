@@ -196,9 +196,10 @@ assert len(Partitioner(5).choose(values, values)) == 3
 """
 
 
-def test_lowest_versions_of_the_pipelines_extra_work(wheel: Path, tmp_path: Path) -> None:
+def test_lowest_versions_of_the_pipelines_extras_work(wheel: Path, tmp_path: Path) -> None:
     """PySpark is left out: `tests/run-spark` has its lowest version. Skipped without an index."""
-    extra = PROJECT["optional-dependencies"]["spark"]
+    extras = PROJECT["optional-dependencies"]
+    extra = [*extras["spark"], *extras["formats"]]
     installation = Installation(tmp_path, shared=False)
     others = [each for each in extra if not each.startswith("pyspark")]
     assert len(others) == len(extra) - 1

@@ -159,23 +159,21 @@ def _encoder(
     It raises ClickException for a line that does not fit.
     """
     from barnabas.registry.client import SchemaText
-    from barnabas.registry.codecs import use_of
-    from barnabas.registry.errors import BadRecord, RegistryError
+    from barnabas.registry.codecs import require_kind, use_of
+    from barnabas.registry.errors import BadRecord
     from barnabas.registry.reading import Encoder
     from barnabas.registry.subjects import subject_of
     from barnabas.registry.usable import CODECS
 
     with _explained():
         use, registry = use_of(codec.name), _registry(codec)
-        kind = CODECS[codec.name]
         if schema is None:
             name = subject or subject_of(naming, topic, record)
             found = registry.version(name)
-            if found.schema.kind != kind:
-                raise RegistryError(f"the schema of {name} is {found.schema.kind}, not {kind}")
+            require_kind(codec.name, name, found.schema)
             usable, number = use(found.schema, record), found.id
         else:
-            usable = use(SchemaText(kind, schema.read()), record)
+            usable = use(SchemaText(CODECS[codec.name], schema.read()), record)
             name = subject or subject_of(naming, topic, usable.record)
             number = registry.register(name, usable.schema)
     encoder = Encoder(usable, name, number)

@@ -91,10 +91,7 @@ class Console:
         if isinstance(error, HTTPException):
             title, status, text = "Not possible", error.status_code, error.detail
         elif isinstance(error, KafkaError):
-            title, text = (
-                "The cluster refuses",
-                f"{error.code.name}: {error.message or error.code.text}",
-            )
+            title = "The cluster refuses"
             status = 404 if error.code in _MISSING else 502
         elif isinstance(error, TimeoutError):
             text = str(error) or "No broker has answered in time."

@@ -13,9 +13,10 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
+from barnabas.protocol.backoff import Backoff
 from barnabas.registry.errors import (
     BadSchema,
     Incompatible,
@@ -31,7 +32,7 @@ JSON_SCHEMA: Final = "JSON"
 LATEST: Final = "latest"
 
 _MOST_SCHEMAS: Final = 1000
-"""Schemas that are remembered."""
+"""Schemas that are remembered, as texts and parsed."""
 _UNKNOWN_S: Final = 1.0
 """The time after which an id that the registry did not have is asked for again."""
 _REQUEST_S: Final = 10.0
@@ -42,6 +43,7 @@ _MOST_REFERENCES: Final = 1000
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,10 @@ class SchemaRegistry:
         try:
             found = self._ask("GET", f"/schemas/ids/{number}")
         except UnknownSchema:
-            self._unknown[number] = time.monotonic() + _UNKNOWN_S
-            _shorten(self._unknown)
+            remember(self._unknown, number, time.monotonic() + _UNKNOWN_S)
             raise
         schema = self._resolved(found)
-        self._schemas[number] = schema
-        _shorten(self._schemas)
+        remember(self._schemas, number, schema)
         return schema
 
     def version(self, subject: str, version: int | str = LATEST) -> Version:
@@ -172,7 +172,7 @@ class SchemaRegistry:
     ) -> Any:
         """Return the response, as soon as the registry gives one."""
         end = time.monotonic() + self.settings.retry_s
-        pause = _PAUSE_S
+        backoff = Backoff(_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             url = self.settings.urls[self._turn % len(self.settings.urls)]
             try:
@@ -185,11 +185,10 @@ class SchemaRegistry:
             except (OSError, http.client.HTTPException) as error:
                 why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             self._turn += 1
-            if time.monotonic() + pause > end:
+            if time.monotonic() + backoff.wait > end:
                 text = f"registry {url} does not answer ({why})"
                 raise RegistryAway(f"{text} for {self.settings.retry_s:g} s")
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            time.sleep(backoff.failed())
 
     def _once(
         self, url: str, method: str, path: str, body: Mapping[str, Any] | None
@@ -270,7 +269,8 @@ def _refusal(subject: str, why: str) -> str:
     return f"the schema is incompatible with subject {subject}: {why or 'no reason given'}"
 
 
-def _shorten(cache: OrderedDict[int, Any]) -> None:
-    """Drop the entry that was not used for the longest time."""
+def remember(cache: OrderedDict[int, T], number: int, value: T) -> None:
+    """Add what belongs to a schema id; drop the entry that was not used for the longest time."""
+    cache[number] = value
     while len(cache) > _MOST_SCHEMAS:
         cache.popitem(last=False)

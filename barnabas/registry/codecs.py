@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas.registry.client import SchemaText
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.usable import UsableSchema
+from barnabas.registry.usable import CODECS, UsableSchema
 
 _NEEDED: Final = {
     "avro": ("fastavro",),
@@ -39,6 +39,12 @@ def use_of(codec: str) -> Use:
     from barnabas.registry.json_schema import JsonSchema
 
     return JsonSchema
+
+
+def require_kind(codec: str, subject: str, schema: SchemaText) -> None:
+    """Raise RegistryError for a subject whose schema is of another codec."""
+    if schema.kind != CODECS[codec]:
+        raise RegistryError(f"the schema of {subject} is {schema.kind}, not {CODECS[codec]}")
 
 
 def _is_installed(module: str) -> bool:

@@ -3,14 +3,11 @@
 from collections import OrderedDict
 from typing import Any, Final
 
-from barnabas.registry.client import SchemaRegistry
+from barnabas.registry.client import SchemaRegistry, remember
 from barnabas.registry.codecs import use_of
 from barnabas.registry.errors import BadRecord, BadSchema, UnknownSchema
 from barnabas.registry.usable import CODECS, UsableSchema
 from barnabas.registry.wire import frame, unframe
-
-_MOST: Final = 1000
-"""Parsed schemas that are remembered."""
 
 
 class Decoder:
@@ -61,9 +58,7 @@ class Decoder:
                     found = self._use(schema, None)
                 except BadSchema as error:
                     found = str(error)
-            self._usable[number] = found
-            while len(self._usable) > _MOST:
-                self._usable.popitem(last=False)
+            remember(self._usable, number, found)
         else:
             self._usable.move_to_end(number)
         if isinstance(found, str):

@@ -7,11 +7,14 @@ of them as zigzag varints, or a single 0 for the first message.
 from collections.abc import Sequence
 from typing import Final
 
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.records.varint import VARINTS, read_varint
 from barnabas.registry.errors import BadRecord
 
 _HEADER: Final = 5
 _DEEPEST: Final = 64
 """Nested messages at most; protoc refuses deeper ones."""
+_NO_INDEXES: Final = "value does not begin with the indexes of a Protobuf message"
 
 
 def frame(number: int, payload: bytes) -> bytes:
@@ -30,40 +33,21 @@ def write_indexes(indexes: Sequence[int]) -> bytes:
     """Return the indexes of a Protobuf message."""
     if list(indexes) == [0]:
         return b"\0"
-    return b"".join(_varint(each << 1) for each in (len(indexes), *indexes))
+    return b"".join(VARINTS[each] for each in (len(indexes), *indexes))
 
 
 def read_indexes(payload: bytes) -> tuple[list[int], bytes]:
     """Return the indexes of a Protobuf message, and its bytes; raises BadRecord."""
-    count, at = _read_varint(payload, 0)
-    if count == 0:
-        return [0], payload[at:]
-    if not 0 < count <= _DEEPEST:
-        raise BadRecord("value does not begin with the indexes of a Protobuf message")
     indexes = []
-    for _ in range(count):
-        index, at = _read_varint(payload, at)
-        indexes.append(index)
+    try:
+        count, at = read_varint(payload, 0)
+        if count == 0:
+            return [0], payload[at:]
+        if not 0 < count <= _DEEPEST:
+            raise BadRecord(_NO_INDEXES)
+        for _ in range(count):
+            index, at = read_varint(payload, at)
+            indexes.append(index)
+    except ProtocolError:
+        raise BadRecord(_NO_INDEXES) from None
     return indexes, payload[at:]
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag varint of at most 32 bits, and the position behind it."""
-    number = 0
-    for shift in range(0, 35, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
-    raise BadRecord("value does not begin with the indexes of a Protobuf message")

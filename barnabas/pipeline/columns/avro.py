@@ -18,10 +18,9 @@ from barnabas.pipeline.columns.shapes import (
     Convert,
     RowShape,
     Shape,
-    converted,
     list_of,
     map_of,
-    struct_type,
+    struct_of,
 )
 from barnabas.registry.avro import AvroSchema
 from barnabas.registry.errors import BadSchema
@@ -50,7 +49,7 @@ def record(schema: AvroSchema) -> RowShape:
     if not isinstance(definition, dict) or definition.get("type") != "record":
         raise BadSchema("only a record has columns")
     columns = _Columns(schema.named).of_record(definition, 0)
-    _, read, write = _record(columns)
+    _, read, write = struct_of(columns)
     return RowShape(columns, read, write)
 
 
@@ -82,7 +81,7 @@ class _Columns:
             return found
         match name:
             case "record" | "error":
-                return _record(self.of_record(kind, depth))
+                return struct_of(self.of_record(kind, depth))
             case "array":
                 return list_of(self._shape(kind["items"], field, depth + 1))
             case "map":
@@ -106,14 +105,6 @@ def _member(union: Sequence[Any], field: str) -> Any:
     if all(isinstance(each, str) for each in members) and (wider := _WIDER.get(frozenset(members))):
         return wider
     raise BadSchema(f"field {field!r} is a union of several types, which has no columns")
-
-
-def _record(columns: Sequence[Column]) -> Shape:
-    return Shape(
-        struct_type(columns),
-        converted([(each.name, each.shape.read) for each in columns]),
-        converted([(each.name, each.shape.write) for each in columns]),
-    )
 
 
 def _logical(kind: Mapping[str, Any]) -> Shape | None:

@@ -15,10 +15,9 @@ from barnabas.pipeline.columns.shapes import (
     Convert,
     RowShape,
     Shape,
-    converted,
     list_of,
     map_of,
-    struct_type,
+    struct_of,
 )
 from barnabas.registry.errors import BadSchema
 from barnabas.registry.json_schema import JsonSchema
@@ -96,11 +95,8 @@ class _Columns:
 
 
 def _object(columns: Sequence[Column]) -> Shape:
-    return Shape(
-        struct_type(columns),
-        converted([(each.name, each.shape.read) for each in columns]),
-        _without_nulls(converted([(each.name, each.shape.write) for each in columns]), columns),
-    )
+    whole = struct_of(columns)
+    return whole._replace(write=_without_nulls(whole.write, columns))
 
 
 def _integer(value: Any) -> int:

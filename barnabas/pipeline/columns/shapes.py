@@ -49,6 +49,15 @@ def struct_type(columns: Sequence[Column]) -> pa.StructType:
     return pa.struct([pa.field(each.name, each.shape.type) for each in columns])
 
 
+def struct_of(columns: Sequence[Column]) -> Shape:
+    """Return the shape of a record, which is a mapping for decoder and encoder."""
+    return Shape(
+        struct_type(columns),
+        _converted([(each.name, each.shape.read) for each in columns]),
+        _converted([(each.name, each.shape.write) for each in columns]),
+    )
+
+
 def list_of(element: Shape) -> Shape:
     """Return the shape of a list."""
     return Shape(pa.list_(element.type), _each(element.read), _each(element.write))
@@ -76,7 +85,7 @@ def map_of(value: Shape, key: Shape = Shape(pa.string())) -> Shape:  # noqa: B00
     return Shape(pa.map_(key.type, value.type), read, write)
 
 
-def converted(converts: Sequence[tuple[str, Convert | None]]) -> Convert | None:
+def _converted(converts: Sequence[tuple[str, Convert | None]]) -> Convert | None:
     """Return the function that changes some fields of a mapping; None if it changes none."""
     changes = [(name, convert) for name, convert in converts if convert is not None]
     if not changes:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from barnabas.pipeline.jobs.spec import Location, Problem, Sink, Source
 from barnabas.registry.client import SchemaRegistry, SchemaText
-from barnabas.registry.codecs import use_of
+from barnabas.registry.codecs import require_kind, use_of
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.settings import RegistrySettings
 from barnabas.registry.subjects import subject_of
@@ -35,7 +35,7 @@ def source_format(settings: RegistrySettings, source: Source, location: Location
         use = use_of(source.codec)
         subject = source.subject or subject_of(source.naming, topic, source.record)
         found = SchemaRegistry(settings).version(subject, source.version)
-        _require_kind(source.codec, subject, found.schema)
+        require_kind(source.codec, subject, found.schema)
         record = source.record or use(found.schema, None).record
         return Format(settings, source.codec, subject, found.schema, record)
 
@@ -73,7 +73,7 @@ def sink_format(settings: RegistrySettings, sink: Sink, location: Location) -> S
             subject = sink.subject or subject_of(sink.naming, sink.topic, sink.record)
             found = registry.version(subject, sink.version)
             schema, number = found.schema, found.id
-            _require_kind(sink.codec, subject, schema)
+            require_kind(sink.codec, subject, schema)
             record = sink.record or use(schema, None).record
         else:
             kind = CODECS[sink.codec]
@@ -81,11 +81,6 @@ def sink_format(settings: RegistrySettings, sink: Sink, location: Location) -> S
             record, number = use(schema, sink.record).record, None
             subject = sink.subject or subject_of(sink.naming, sink.topic, record)
         return SinkFormat(Format(settings, sink.codec, subject, schema, record), location, number)
-
-
-def _require_kind(codec: str, subject: str, schema: SchemaText) -> None:
-    if schema.kind != CODECS[codec]:
-        raise RegistryError(f"the schema of {subject} is {schema.kind}, not {CODECS[codec]}")
 
 
 @contextmanager

@@ -1,17 +1,14 @@
 """The timeline of the console: the events of all brokers, by kind and by subject."""
 
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
 
 from barnabas.testing import Broker
-from tests.support.command_line import environment
-from tests.support.ports import free_port, ports_in_a_row
+from tests.support.levers import TOKEN, BrokersWithLevers, brokers_with_levers
+from tests.support.ports import free_port
 from tests.support.running_console import RunningConsole, confirmation
 from tests.support.waiting import until
 from tests.support.watched import Watched
@@ -83,24 +80,9 @@ def test_events_are_read_with_the_token(tmp_path) -> None:
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory) -> Iterator[tuple[str, str]]:
-    """The servers of brokers with levers, and the address of these."""
-    directory = tmp_path_factory.mktemp("faulty")
-    first, metrics, faults = ports_in_a_row(3), ports_in_a_row(3), free_port()
-    file = directory / "servers"
-    words = ["cluster", "up", "-l", f"localhost:{first}", "-d", str(directory / "data")]
-    words += ["--set", f"metrics.listener=localhost:{metrics}", "--address-file", str(file)]
-    command = [sys.executable, "-m", "barnabas", *words, "--faults", f"localhost:{faults}"]
-    more = environment(BARNABAS_FAULTS_TOKEN=TOKEN)
-    with subprocess.Popen(command, env=more, stdout=subprocess.DEVNULL) as process:
-        until(lambda: file.exists() or process.poll() is not None)
-        assert process.poll() is None, "the cluster did not start: see standard error"
-        yield file.read_text().strip(), f"localhost:{faults}"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-
-
-TOKEN = "pull-them-all-gently"
+def faulty(tmp_path_factory) -> Iterator[BrokersWithLevers]:
+    with brokers_with_levers(tmp_path_factory.mktemp("faulty")) as brokers:
+        yield brokers
 
 
 def pull(console: RunningConsole, sentence: str, **parameters: object) -> None:
@@ -114,7 +96,7 @@ def pull(console: RunningConsole, sentence: str, **parameters: object) -> None:
     assert f"Done. {sentence}" in done.words
 
 
-def test_lever_is_pulled_seen_and_healed(faulty: tuple[str, str]) -> None:
+def test_lever_is_pulled_seen_and_healed(faulty: BrokersWithLevers) -> None:
     servers, at = faulty
     options = {"allow_changes": True, "faults": at, "faults_token": TOKEN}
     with RunningConsole(servers, **options) as console:
@@ -142,7 +124,7 @@ def test_lever_is_pulled_seen_and_healed(faulty: tuple[str, str]) -> None:
         assert (answered.status, "there is no broker 7" in answered.words) == (409, True)
 
 
-def test_levers_are_offered_only_where_changes_are_allowed(faulty: tuple[str, str]) -> None:
+def test_levers_are_offered_only_where_changes_are_allowed(faulty: BrokersWithLevers) -> None:
     servers, at = faulty
     with RunningConsole(servers, faults=at, faults_token=TOKEN) as console:
         assert "Levers" not in console.get("/timeline").words

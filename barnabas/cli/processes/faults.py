@@ -5,7 +5,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -194,6 +194,8 @@ class FaultsOption:
 
     at: Address
     token: str
+    reserved: ReservedPorts = field(default_factory=ReservedPorts)
+    """The ports of the brokers: a client must not take that of one that is down."""
 
     @classmethod
     def parse(cls, text: str) -> "FaultsOption":
@@ -216,13 +218,13 @@ class FaultsOption:
         """
         if socket_path is None:
             raise click.ClickException("--faults is for brokers without ZooKeeper, on this host")
-        directory, reserved = Path(socket_path).parent, ReservedPorts()
+        directory = Path(socket_path).parent
         return [
             {
                 **DEFAULTS,
                 **each,
                 SOCKET: store_socket(directory, int(each["broker.id"])),
-                "listeners": _fixed(each["listeners"], reserved),
+                "listeners": _fixed(each["listeners"], self.reserved),
             }
             for each in of_each
         ]

@@ -22,10 +22,9 @@ class BrokersWithLevers(NamedTuple):
 @contextmanager
 def brokers_with_levers(directory: Path, *keys: str) -> Iterator[BrokersWithLevers]:
     """Run brokers with an HTTP endpoint each and these keys; they must stop in order."""
-    listen, metrics = (f"127.0.0.1:{ports_in_a_row(3)}" for _ in range(2))
-    faults = f"127.0.0.1:{free_port()}"
+    metrics, faults = f"127.0.0.1:{ports_in_a_row(3)}", f"127.0.0.1:{free_port()}"
     sets = [word for key in (f"metrics.listener={metrics}", *keys) for word in ("--set", key)]
-    words = ("-l", listen, "-d", str(directory / "data"), "--faults", faults, *sets)
+    words = ("-l", "127.0.0.1:0", "-d", str(directory / "data"), "--faults", faults, *sets)
     with running("cluster", "up", *words, BARNABAS_FAULTS_TOKEN=TOKEN) as parent:
         yield BrokersWithLevers(parent.serves(), faults)
         parent.process.send_signal(signal.SIGTERM)

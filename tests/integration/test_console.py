@@ -147,12 +147,13 @@ def test_live_stream_ticks(console: RunningConsole) -> None:
 def test_metadata_is_asked_for_once_a_second_for_all_tabs(console: RunningConsole) -> None:
     before, began = metadata_requests(), monotonic()
     with ThreadPoolExecutor(10) as tabs:
-        for _ in range(20):
+        # The broker's own metrics decide; the first pages may have an answer of before.
+        while (asked := metadata_requests() - before) < 2:
             list(tabs.map(lambda _: console.get("/"), range(10)))
-    took = monotonic() - began
-    asked = metadata_requests() - before
-    # The broker's own metrics decide; one request may have begun just before.
-    assert 0 < asked <= took + 2, (asked, took)
+            took = monotonic() - began
+            assert took < 30
+    # One request may have begun just before.
+    assert asked <= took + 2, (asked, took)
 
 
 def test_cluster_that_is_down_is_a_page_and_comes_back() -> None:

@@ -61,10 +61,11 @@ def a_heartbeat_interval_of_a_group(s: Peer) -> None:
 
 @scenario
 def an_assignment_interval_of_a_group(s: Peer) -> None:
-    s.ask(alter(GROUP, s.name(), (INTERVAL, SET, "0")))
-    is_now(s, GROUP, s.name(), INTERVAL, "0")
     s.ask(alter(GROUP, s.name(), (INTERVAL, SET, "15000")))
     is_now(s, GROUP, s.name(), INTERVAL, "15000")
+    # Not first: it is also the broker's own value here, which is there at once.
+    s.ask(alter(GROUP, s.name(), (INTERVAL, SET, "0")))
+    is_now(s, GROUP, s.name(), INTERVAL, "0")
 
 
 @scenario

@@ -16,9 +16,10 @@ from barnabas.protocol.steps import Future, Steps
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""The time for queued work in one iteration of the event loop, and the time for new work."""
+"""The most time for queued work in one iteration of the event loop, and the time for new work."""
 SLICE_S = 0.001
-"""The time after which queued work makes room for the next in the queue."""
+"""The time after which work makes room for the next in the queue, and the least time for queued
+work in one iteration."""
 CROWD_S = 0.015
 """The time in one iteration after which connections begin no more requests in it."""
 
@@ -86,6 +87,8 @@ class Slicer:
         self.crowded = False
         """Whether no more requests should begin in this iteration of the event loop."""
         self._scheduled = False
+        self._waits_since = monotonic()
+        """The time from which on other work of the loop goes before the next turn."""
         self._worked_at = monotonic()
         """The time of the last turn of queued work."""
 
@@ -132,21 +135,22 @@ class Slicer:
 
     def _begin(self, work: Work[Any]) -> None:
         started = self._now()
-        if self._left <= 0 or self._advance(work, started + self._left):
+        if self._left <= 0 or self._advance(work, started + min(self._left, SLICE_S)):
             self._queue.append(work)
         self.spend(self._now() - started)
 
     def _schedule(self) -> None:
         if not self._scheduled:
-            self._scheduled = True
+            self._scheduled, self._waits_since = True, self._now()
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Serve the queue in one iteration of the event loop."""
+        """Serve the queue in one iteration of the event loop, for as long as other work took: in a
+        quiet loop a request that comes meanwhile waits for one slice."""
         self._scheduled = self.crowded = False
         self._left = TURN_S
         now = self._now()
-        end = now + TURN_S
+        end = now + min(TURN_S, max(SLICE_S, now - self._waits_since))
         if self._queue:
             self._worked_at = now
         while self._queue and now < end:

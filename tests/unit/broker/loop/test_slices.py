@@ -39,7 +39,7 @@ class Rig:
 
 async def test_short_work_is_done_at_once() -> None:
     rig = Rig()
-    assert rig.slicer.run(rig.work("a", 3)).result() == "a"
+    assert rig.slicer.run(rig.work("a", 2)).result() == "a"
 
 
 async def test_error_of_work_is_the_error_of_its_future() -> None:
@@ -95,10 +95,47 @@ async def test_short_work_does_not_wait_for_long_work_that_came_before() -> None
 
 async def test_new_works_share_the_time_of_an_iteration() -> None:
     rig = Rig()
-    works = [rig.slicer.run(rig.work(name, 8)) for name in range(10)]
+    works = [rig.slicer.run(rig.work(name, 2)) for name in range(10)]
     assert rig.time <= TURN_S + STEP_S
-    assert [work.done() for work in works] == [True] + [False] * 9
+    assert [work.done() for work in works[:4]] == [True] * 4
+    assert not any(work.done() for work in works[6:])
     await asyncio.gather(*works)
+
+
+async def test_new_work_gets_one_slice_at_once() -> None:
+    rig = Rig()
+    work = rig.slicer.run(rig.work("a", 100))
+    assert rig.time <= SLICE_S + STEP_S
+    await work
+
+
+async def test_resumed_work_gets_one_slice_at_once() -> None:
+    rig = Rig()
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def work() -> Steps[None]:
+        yield future
+        yield from rig.work("a", 100)
+
+    running = rig.slicer.run(work())
+    future.set_result(None)
+    await asyncio.sleep(0)
+    assert 0 < rig.time <= SLICE_S + STEP_S
+    await running
+
+
+@pytest.mark.parametrize("others_s", [0.0, SLICE_S / 2, 3 * SLICE_S, 2 * TURN_S])
+async def test_queued_work_gets_as_much_time_as_all_else_took(others_s: float) -> None:
+    rig = Rig()
+    work = rig.slicer.run(rig.work("a", 1000))
+    for _ in range(3):
+        # The rest of an iteration of the loop, before the turn.
+        rig.time += others_s
+        before = rig.time
+        await asyncio.sleep(0)
+        fair = min(TURN_S, max(SLICE_S, others_s))
+        assert fair <= rig.time - before <= fair + STEP_S
+    await work
 
 
 async def test_cancelled_work_is_closed_and_takes_no_more_steps() -> None:

@@ -404,7 +404,7 @@ class SlicedHandler:
         self.begun.append(number)
         try:
             for _ in range(self._steps):
-                self.time += 0.001
+                self.time += 0.0003
                 yield None
         except GeneratorExit:
             self.closed.append(number)

@@ -178,23 +178,17 @@ class EventLog:
         self._now_ms = clock.now_ms
         self._run = str(clock.now_ms())
         self._sequence = 0
-        self._kept: dict[str, _Latest] = {}
+        self._latest: dict[str, _Latest] = {}
 
     def add(self, log: EventLogger, kind: EventKind, **values: object) -> None:
         """Add an event of now, and log it. `values` has its subjects too."""
         log.log(kind.level, kind.text, **values)
-        subject = {name: _clipped(values[name]) for name in SUBJECTS if name in values}
-        rest = ", ".join(f"{name} {each}" for name, each in values.items() if name not in SUBJECTS)
         self._sequence += 1
-        event = {
-            "sequence": self._sequence,
-            "time_ms": self._now_ms(),
-            "kind": kind.name,
-            "subject": subject or {"broker": self._broker_id},
-            "text": _clipped(f"{kind.text}: {rest}" if rest else kind.text, LONGEST_TEXT),
-        }
-        encoded = json.dumps(event).encode()
-        self._kept.setdefault(kind.name, _Latest()).add(self._sequence, encoded)
+        latest = self._latest.get(kind.name)
+        if latest is None:
+            latest = self._latest[kind.name] = _Latest()
+        told = {name: _kept(each) for name, each in values.items()}
+        latest.unread.append((self._sequence, self._now_ms(), kind, told))
 
     @contextmanager
     def of_partitions(self, log: EventLogger) -> Iterator[Callable[..., None]]:
@@ -214,7 +208,9 @@ class EventLog:
 
     def after(self, sequence: int) -> bytes:
         """Return the events after a sequence number as JSON, with how many of them are gone."""
-        kept: Iterable[_Event] = merge(*(each.events for each in self._kept.values()))
+        for each in self._latest.values():
+            each.read(self._encoded)
+        kept: Iterable[_Event] = merge(*(each.events for each in self._latest.values()))
         events = [event for number, event in kept if number > sequence]
         head = {
             "broker": self._broker_id,
@@ -223,26 +219,53 @@ class EventLog:
         }
         return b'%s, "events": [%s]}\n' % (json.dumps(head).encode()[:-1], b",\n".join(events))
 
+    def _encoded(self, told: "_Told") -> bytes:
+        sequence, time_ms, kind, values = told
+        subject = {name: _clipped(values[name]) for name in SUBJECTS if name in values}
+        rest = ", ".join(f"{name} {each}" for name, each in values.items() if name not in SUBJECTS)
+        event = {
+            "sequence": sequence,
+            "time_ms": time_ms,
+            "kind": kind.name,
+            "subject": subject or {"broker": self._broker_id},
+            "text": _clipped(f"{kind.text}: {rest}" if rest else kind.text, LONGEST_TEXT),
+        }
+        return json.dumps(event).encode()
 
+
+_Told = tuple[int, int, EventKind, dict[str, object]]
+"""Sequence number, time in ms, kind, and values that do not change."""
 _Event = tuple[int, bytes]
 """Sequence number, and JSON."""
 
 
 class _Latest:
-    """The latest events of a kind."""
+    """The latest events of a kind. Their JSON is made when they are read: groups rebalance by the
+    thousand."""
 
-    __slots__ = ("_bytes", "events")
+    __slots__ = ("_bytes", "events", "unread")
 
     def __init__(self) -> None:
+        self.unread: deque[_Told] = deque(maxlen=MOST_EVENTS)
         self.events: deque[_Event] = deque()
         self._bytes = 0
 
-    def add(self, sequence: int, encoded: bytes) -> None:
-        self.events.append((sequence, encoded))
-        self._bytes += len(encoded)
-        while len(self.events) > MOST_EVENTS or self._bytes > MOST_BYTES:
-            _, gone = self.events.popleft()
-            self._bytes -= len(gone)
+    def read(self, encoded: Callable[[_Told], bytes]) -> None:
+        """Add the unread events to `events`, which has the latest of both."""
+        while self.unread:
+            told = self.unread.popleft()
+            self.events.append((told[0], encoded(told)))
+            self._bytes += len(self.events[-1][1])
+            while len(self.events) > MOST_EVENTS or self._bytes > MOST_BYTES:
+                _, gone = self.events.popleft()
+                self._bytes -= len(gone)
+
+
+def _kept(value: object) -> object:
+    """Return a value that does not change, of a bounded length."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_TEXT else value[:LONGEST_TEXT]
+    return value if isinstance(value, int | float | None) else f"{value}"[:LONGEST_TEXT]
 
 
 def _clipped(value: object, length: int = LONGEST_NAME) -> object:

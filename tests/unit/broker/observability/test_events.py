@@ -118,6 +118,24 @@ def test_many_events_of_a_kind_drop_none_of_another(events: EventLog) -> None:
     assert after(events, 6)["dropped"] == 5
 
 
+def test_event_has_the_values_of_its_time(events: EventLog) -> None:
+    now = [1, 2]
+    events.add(LOG, ISR_CHANGED, topic="t", partition=0, before=[1], now=now)
+    now.remove(2)
+    assert after(events)["events"][0]["text"] == "ISR changed: before [1], now [1, 2]"
+
+
+def test_events_that_were_read_are_dropped_before_later_ones(events: EventLog) -> None:
+    for _ in range(3):
+        rebalance(events)
+    assert len(after(events)["events"]) == 3
+    for _ in range(MOST_EVENTS - 1):
+        rebalance(events)
+    answer = after(events)
+    assert [each["sequence"] for each in answer["events"]] == [*range(3, MOST_EVENTS + 3)]
+    assert answer["dropped"] == 2
+
+
 def test_names_and_texts_of_clients_take_bounded_memory(events: EventLog) -> None:
     for _ in range(MOST_EVENTS):
         rebalance(events, "\x00é" * 20_000, "\U0001f600" * 20_000)

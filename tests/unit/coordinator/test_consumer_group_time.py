@@ -25,6 +25,7 @@ from barnabas.coordinator.group.consumer.records import (
 from barnabas.coordinator.group.consumer.records import (
     GROUP as GROUP_EPOCH,
 )
+from barnabas.coordinator.group.consumer.states import ConsumerGroupState
 from barnabas.coordinator.group.consumer.timers import REBALANCE, timers_of
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -341,6 +342,23 @@ async def test_member_without_news_waits_for_no_write_and_one_with_a_step_does()
     host.log.release()
     assert (await told).member_epoch == 4
     assert (await step).assignment is not None
+
+
+@finds(steady, "is_due(table, group, group.epoch, now)", "group.epoch != group.assignment_epoch")
+async def test_member_without_news_waits_for_no_write_while_an_assignment_is_not_due() -> None:
+    host = await consumers(assignment_interval_ms=1_000)
+    joined(host, "a")
+    Member(host, "b").join()
+    assert host.group.state is ConsumerGroupState.ASSIGNING
+    host.log.held = True
+    told = host.beat("b", 2, rack_id="r")
+    assert host.beat("a", 2).assignment is None
+    host.time.pass_ms(1_000)
+    due = host.beat("a", 2)
+    assert not any(each.done() for each in (told, due))
+    host.log.release()
+    assert (await told).member_epoch == 2
+    assert (await due).assignment is not None
 
 
 test_missing_check_is_found = hunt(globals())

@@ -19,7 +19,7 @@ from barnabas.coordinator.group.consumer.advancing import (
     require_room,
     take_step,
 )
-from barnabas.coordinator.group.consumer.assignment import Assigning
+from barnabas.coordinator.group.consumer.assignment import Assigning, is_due
 from barnabas.coordinator.group.consumer.expressions import _resolved, refresh_is_due
 from barnabas.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from barnabas.coordinator.group.consumer.heartbeat import (
@@ -138,9 +138,11 @@ async def test_epochs_are_counted_as_rebalances() -> None:
     assert host.counts.consumer_rebalances == 3
 
 
+@finds(is_due, "epoch > group.assignment_epoch and", "")
 async def test_equal_heartbeat_changes_and_writes_nothing() -> None:
     host = await consumers()
     (one,) = members(host, 1)
+    host.time.pass_ms(10_000)
     one.beat()
     before = len(host.log.records)
     response = one.beat()
@@ -343,7 +345,7 @@ async def test_unknown_assignor_is_refused() -> None:
 # -- time ------------------------------------------------------------------------------------------
 
 
-@finds(steady, "or group.epoch != group.assignment_epoch")
+@finds(steady, "or is_due(table, group, group.epoch, now)")
 @finds(steady, "sessions.extend_session(draft, group, member.member_id)", "pass")
 @finds(_session_over, "_fence(draft, group, member_id, ", "str(")
 async def test_member_without_heartbeats_is_removed() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
+from barnabas.coordinator.decision import Instant
 from barnabas.coordinator.group.consumer import records
 from barnabas.coordinator.group.consumer.assignors import ASSIGNORS, MemberSpec
 from barnabas.coordinator.group.consumer.group import (
@@ -14,12 +15,20 @@ from barnabas.coordinator.group.consumer.group import (
     elected,
 )
 from barnabas.coordinator.group.draft import Draft
-from barnabas.coordinator.group.table import named
+from barnabas.coordinator.group.table import GroupTable, named
 from barnabas.protocol.steps import Steps
 
 _new = tuple.__new__
 _MANY: Final = 100
 """The members of a group whose assignment is computed in steps, outside of the event loop."""
+
+
+def is_due(table: GroupTable, group: ConsumerGroup, epoch: int, now: Instant) -> bool:
+    """Return whether a target assignment for this epoch of a group is to be computed now."""
+    waited_ms = now.wall_ms - group.assigned_at_ms
+    return epoch > group.assignment_epoch and not (
+        0 <= waited_ms < table.settings_of(group.group_id).assignment_interval_ms
+    )
 
 
 class Assigning:
@@ -83,10 +92,7 @@ class Assigning:
             bumps = bumps or self._assignor(assignors) != group.assignor(assignors)
         if bumps or not group.has_seen(version):
             self._look_at_topics(version, bumps=bumps)
-        if self.epoch > self.assignment_epoch:
-            waited_ms = self._draft.now.wall_ms - group.assigned_at_ms
-            interval_ms = self._table.settings_of(group.group_id).assignment_interval_ms
-            self.is_due = not 0 <= waited_ms < interval_ms
+        self.is_due = is_due(self._table, group, self.epoch, self._draft.now)
 
     def _look_at_topics(self, version: int, *, bumps: bool) -> None:
         group = self.group

@@ -17,6 +17,7 @@ from barnabas.coordinator.group.consumer.advancing import (
     successor,
     take_step,
 )
+from barnabas.coordinator.group.consumer.assignment import is_due
 from barnabas.coordinator.group.consumer.expressions import refresh_is_due
 from barnabas.coordinator.group.consumer.group import (
     EPOCH_AT,
@@ -83,7 +84,7 @@ def steady(
         or member.epoch <= 0
         or member.classic is not None
         or not (steps or member.is_at(group.assignment_epoch))
-        or group.epoch != group.assignment_epoch
+        or is_due(table, group, group.epoch, now)
         or not group.has_seen(table.topics.version)
         or request.instance_id != member.instance_id
         or client.client_id != member.client_id

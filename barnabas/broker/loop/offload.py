@@ -1,8 +1,9 @@
 """The executor of blocking work outside the event loop.
 
 Only calls that release the GIL belong here (fsync, unlink, reads that miss the page cache, bulk
-codecs): a busy Python thread would starve the loop. The work of one queue runs in order, one item
-at a time.
+codecs): a busy Python thread would starve the loop. Assignors are the exception: the process of a
+broker lets the loop have the GIL back soon (`SWITCH_S` in barnabas/cli/processes/broker.py). The
+work of one queue runs in order, one item at a time.
 """
 
 import asyncio

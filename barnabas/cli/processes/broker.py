@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from barnabas.broker.app import Broker
     from barnabas.broker.platform import Platform
     from barnabas.config.broker import BrokerConfig
+
+
+SWITCH_S: Final = 0.0001
+"""The time for which a thread that computes an assignment keeps the interpreter from the event
+loop, each time that the loop has waited for a socket. Python's default is 5 ms."""
 
 
 class Stop(asyncio.Event):
@@ -49,6 +54,7 @@ def run_broker(
     """
     import uvloop
 
+    sys.setswitchinterval(SWITCH_S)
     # Almost nothing becomes garbage before the broker serves, and looking for it takes a tenth of
     # the start.
     gc.disable()

@@ -303,7 +303,7 @@ def _in_steps(entries: Sequence[ProducerStateEntry]) -> Iterator[Sequence[Produc
     between."""
     for start in range(0, len(entries), _STEP):
         yield entries[start : start + _STEP]
-        # Otherwise the loop would wait for sys.getswitchinterval(), 5 ms, again and again.
+        # Otherwise the loop would wait for sys.getswitchinterval() again and again.
         time.sleep(0)
 
 

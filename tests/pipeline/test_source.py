@@ -417,5 +417,5 @@ def test_a_stream_has_no_end(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     stream = Stream(spark, topics, topic, tmp_path, endingOffsets="latest")
-    with pytest.raises(PySparkException, match="a stream has no end"):
+    with pytest.raises(StreamingQueryException, match="a stream has no end"):
         stream.run()

@@ -161,6 +161,28 @@ def test_available_now_ends_at_what_the_first_trigger_saw(topics: Topics, topic:
     assert sorted(query.plan() or ()) == [b"3", b"4"]
 
 
+def test_available_now_ends_at_the_options_of_the_end(topics: Topics, topic: str) -> None:
+    topics.write(topic, [b"0", b"1", b"2"])
+    ends = json.dumps({topic: {"0": 2}})
+    query = Query(topics, topic, endingOffsets=ends, maxOffsetsPerTrigger=1)
+    query.restart(available_now=True)
+    assert [query.plan(), query.plan(), query.plan()] == [[b"0"], [b"1"], None]
+    query.restart(available_now=True)
+    assert query.plan() is None
+    # A query that is behind the end already stays where it is.
+    earlier = json.dumps({topic: {"0": 1}})
+    query = Query(topics, topic, endingOffsets=earlier)
+    query.ends = [{topic: {"0": 2}}]
+    query.restart(available_now=True)
+    assert query.plan() is None
+
+
+def test_a_stream_without_available_now_has_no_end(topics: Topics, topic: str) -> None:
+    query = Query(topics, topic, endingTimestamp=5)
+    with pytest.raises(OptionError, match="a stream has no end"):
+        query.plan()
+
+
 def test_a_batch_that_is_repeated_has_the_same_rows(topics: Topics, topic: str) -> None:
     topics.write(topic, [b"0", b"1"])
     query = Query(topics, topic, minPartitions=3)

@@ -6,7 +6,7 @@ has the same rows. And an option that has no effect is refused.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas.client.cluster import parse_address
 from barnabas.config.key import ConfigError
@@ -128,6 +128,11 @@ class Fetching(NamedTuple):
     check_cluster: bool = True
 
 
+NO_END: Final = Everywhere(LATEST)
+ENDINGS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+"""The options of the end of a batch, or of a stream with Trigger.AvailableNow."""
+
+
 class SourceOptions(NamedTuple):
     """The options of a batch or a stream, checked."""
 
@@ -167,18 +172,13 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     except ConfigError as error:
         raise OptionError(str(error)) from None
     options = Options(rest, KNOWN, ADVICE)
-    if stream:
-        for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
-            if name in options:
-                text = "a stream has no end, remove it, or use spark.read for a batch"
-                raise OptionError(f"option {name} is for batches: {text}")
     least, most = options.number("minOffsetsPerTrigger"), options.number("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         text = f"{least} is higher than maxOffsetsPerTrigger, {most}: lower it"
         raise OptionError(f"option minOffsetsPerTrigger contradicts another: {text}")
     start = _bound(options, "starting", Everywhere(LATEST if stream else EARLIEST))
-    end = _bound(options, "ending", Everywhere(LATEST))
-    if not stream:
+    end = _bound(options, "ending", NO_END)
+    if not stream or end != NO_END:
         _check_batch(start, end)
     strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     group = options.spelled(PROGRESS_GROUP)

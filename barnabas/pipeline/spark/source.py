@@ -38,7 +38,7 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.groups.offsets import commit_offsets
 from barnabas.pipeline.source.offsets import Offsets, from_json, to_json
 from barnabas.pipeline.source.option_values import OptionError
-from barnabas.pipeline.source.options import Fetching, SourceOptions, read_options
+from barnabas.pipeline.source.options import NO_END, Fetching, SourceOptions, read_options
 from barnabas.pipeline.source.planning import (
     Delay,
     Range,
@@ -255,14 +255,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         loop, positions = self._ask()
         latest = self._target
         if latest is None:
+            if self._options.end != NO_END and not self._only_available:
+                text = "a stream has no end: use the trigger availableNow, or remove the option"
+                raise OptionError(f"the options of an end need a trigger that ends: {text}")
             latest = loop.run(positions.latest_from(begin))
             for topic in created_again(self._topic_ids, positions.topic_ids):
                 self._losses.report(f"topic {topic} was deleted and created again")
             self._topic_ids |= positions.topic_ids
             if self._only_available:
-                self._target = latest
+                latest = self._target = self._ended(begin, latest)
         self._latest = latest
         return latest
+
+    def _ended(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return the ends of the partitions as the options of the end have them."""
+        if self._options.end == NO_END:
+            return latest
+        loop, positions = self._ask()
+        found = loop.run(positions.end(self._options.end))
+        for text in found.losses:
+            self._losses.report(text)
+        first = {**self._first_offsets(latest.keys() - begin.keys()), **begin}
+        return {
+            each: max(first.get(each, 0), min(offset, found.offsets.get(each, offset)))
+            for each, offset in latest.items()
+        }
 
     def _end(self, begin: Offsets, latest: Offsets, limited: ReadLimit) -> Offsets:
         if isinstance(limited, ReadAllAvailable):

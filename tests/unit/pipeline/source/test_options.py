@@ -206,9 +206,10 @@ def test_a_batch_has_a_start_before_its_end(given: dict[str, str], words: str):
     assert words in refusal(LEAST | given)
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
-def test_a_stream_has_no_end(name: str):
-    assert "a stream has no end" in refusal(LEAST | {name: "latest"}, is_stream=True)
+def test_a_stream_with_an_end_has_a_start_before_it():
+    given = LEAST | {"endingTimestamp": "5"}
+    assert "cannot start at the end" in refusal(given, is_stream=True)
+    assert read_options(given | {"startingTimestamp": "4"}, stream=True).end == AtTime(5)
 
 
 def test_an_end_of_latest_is_behind_any_start():

@@ -130,6 +130,7 @@ class Values:
     def _decoded(self, message: Message) -> Message | None:
         from barnabas.registry.errors import BadRecord
         from barnabas.registry.reading import Decoder
+        from barnabas.registry.wire import SCHEMA_HEADERS
 
         if message.value is None:
             return message
@@ -137,7 +138,8 @@ class Values:
             subject = f"{message.topic}-value"
             self._of_topic[message.topic] = Decoder(self._registry, self._codec, subject)
         try:
-            schema, value = self._of_topic[message.topic].decode(message.value)
+            header = dict(message.headers).get(SCHEMA_HEADERS["value"])
+            schema, value = self._of_topic[message.topic].decode(message.value, header)
             return message._replace(value=schema.to_json(value).encode())
         except BadRecord as error:
             self._failures += 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 from barnabas.protocol.backoff import Backoff
 from barnabas.registry.errors import (
@@ -83,19 +84,20 @@ class SchemaRegistry:
     def __init__(self, settings: RegistrySettings) -> None:
         """Connect later: each request opens a connection, because schemas are remembered."""
         self.settings: Final = settings
-        self._schemas: OrderedDict[int, SchemaText] = OrderedDict()
-        self._unknown: OrderedDict[int, float] = OrderedDict()
+        self._schemas: OrderedDict[int | UUID, SchemaText] = OrderedDict()
+        self._unknown: OrderedDict[int | UUID, float] = OrderedDict()
         self._turn = 0
 
-    def schema(self, number: int) -> SchemaText:
-        """Return the schema of an id; raises UnknownSchema and RegistryError."""
+    def schema(self, number: int | UUID) -> SchemaText:
+        """Return the schema of an id or GUID; raises UnknownSchema and RegistryError."""
         if (known := self._schemas.get(number)) is not None:
             self._schemas.move_to_end(number)
             return known
         if time.monotonic() < self._unknown.get(number, 0.0):
             raise UnknownSchema("the registry has no such schema")
         try:
-            found = self._ask("GET", f"/schemas/ids/{number}")
+            kind = "guids" if isinstance(number, UUID) else "ids"
+            found = self._ask("GET", f"/schemas/{kind}/{number}")
         except UnknownSchema:
             remember(self._unknown, number, time.monotonic() + _UNKNOWN_S)
             raise
@@ -269,7 +271,7 @@ def _refusal(subject: str, why: str) -> str:
     return f"the schema is incompatible with subject {subject}: {why or 'no reason given'}"
 
 
-def remember(cache: OrderedDict[int, T], number: int, value: T) -> None:
+def remember(cache: OrderedDict[int | UUID, T], number: int | UUID, value: T) -> None:
     """Add what belongs to a schema id; drop the entry that was not used for the longest time."""
     cache[number] = value
     while len(cache) > _MOST_SCHEMAS:

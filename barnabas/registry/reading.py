@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from typing import Any, Final
+from uuid import UUID
 
 from barnabas.registry.client import SchemaRegistry, remember
 from barnabas.registry.codecs import use_of
@@ -22,32 +23,33 @@ class Decoder:
         self._use = use_of(codec)
         self._subject = subject
         self._reader = reader
-        self._usable: OrderedDict[int, UsableSchema | str] = OrderedDict()
+        self._usable: OrderedDict[int | UUID, UsableSchema | str] = OrderedDict()
 
-    def decode(self, value: bytes) -> tuple[UsableSchema, Any]:
-        """Return the schema of a value, and the decoded value.
+    def decode(self, value: bytes, header: bytes | None = None) -> tuple[UsableSchema, Any]:
+        """Return the schema of a value, and the decoded value; a header may have the schema.
 
         Raises BadRecord with subject, id and reason, and RegistryError if the registry is
         unreachable.
         """
         try:
-            number, payload = unframe(value)
+            number, payload = unframe(value, header)
         except BadRecord as error:
-            raise self.failure(value, str(error)) from None
+            raise self.failure(value, header, str(error)) from None
         try:
             writer = self._writer(number)
             return writer, writer.read(payload, self._reader)
         except (BadRecord, UnknownSchema) as error:
-            raise self.failure(value, str(error)) from error
+            raise self.failure(value, header, str(error)) from error
 
-    def failure(self, value: bytes, reason: str) -> BadRecord:
+    def failure(self, value: bytes, header: bytes | None, reason: str) -> BadRecord:
         """Return the error of a value, with subject and id, if it has one, before the reason."""
         try:
-            return BadRecord(f"subject {self._subject}, schema id {unframe(value)[0]}: {reason}")
+            number = unframe(value, header)[0]
+            return BadRecord(f"subject {self._subject}, schema id {number}: {reason}")
         except BadRecord:
             return BadRecord(f"subject {self._subject}: {reason}")
 
-    def _writer(self, number: int) -> UsableSchema:
+    def _writer(self, number: int | UUID) -> UsableSchema:
         found = self._usable.get(number)
         if found is None:
             schema = self._registry.schema(number)

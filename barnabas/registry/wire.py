@@ -1,17 +1,26 @@
 """The frame around a value: a zero byte, the schema's id in four bytes, and the encoded value.
 
+Or a one, and the schema's GUID in 16 bytes. Both may be in a header of the record instead.
+
 In Protobuf the value begins with the indexes of its message in the schema: their number and each
 of them as zigzag varints, or a single 0 for the first message.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
+from uuid import UUID
 
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.varint import VARINTS, read_varint
 from barnabas.registry.errors import BadRecord
 
-_HEADER: Final = 5
+Part = Literal["key", "value"]
+"""The part of a record that has a schema."""
+SCHEMA_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
+"""The headers that have the schema of a part of the record."""
+
+_OF_ID: Final = 5
+_OF_GUID: Final = 17
 _DEEPEST: Final = 64
 """Nested messages at most; protoc refuses deeper ones."""
 _NO_INDEXES: Final = "value does not begin with the indexes of a Protobuf message"
@@ -22,11 +31,21 @@ def frame(number: int, payload: bytes) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + payload
 
 
-def unframe(value: bytes) -> tuple[int, bytes]:
-    """Return the id of the schema and the encoded value; raises BadRecord."""
-    if len(value) < _HEADER or value[0] != 0:
-        raise BadRecord("value does not begin with the magic byte 0 and a schema id")
-    return int.from_bytes(value[1:_HEADER], "big"), value[_HEADER:]
+def unframe(value: bytes, header: bytes | None = None) -> tuple[int | UUID, bytes]:
+    """Return id or GUID of the schema, and the encoded value; raises BadRecord.
+
+    `header` is that of the schema. In Protobuf it has the indexes, too: they are before the value.
+    """
+    head = value if header is None else header
+    number: int | UUID
+    if len(head) >= _OF_ID and head[0] == 0:
+        number, rest = int.from_bytes(head[1:_OF_ID], "big"), head[_OF_ID:]
+    elif len(head) >= _OF_GUID and head[0] == 1:
+        number, rest = UUID(bytes=head[1:_OF_GUID]), head[_OF_GUID:]
+    else:
+        where = "value" if header is None else "the header of the schema"
+        raise BadRecord(f"{where} does not begin with a magic byte and a schema id")
+    return number, rest if header is None else rest + value
 
 
 def write_indexes(indexes: Sequence[int]) -> bytes:

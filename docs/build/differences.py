@@ -771,8 +771,7 @@ DIFFERENCES = (
         "Console tools: values with a schema id",
         "`consume --codec` and `produce --codec` take Avro, Protobuf and JSON Schema in the wire "
         "format of Confluent's registry, with its API (docs/formats.md). A record that cannot be "
-        "decoded is named and left out. Values only; a schema id in a header (magic byte 1) is "
-        "not read.",
+        "decoded is named and left out. Values only.",
         "Apache Kafka's console tools have formatters of Confluent, which stop at such a record.",
         "One broken record should not hide those behind it.",
     ),

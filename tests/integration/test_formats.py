@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -87,6 +87,18 @@ def test_serializers_of_others_read_and_write_the_same(cli: Cli, broker, url, to
     cli("produce", topic, *how, stdin=b'{"id": "b", "count": {"int": 2}}\n')
     value = broker.records(topic, 2)[1].value
     assert AvroDeserializer(client)(value, context) == {"id": "b", "count": 2}
+
+
+@only_fake
+def test_a_header_may_have_the_schema(cli: Cli, broker, url, topic):
+    headers: list[tuple[str, bytes]] = []
+    context = SerializationContext(topic, MessageField.VALUE, headers)
+    setting = {"schema.id.serializer": header_schema_id_serializer}
+    client = SchemaRegistryClient({"url": url})
+    value = AvroSerializer(client, AVRO, conf=setting)({"id": "a", "count": None}, context)
+    broker.produce(topic, value, headers=headers)
+    how = ("--codec", "avro", "--registry", url)
+    assert cli("consume", topic, *READ, *how) == b'{"id": "a", "count": null}\n'
 
 
 def test_bad_records_are_named_and_left_out(cli: Cli, broker, servers, url, topic, tmp_path):

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from barnabas.pipeline.jobs.reading import JobError, JobFile
@@ -74,8 +75,19 @@ def of(topic: str) -> SerializationContext:
     return SerializationContext(topic, MessageField.VALUE)
 
 
+def key_of(topic: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.KEY)
+
+
 def records(spark: "SparkSession", topic: str, *values: bytes | None) -> "DataFrame":
-    rows = [(b"k", value, topic, 0, offset, NOON, []) for offset, value in enumerate(values)]
+    return keyed(spark, topic, *((b"k", value) for value in values))
+
+
+def keyed(
+    spark: "SparkSession", topic: str, *pairs: tuple[bytes | None, ...], headers: Any = ()
+) -> "DataFrame":
+    """Return records of key and value, each with the same headers."""
+    rows = [(*pair, topic, 0, at, NOON, list(headers)) for at, pair in enumerate(pairs)]
     return spark.createDataFrame(rows, STOCK)
 
 
@@ -182,7 +194,7 @@ def test_bad_records_have_subject_id_and_reason(spark, url, client, topic):
     assert [row.topic for row in rows].count("out") == 1
     found = dict(zip(range(7), reasons(rows), strict=True))
     place = f"subject {topic}-value"
-    assert found[0] == f"{place}: value does not begin with the magic byte 0 and a schema id"
+    assert found[0] == f"{place}: value does not begin with a magic byte and a schema id"
     assert found[1].startswith(f"{place}, schema id 2147483647: ")
     assert found[2].startswith(f"{place}, schema id {number}: value does not fit the schema")
     assert found[3].endswith("value does not fit the schema: 1 bytes too many")
@@ -328,6 +340,158 @@ def test_the_login_of_the_registry_is_in_no_plan(spark, url, topic, monkeypatch)
     assert not any(each in plan for each in ("zq7", login.split()[1]))
 
 
+# -- schemas of columns, keys, headers -------------------------------------------------------------
+
+
+TYPES = """\
+SELECT true AS yes, 1Y AS tiny, 2S AS small, 3 AS int, 4L AS long, 0.5F AS float, 0.25D AS double,
+       'a' AS text, X'ff' AS bytes, 1.50BD AS amount, DATE'2026-01-01' AS day,
+       TIMESTAMP'2026-01-01 12:00:00' AS at, TIMESTAMP_NTZ'2026-01-01 12:00:00' AS local,
+       array(1, null) AS list, map('x', 1L) AS counts, named_struct('n', 1) AS inner
+FROM source"""
+
+
+def test_a_schema_of_avro_is_made_of_the_columns_and_follows_them(spark, url, client, topic):
+    def written(sql: str, *, registers: bool = True) -> Any:
+        steps = json.dumps([{"view": "v", "sql": sql}])
+        file = job_file(url, "topic: in", f"topic: {topic}, codec: avro", steps=steps)
+        [row] = planned(spark, file, records(spark, "in", b""), registers=registers).collect()
+        return AvroDeserializer(client)(bytes(row.value), of(topic)) if registers else None
+
+    written(TYPES, registers=False)
+    assert f"{topic}-value" not in client.get_subjects()
+    expected = {
+        "yes": True, "tiny": 1, "small": 2, "int": 3, "long": 4, "float": 0.5, "double": 0.25,
+        "text": "a", "bytes": b"\xff", "amount": Decimal("1.50"), "day": NOON.date(),
+        "at": NOON.replace(microsecond=0), "local": NOON.replace(microsecond=0, tzinfo=None),
+        "list": [1, None], "counts": {"x": 1}, "inner": {"n": 1},
+    }  # fmt: skip
+    assert written(TYPES) == expected
+    assert written(TYPES.replace("SELECT", "SELECT 'new' AS more,")) == {"more": "new", **expected}
+    assert client.get_versions(f"{topic}-value") == [1, 2]
+    with pytest.raises(JobError, match=r"job.yaml:4:.*incompatible"):
+        written("SELECT 'a' AS int FROM source")
+
+
+def test_a_json_schema_is_made_of_the_columns(spark, url, client, topic):
+    sql = "SELECT 1 AS n, array('a', null) AS list, named_struct('x', 0.5D) AS inner FROM source"
+    file = job_file(
+        url,
+        "topic: in",
+        f"topic: {topic}, codec: json-schema, record: Row",
+        steps=f'[{{view: v, sql: "{sql}"}}]',
+    )
+    [row] = run(spark, file, records(spark, "in", b""))
+    found = client.get_latest_version(f"{topic}-value").schema.schema_str
+    value = JSONDeserializer(found)(bytes(row.value), of(topic))
+    assert value == {"n": 1, "list": ["a", None], "inner": {"x": 0.5}}
+    assert json.loads(found)["title"] == "Row"
+
+
+@pytest.mark.parametrize(
+    ("codec", "sql", "error"),
+    [
+        ("avro", "INTERVAL '1' DAY", "v is of a type that Avro does not have: cast it"),
+        ("json-schema", "current_date()", "v is of a type that JSON Schema does not have: cast it"),
+    ],
+)
+def test_columns_without_a_type_in_the_schema_are_refused(spark, url, topic, codec, sql, error):
+    steps = f'[{{view: w, sql: "SELECT {sql} AS v FROM source"}}]'
+    file = job_file(url, "topic: in", f"topic: {topic}, codec: {codec}", steps=steps)
+    assert error in refusal(spark, file, topic)
+
+
+KEY = json.dumps({"type": "record", "name": "K", "fields": [{"name": "id", "type": "long"}]})
+
+
+def test_keys_have_schemas(spark, url, client, topic):
+    key = AvroSerializer(client, KEY)({"id": 7}, key_of(topic))
+    file = job_file(
+        url,
+        f"topic: {topic}, codec: string, key: avro",
+        f"topic: {topic}-out, codec: string, key_codec: avro",
+        bad_records="bad",
+    )
+    rows = run(spark, file, keyed(spark, topic, (key, b"a"), (None, b"b"), (b"no", b"c")))
+    good = {bytes(row.value): row.key for row in rows if row.topic != "bad"}
+    assert AvroDeserializer(client)(bytes(good[b"a"]), key_of(f"{topic}-out")) == {"id": 7}
+    assert good.keys() == {b"a", b"b"}
+    assert good[b"b"] is None
+    assert [bytes(row.key) for row in rows if row.topic == "bad"] == [b"no"]
+    assert reasons(rows) == [
+        f"subject {topic}-key: value does not begin with a magic byte and a schema id"
+    ]
+    assert client.get_latest_version(f"{topic}-out-key").schema.schema_type == "AVRO"
+
+
+def test_a_key_may_be_a_single_value(spark, url, client, topic):
+    key = AvroSerializer(client, '"long"')(7, key_of(topic))
+    steps = '[{view: v, sql: "SELECT _key + 1 AS next, value FROM source"}]'
+    key_codec = "{codec: avro, schema: '\"long\"'}"
+    sink = f"topic: {topic}-out, codec: string, key: next, key_codec: {key_codec}"
+    file = job_file(url, f"topic: {topic}, codec: string, key: avro", sink, steps=steps)
+    [row] = run(spark, file, keyed(spark, topic, (key, b"a")))
+    assert AvroDeserializer(client)(bytes(row.key), key_of(f"{topic}-out")) == 8
+
+
+@pytest.mark.parametrize(
+    ("sink", "error"),
+    [
+        ("key_codec: avro, key: value", ""),
+        (
+            "key_codec: {codec: avro, schema: '\"int\"'}, key: value",
+            "'value' is string, and in the",
+        ),
+        (f"key_codec: {{codec: avro, schema: '{KEY}'}}, key: value", "of the key is of a struct"),
+        ("key_codec: {codec: avro, register: false}, key: value", "not found"),
+    ],
+)
+def test_a_codec_of_keys_that_does_not_fit_is_refused(spark, url, topic, sink, error):
+    file = job_file(url, "topic: in, codec: string", f"topic: {topic}, codec: string, {sink}")
+    if not error:
+        planned(spark, file, records(spark, topic))
+        return
+    text = refusal(spark, file, topic)
+    assert text.startswith("job.yaml:4:")
+    assert error in text
+
+
+@only_fake
+@pytest.mark.parametrize("codec", ["avro", "json-schema", "protobuf"])
+def test_a_header_may_have_the_schema(spark, url, client, topic, codec):
+    headers: list[tuple[str, bytes]] = [("other", b"1")]
+    context = SerializationContext(topic, MessageField.VALUE, headers)
+    setting = {"schema.id.serializer": header_schema_id_serializer}
+    if codec == "avro":
+        text = avro([{"name": "id", "type": "string"}])
+        value = AvroSerializer(client, text, conf=setting)({"id": "a"}, context)
+    elif codec == "json-schema":
+        text = json.dumps(
+            {"title": "O", "properties": {"id": {"type": "string"}}, "type": "object"}
+        )
+        value = JSONSerializer(text, client, conf=setting)({"id": "a"}, context)
+    else:
+        text = 'syntax = "proto3"; message A { int32 x = 1; } message B { string id = 1; }'
+        message = ProtobufSchema(SchemaText(PROTOBUF, text), "B").from_json('{"id": "a"}')
+        value = ProtobufSerializer(type(message), client, conf=setting)(message, context)
+    assert value[0] != 0
+    assert [name for name, _ in headers] == ["other", "__value_schema_id"]
+    record = ", record: B" if codec == "protobuf" else ""
+    source = f"topic: {topic}, codec: {codec}{record}"
+    file = job_file(url, source, f"topic: {topic}-out", bad_records="bad")
+    [row] = run(spark, file, keyed(spark, topic, (b"k", value), headers=headers))
+    assert json.loads(row.value) == {"id": "a"}
+    assert [each.key for each in row.headers] == ["other"]
+
+    unknown = [("__value_schema_id", b"\1" + 16 * b"\7")]
+    rows = run(spark, file, keyed(spark, topic, (b"k", value), headers=unknown))
+    guid = "07070707-0707-0707-0707-070707070707"
+    assert [each.split(": ")[0] for each in reasons(rows)] == [
+        f"subject {topic}-value, schema id {guid}"
+    ]
+    assert rows[0].headers[0].key == "__value_schema_id"
+
+
 # -- what is refused before anything is written ----------------------------------------------------
 
 
@@ -469,4 +633,4 @@ def test_the_example_makes_protobuf_of_avro_with_an_evolved_schema(url, client, 
         [broken] = broker.records(bad, 1)
         assert broken.value == b"no"
         reason = dict(broken.headers)["barnabas.reason"]
-        assert reason.startswith(b"subject orders-avro-value: value does not begin with the magic")
+        assert reason.startswith(b"subject orders-avro-value: value does not begin with a magic")

@@ -331,22 +331,23 @@ def check_as_stream(spark: "SparkSession", file: JobFile, **tables: "DataFrame")
     file.located(lambda: check_streaming(spark, file.job, build(spark, file.job, read, tables)))
 
 
-TWO = """\
+CLICKS = "  - {topic: clicks, view: clicks, codec: json, schema: {id: string, at: timestamp}}"
+TWO = f"""\
 name: job
 sources:
-  - {topic: clicks, view: clicks, codec: json, schema: {id: string, at: timestamp}}
+{CLICKS}
   - view: orders
     topic: orders
     codec: json
-    schema: {id: string, amount: int, at: timestamp}
-    watermark: {column: at, delay: 1 minute}
+    schema: {{id: string, amount: int, at: timestamp}}
+    watermark: {{column: at, delay: 1 minute}}
 steps:
   - view: joined
     sql: |
       SELECT o.id, o.amount, c.at
       FROM orders o
       JOIN clicks c ON o.id = c.id
-sink: {topic: out, key: id}
+sink: {{topic: out, key: id}}
 checkpoint: c
 """
 CLICKS_WATERMARK = (
@@ -585,6 +586,7 @@ JOINED = """\
 )
 def test_joins_of_a_stream_with_a_table(spark, join, error):
     file = two_sources(
+        (f"{CLICKS}\n", ""),
         ("orders o\n      JOIN clicks c ON o.id = c.id", f"{join} ON o.id = p.id"),
         ("o.id, o.amount, c.at", "o.id" if not join.startswith("prices p LEFT") else "p.id"),
         ("steps:", f"tables:\n{JOINED}steps:"),
@@ -593,7 +595,7 @@ def test_joins_of_a_stream_with_a_table(spark, join, error):
     if error is None:
         check_as_stream(spark, file, prices=prices)
         return
-    with pytest.raises(JobError, match=f"job.yaml:15:[0-9]+: {error}"):
+    with pytest.raises(JobError, match=f"job.yaml:14:[0-9]+: {error}"):
         check_as_stream(spark, file, prices=prices)
 
 
@@ -644,6 +646,86 @@ def test_an_error_of_a_sink_has_line_and_column(spark, change, error):
         run(spark, JobFile(Path("job.yaml"), SUMS.replace(*change)), records(spark, b"{}"))
     assert str(raised.value).startswith(f"job.yaml:{error}")
     assert "\n" not in str(raised.value)
+
+
+FILES = """\
+name: job
+source: {topic: in, codec: json, schema: {id: string, amount: int}}
+steps:
+  - view: large
+    sql: SELECT _key, id, amount * 2 AS twice FROM source WHERE amount > 1
+sinks:
+  - {topic: out, from: source}
+  - {path: large, format: csv}
+  - {path: all, format: json, from: source, where: id != 'b'}
+bad_records: bad
+checkpoint: c
+"""
+
+
+def test_rows_of_files_are_beside_the_records_of_topics(spark):
+    from barnabas.pipeline.spark.plan import RECORD, build
+
+    file = JobFile(Path("job.yaml"), FILES)
+    values = [b'{"id": "a", "amount": 4}', b'{"id": "b", "amount": 2}', b"no"]
+    rows = file.located(lambda: build(spark, file.job, lambda *_: records(spark, *values), {})).rows
+    assert rows.columns == [*RECORD, "_file_1", "_file_2"]
+    found = [row for row in rows.collect() if row.topic is None]
+    assert {
+        (row._file_1 and tuple(row._file_1), row._file_2 and tuple(row._file_2)) for row in found
+    } == {
+        (("a", 8), None),
+        (("b", 4), None),
+        (None, ("a", 4)),
+    }
+    topics = sorted((row.topic, bytes(row.value)) for row in rows.collect() if row.topic)
+    assert topics == [
+        ("bad", b"no"),
+        ("out", b'{"id":"a","amount":4}'),
+        ("out", b'{"id":"b","amount":2}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (
+            ("amount * 2 AS twice", "amount AS Batch"),
+            "8:6: column 'Batch' has the name of a folder",
+        ),
+        (("amount * 2 AS twice", "array(1) AS a"), "8:19: column 'a' is array<int>, which csv"),
+        (("id != 'b'", "ix != 'b'"), "9:52: "),
+        (("_key, id, amount * 2 AS twice", "_key"), "8:19: the view has no column for the value"),
+    ],
+)
+def test_an_error_of_a_sink_of_files_has_line_and_column(spark, change, error):
+    assert change[0] in FILES
+    with pytest.raises(JobError) as raised:
+        run(spark, JobFile(Path("job.yaml"), FILES.replace(*change)), records(spark, b"{}"))
+    assert str(raised.value).startswith(f"job.yaml:{error}")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("bad_records", ["", "bad_records: bad\n"])
+def test_a_source_whose_view_is_not_read_is_told_with_line_and_column(spark, bad_records):
+    text = f"""\
+name: job
+sources:
+  - {{topic: orders}}
+  - {{topic: clicks, view: clicks}}
+steps:
+  - {{view: unused, sql: SELECT * FROM clicks}}
+  - {{view: out, sql: "SELECT * FROM source"}}
+sink: {{topic: out, codec: binary}}
+{bad_records}checkpoint: c
+"""
+    with pytest.raises(JobError) as raised:
+        run(spark, JobFile(Path("job.yaml"), text), records(spark, b"{}"))
+    assert str(raised.value) == (
+        "job.yaml:4:21: no sink gets rows of view 'clicks': remove the source, or query its view"
+    )
+    used = text.replace("* FROM source", "s.value FROM source s, (SELECT * FROM unused)")
+    assert len(run(spark, JobFile(Path("job.yaml"), used), records(spark, b"1"))) == 1
 
 
 def test_ctrl_c_stays_with_the_command_when_spark_has_started():

@@ -40,13 +40,13 @@ def create(servers: str, *topics: str) -> None:
     asyncio.run(work())
 
 
-def produce(servers: str, topic: str, values: list[bytes]) -> None:
+def produce(servers: str, topic: str, values: list[bytes], timestamp: int | None = None) -> None:
     async def work() -> None:
         async with Cluster(servers) as cluster, Producer(cluster) as producer:
             for number, value in enumerate(values):
                 await producer.send(
-                    topic, value, key=b"k%d" % number, headers=(("h", b"1"),)
-                )  # fmt: skip
+                    topic, value, key=b"k%d" % number, headers=(("h", b"1"),), timestamp=timestamp
+                )
 
     asyncio.run(work())
 

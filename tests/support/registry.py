@@ -10,6 +10,7 @@ import os
 import re
 import ssl
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,6 +58,11 @@ class FakeRegistry:
                 if 0 < int(number) <= len(self._schemas):
                     return 200, self._schemas[int(number) - 1]
                 return _missing(40403, "Schema not found")
+            case "GET", ["schemas", "guids", guid]:
+                for number, schema in enumerate(self._schemas, 1):
+                    if _guid(schema) == guid:
+                        return 200, {"id": number, **schema}
+                return _missing(40403, "Schema not found")
             case "GET", ["subjects"]:
                 return 200, sorted(self._subjects)
             case "GET", ["subjects", subject, "versions"]:
@@ -91,14 +97,17 @@ class FakeRegistry:
         if not 0 < index <= len(numbers):
             return _missing(40402, f"Version {version} not found.")
         number = numbers[index - 1]
-        found = {"subject": subject, "version": index, "id": number}
-        return 200, {**found, **self._schemas[number - 1]}
+        return 200, self._found(subject, index, number)
+
+    def _found(self, subject: str, version: int, number: int) -> dict[str, Any]:
+        schema = self._schemas[number - 1]
+        found = {"subject": subject, "version": version, "id": number, "guid": _guid(schema)}
+        return {**found, **schema}
 
     def _find(self, subject: str, body: Any) -> Found:
         for index, number in enumerate(self._subjects.get(subject, ())):
             if self._schemas[number - 1] == _stored(body):
-                found = {"subject": subject, "version": index + 1, "id": number}
-                return 200, {**found, **self._schemas[number - 1]}
+                return 200, self._found(subject, index + 1, number)
         return _missing(40403, "Schema not found")
 
     def _register(self, subject: str, body: Any) -> Found:
@@ -115,7 +124,7 @@ class FakeRegistry:
             if schema not in self._schemas:
                 self._schemas.append(schema)
             self._subjects[subject] = [*numbers, self._schemas.index(schema) + 1]
-        return 200, {"id": self._schemas.index(schema) + 1}
+        return 200, {"id": self._schemas.index(schema) + 1, "guid": _guid(schema)}
 
     def _refusals(self, subject: str, body: Any) -> list[str]:
         """Return why a reader with a new schema of Avro could not read the latest one."""
@@ -150,6 +159,10 @@ def _reads(reader: Any, writer: Any) -> bool:
 def _stored(body: Any) -> dict[str, Any]:
     wanted = {name: body.get(name) for name in ("schema", "schemaType", "references")}
     return {name: each for name, each in wanted.items() if each and each != "AVRO"}
+
+
+def _guid(schema: dict[str, Any]) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(schema)))
 
 
 def _missing(code: int, text: str) -> Found:

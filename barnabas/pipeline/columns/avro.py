@@ -5,6 +5,7 @@ double. Other unions have no columns.
 """
 
 import datetime
+import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -35,6 +36,11 @@ _PRIMITIVES: Final = {
     "string": pa.string(),
     "null": pa.null(),
 }
+_LOGICAL: Final = {
+    pa.date32(): ("int", "date"),
+    TIMESTAMP: ("long", "timestamp-micros"),
+    pa.timestamp("us"): ("long", "local-timestamp-micros"),
+}
 _WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 _MOST_DIGITS: Final = 38
 _MIDNIGHT: Final = datetime.datetime.min
@@ -44,13 +50,49 @@ _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 
 def record(schema: AvroSchema) -> RowShape:
-    """Return the columns of a schema; raises BadSchema."""
+    """Return the columns of a schema, none for that of a single value; raises BadSchema."""
     definition = schema.parsed
+    columns = _Columns(schema.named)
     if not isinstance(definition, dict) or definition.get("type") != "record":
-        raise BadSchema("only a record has columns")
-    columns = _Columns(schema.named).of_record(definition, 0)
-    _, read, write = struct_of(columns)
-    return RowShape(columns, read, write)
+        return RowShape((), *columns.of_value(definition))
+    found = columns.of_record(definition, 0)
+    return RowShape(found, *struct_of(found))
+
+
+def text_of(kind: pa.DataType, record: str) -> str:
+    """Return the schema of columns or of a single value; `record` is its name.
+
+    Each field may be null and has this as its default, so that columns can be added and left out.
+    Raises BadSchema for a type that Avro does not have.
+    """
+    return json.dumps(_definition(kind, record))
+
+
+def _definition(kind: pa.DataType, name: str) -> Any:
+    if pa.types.is_struct(kind):
+        fields = [
+            {
+                "name": each.name,
+                "type": ["null", _definition(each.type, f"{name}_{each.name}")],
+                "default": None,
+            }
+            for each in kind
+        ]
+        return {"type": "record", "name": name, "fields": fields}
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": ["null", _definition(kind.value_type, f"{name}_item")]}
+    if pa.types.is_map(kind) and kind.key_type == pa.string():
+        return {"type": "map", "values": ["null", _definition(kind.item_type, f"{name}_value")]}
+    if pa.types.is_decimal128(kind):
+        digits = {"precision": kind.precision, "scale": kind.scale}
+        return {"type": "bytes", "logicalType": "decimal", **digits}
+    for text, found in (*_PRIMITIVES.items(), ("int", pa.int8()), ("int", pa.int16())):
+        if found == kind:
+            return text
+    for found, (text, logical) in _LOGICAL.items():
+        if found == kind:
+            return {"type": text, "logicalType": logical}
+    raise BadSchema(f"{name} is of a type that Avro does not have: cast it")
 
 
 class _Columns:
@@ -66,6 +108,9 @@ class _Columns:
             )
             for each in definition["fields"]
         ]
+
+    def of_value(self, kind: Any) -> Shape:
+        return self._shape(kind, "", 0)
 
     def _shape(self, kind: Any, field: str, depth: int) -> Shape:
         if depth > DEEPEST:

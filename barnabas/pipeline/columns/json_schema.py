@@ -4,6 +4,7 @@ A string is text whatever its format; an object without properties, and with
 `additionalProperties` of one schema, is a map.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -30,22 +31,65 @@ _SCALARS: Final = {
 }
 
 
+_KINDS: Final = {
+    "string": pa.types.is_string,
+    "boolean": pa.types.is_boolean,
+    "integer": pa.types.is_integer,
+    "number": pa.types.is_floating,
+}
+
+
 def record(schema: JsonSchema) -> RowShape:
-    """Return the columns of an object; raises BadSchema."""
-    columns = _Columns(schema).of_object(schema.parsed, schema.parsed, "the schema", 0)
-    _, read, write = _object(columns)
+    """Return the columns of an object, none for a single value; raises BadSchema."""
+    found = _Columns(schema)
+    if isinstance(schema.parsed, dict) and schema.parsed.get("type") in _SCALARS:
+        return RowShape((), *found.of_value(schema.parsed))
+    columns = found.of_object(schema.parsed, schema.parsed, "the schema", 0)
+    kind, read, write = _object(columns)
 
     def read_object(value: Any) -> Any:
         if not isinstance(value, dict):
             raise TypeError("value is not an object")
         return value if read is None else read(value)
 
-    return RowShape(columns, read_object, write)
+    return RowShape(columns, kind, read_object, write)
+
+
+def text_of(kind: pa.DataType, record: str) -> str:
+    """Return the schema of columns or of a single value; `record` is its title.
+
+    Its objects have no further properties: so registries let a later schema add some. Raises
+    BadSchema for a type that JSON Schema does not have.
+    """
+    draft = "http://json-schema.org/draft-07/schema#"
+    return json.dumps({"$schema": draft, "title": record, **_definition(kind, record)})
+
+
+def _definition(kind: pa.DataType, name: str) -> Mapping[str, Any]:
+    if pa.types.is_struct(kind):
+        properties = {each.name: _nullable(each.type, f"{name}.{each.name}") for each in kind}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": _nullable(kind.value_type, name)}
+    if pa.types.is_map(kind) and kind.key_type == pa.string():
+        return {"type": "object", "additionalProperties": _nullable(kind.item_type, name)}
+    for text, fits in _KINDS.items():
+        if fits(kind):
+            return {"type": text}
+    raise BadSchema(f"{name} is of a type that JSON Schema does not have: cast it")
+
+
+def _nullable(kind: pa.DataType, name: str) -> Mapping[str, Any]:
+    part = _definition(kind, name)
+    return {**part, "type": [part["type"], "null"]}
 
 
 class _Columns:
     def __init__(self, schema: JsonSchema) -> None:
         self._referred = schema.referred
+
+    def of_value(self, root: Any) -> Shape:
+        return self._shape(root, root, "the schema", 0)
 
     def of_object(self, root: Any, part: Any, field: str, depth: int) -> Sequence[Column]:
         """Return the columns of an object; `root` is the document that `#` in `$ref` means."""

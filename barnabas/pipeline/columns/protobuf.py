@@ -59,7 +59,8 @@ def record(schema: ProtobufSchema) -> RowShape:
         write(row)(message)
         return message
 
-    return RowShape(_columns(schema.message, 0), read, message_of)
+    columns = _columns(schema.message, 0)
+    return RowShape(columns, struct_type(columns), read, message_of)
 
 
 def _columns(message: Descriptor, depth: int) -> Sequence[Column]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from barnabas.pipeline.columns.shapes import RowShape, struct_type
+from barnabas.pipeline.columns.shapes import RowShape
 from barnabas.registry.errors import BadRecord, BadSchema
 from barnabas.registry.reading import Decoder, Encoder
 from barnabas.registry.usable import UsableSchema
@@ -18,7 +18,7 @@ _ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError, Attribute
 
 
 def record_of(schema: UsableSchema) -> RowShape:
-    """Return the columns of a schema; raises BadSchema for one that has none."""
+    """Return the columns of a schema, none for a single value; raises BadSchema."""
     # Imported here: each needs packages of the extra `formats`.
     record: Callable[[Any], RowShape]
     match schema.schema.kind:
@@ -29,7 +29,7 @@ def record_of(schema: UsableSchema) -> RowShape:
         case _:
             from barnabas.pipeline.columns.json_schema import record
     found = record(schema)
-    if not found.columns:
+    if not found.columns and pa.types.is_struct(found.type):
         raise BadSchema("the schema has no field")
     # Spark does not tell the case of names apart.
     lower = [each.name.lower() for each in found.columns]
@@ -39,27 +39,43 @@ def record_of(schema: UsableSchema) -> RowShape:
     return found
 
 
-def decode(decoder: Decoder, record: RowShape, values: pa.Array) -> pa.StructArray:
+def text_of(codec: str, kind: pa.DataType, record: str) -> str:
+    """Return the text of a schema for columns of a type; raises BadSchema."""
+    match codec:
+        case "avro":
+            from barnabas.pipeline.columns.avro import text_of
+        case "json-schema":
+            from barnabas.pipeline.columns.json_schema import text_of
+        case _:
+            raise BadSchema("columns have no field numbers of Protobuf: give the schema")
+    return text_of(kind, record)
+
+
+def decode(
+    decoder: Decoder, record: RowShape, values: pa.Array, headers: pa.Array | None = None
+) -> pa.StructArray:
     """Return the columns of each value in `value`, or why there are none in `reason`.
 
-    Raises RegistryError if the registry cannot be asked.
+    `headers` are those of the schema, null where a value has it. A null has neither columns nor a
+    reason. Raises RegistryError if the registry cannot be asked.
     """
     rows: list[Any] = []
     reasons: list[str | None] = []
-    for value in values.to_pylist():
+    of_schema = [None] * len(values) if headers is None else headers.to_pylist()
+    pairs = list(zip(values.to_pylist(), of_schema, strict=True))
+    for pair in pairs:
         row, reason = None, None
         try:
-            if value is None:
-                raise BadRecord("value is null")
-            _, row = decoder.decode(value)
-            row = row if record.read is None else record.read(row)
+            if pair[0] is not None:
+                _, row = decoder.decode(*pair)
+                row = row if record.read is None else record.read(row)
         except BadRecord as error:
             reason = str(error)
         except _ERRORS as error:
-            row, reason = None, _misfit(decoder, value, error)
+            row, reason = None, _misfit(decoder, pair, error)
         rows.append(row)
         reasons.append(reason)
-    kind = struct_type(record.columns)
+    kind = record.type
     try:
         columns = pa.array(rows, kind)
     except _ERRORS:
@@ -70,7 +86,7 @@ def decode(decoder: Decoder, record: RowShape, values: pa.Array) -> pa.StructArr
                 parts.append(pa.array([row], kind))
             except _ERRORS as error:
                 parts.append(pa.array([None], kind))
-                reasons[index] = _misfit(decoder, values[index].as_py(), error)
+                reasons[index] = _misfit(decoder, pairs[index], error)
         columns = pa.concat_arrays(parts)
     found: pa.StructArray = pa.StructArray.from_arrays(
         [columns, pa.array(reasons, pa.string())], [VALUE, REASON]
@@ -78,12 +94,12 @@ def decode(decoder: Decoder, record: RowShape, values: pa.Array) -> pa.StructArr
     return found
 
 
-def _misfit(decoder: Decoder, value: bytes, error: Exception) -> str:
+def _misfit(decoder: Decoder, pair: tuple[bytes, bytes | None], error: Exception) -> str:
     text = " ".join(f"{error}".split())[:200]
-    return str(decoder.failure(value, f"value does not fit the columns: {text}"))
+    return str(decoder.failure(*pair, f"value does not fit the columns: {text}"))
 
 
-def encode(encoder: Encoder, record: RowShape, rows: pa.StructArray) -> pa.Array:
+def encode(encoder: Encoder, record: RowShape, rows: pa.Array) -> pa.Array:
     """Return the value of each row, null for null; raises BadRecord for the first misfit."""
     required = [each.name for each in record.columns if each.required]
     return pa.array(

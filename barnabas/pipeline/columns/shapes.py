@@ -39,6 +39,8 @@ class RowShape(NamedTuple):
     """The columns of a schema, and how a whole value gets there and back."""
 
     columns: Sequence[Column]
+    """Empty for a schema of a single value, which keys may have."""
+    type: pa.DataType
     read: Convert | None
     write: Convert | None
     """From a mapping; columns that it lacks get what the schema says."""

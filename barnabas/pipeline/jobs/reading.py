@@ -16,6 +16,7 @@ from barnabas.config.key import ConfigError
 from barnabas.pipeline.jobs.references import IN_CLEAR, resolve
 from barnabas.pipeline.jobs.spec import (
     FOLDER,
+    SINKS,
     Job,
     Location,
     Problem,
@@ -266,13 +267,15 @@ def _problems(errors: Sequence[ErrorDetails]) -> list[Problem]:
 
 def _problem(error: ErrorDetails) -> Problem:
     location = error["loc"]
-    names = [part for part in location if isinstance(part, str)]
-    return Problem(location, _text(error, location, names[-1] if names else "the file"))
+    plain = tuple(part for part in location if part not in SINKS)
+    names = [part for part in plain if isinstance(part, str)]
+    return Problem(plain, _text(error, location, names[-1] if names else "the file"))
 
 
 def _path(location: Location) -> str:
     """Return a location as text, such as `steps[0].watermark`."""
-    parts = [f".{part}" if isinstance(part, str) else f"[{part}]" for part in location]
+    plain = (part for part in location if part not in SINKS)
+    parts = [f".{part}" if isinstance(part, str) else f"[{part}]" for part in plain]
     return "".join(parts).removeprefix(".")
 
 
@@ -313,7 +316,9 @@ def _keys_at(location: Location) -> Sequence[str]:
     """Return the keys of the mapping at `location`."""
     model: type[BaseModel] = Job
     for part in location:
-        if isinstance(part, str):
+        if part in SINKS:
+            model = SINKS[str(part)]
+        elif isinstance(part, str):
             field = next(
                 each for name, each in model.model_fields.items() if part == (each.alias or name)
             )

@@ -1,16 +1,18 @@
 """The schemas of a job that a registry has: what its source reads, and what its sink writes."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from barnabas.pipeline.jobs.spec import Location, Problem, Sink, Source
+from barnabas.pipeline.jobs.spec import Coded, Location, Problem, Written
 from barnabas.registry.client import SchemaRegistry, SchemaText
 from barnabas.registry.codecs import require_kind, use_of
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.settings import RegistrySettings
 from barnabas.registry.subjects import subject_of
 from barnabas.registry.usable import CODECS, UsableSchema
+from barnabas.registry.wire import Part
 
 
 class Format(NamedTuple):
@@ -27,17 +29,22 @@ class Format(NamedTuple):
         return use_of(self.codec)(self.schema, self.record)
 
 
-def source_format(settings: RegistrySettings, source: Source, location: Location) -> Format:
-    """Return the reader's schema of a source at a location of the job file; raises Problem."""
-    topics = source.topics or []
+def source_format(
+    settings: RegistrySettings,
+    coded: Coded,
+    topics: Sequence[str],
+    location: Location,
+    part: Part = "value",
+) -> Format:
+    """Return the reader's schema of values or keys; raises Problem at the location."""
     topic = topics[0] if len(topics) == 1 else None
     with told_at(location):
-        use = use_of(source.codec)
-        subject = source.subject or subject_of(source.naming, topic, source.record)
-        found = SchemaRegistry(settings).version(subject, source.version)
-        require_kind(source.codec, subject, found.schema)
-        record = source.record or use(found.schema, None).record
-        return Format(settings, source.codec, subject, found.schema, record)
+        use = use_of(coded.codec)
+        subject = coded.subject or subject_of(coded.naming, topic, coded.record, part)
+        found = SchemaRegistry(settings).version(subject, coded.version)
+        require_kind(coded.codec, subject, found.schema)
+        record = coded.record or use(found.schema, None).record
+        return Format(settings, coded.codec, subject, found.schema, record)
 
 
 class SinkFormat(NamedTuple):
@@ -64,23 +71,42 @@ class SinkFormat(NamedTuple):
         return self.number or 0
 
 
-def sink_format(settings: RegistrySettings, sink: Sink, location: Location) -> SinkFormat:
-    """Return the schema of a sink at a location of the job file; raises Problem."""
+def sink_format(
+    settings: RegistrySettings,
+    written: Written,
+    topic: str,
+    text_of: Callable[[str], str],
+    location: Location,
+    part: Part = "value",
+) -> SinkFormat:
+    """Return the schema of values or keys; raises Problem at the location.
+
+    `text_of` makes a schema of the columns, with a name, where the job and the registry have none.
+    """
     with told_at(location):
-        use = use_of(sink.codec)
+        use = use_of(written.codec)
         registry = SchemaRegistry(settings)
-        if sink.schema_text is None:
-            subject = sink.subject or subject_of(sink.naming, sink.topic, sink.record)
-            found = registry.version(subject, sink.version)
+        if not written.registers:
+            subject = written.subject or subject_of(written.naming, topic, written.record, part)
+            found = registry.version(subject, written.version)
             schema, number = found.schema, found.id
-            require_kind(sink.codec, subject, schema)
-            record = sink.record or use(schema, None).record
+            require_kind(written.codec, subject, schema)
+            record = written.record or use(schema, None).record
         else:
-            kind = CODECS[sink.codec]
-            schema = registry.with_references(kind, sink.schema_text, sink.references)
-            record, number = use(schema, sink.record).record, None
-            subject = sink.subject or subject_of(sink.naming, sink.topic, record)
-        return SinkFormat(Format(settings, sink.codec, subject, schema, record), location, number)
+            text = written.schema_text
+            if text is None:
+                text = text_of(written.record or _name_of(topic, part))
+            schema = registry.with_references(CODECS[written.codec], text, written.references)
+            record, number = use(schema, written.record).record, None
+            subject = written.subject or subject_of(written.naming, topic, record, part)
+        form = Format(settings, written.codec, subject, schema, record)
+        return SinkFormat(form, location, number)
+
+
+def _name_of(topic: str, part: Part) -> str:
+    """Return the name of the record that is made for a topic."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", topic if part == "value" else f"{topic}_key")
+    return f"_{name}" if name[0].isdigit() else name
 
 
 @contextmanager

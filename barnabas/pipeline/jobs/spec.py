@@ -14,8 +14,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainValidator,
+    Tag,
     ValidationInfo,
     model_validator,
 )
@@ -119,6 +121,10 @@ def _texts_or_references(value: object, info: ValidationInfo) -> object:
     return found
 
 
+def _codec_alone(value: object) -> object:
+    return {"codec": value} if isinstance(value, str) else value
+
+
 def _list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
@@ -197,6 +203,7 @@ Name = Annotated[str, Field(pattern=_NAME)]
 Topic = Annotated[str, Field(pattern=_TOPIC)]
 SinkId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,200}$")]
 Codec = Literal["json", "string", "binary", "avro", "protobuf", "json-schema"]
+KeyCodec = Literal["string", "binary", "avro", "protobuf", "json-schema"]
 Version = Annotated[int | str, PlainValidator(_version)]
 
 
@@ -213,8 +220,8 @@ class Watermark(_Part):
     delay: Duration
 
 
-class _Coded(_Part):
-    """Values of a codec; those of a schema registry have a subject."""
+class Coded(_Part):
+    """Values or keys of a codec; those of a schema registry have a subject."""
 
     codec: Codec
     subject: Annotated[str, Field(min_length=1)] | None = None
@@ -235,7 +242,13 @@ class _Coded(_Part):
             raise _error(f"{name!r} needs one of the codecs {', '.join(CODECS)}")
 
 
-class Source(_Coded):
+class Key(Coded):
+    """The keys of an input."""
+
+    codec: KeyCodec = "string"
+
+
+class Source(Coded):
     """An input: its topics, and the codec that turns values into columns."""
 
     topics: Annotated[list[Topic], BeforeValidator(_list), Field(min_length=1)] | None = Field(
@@ -245,7 +258,7 @@ class Source(_Coded):
     view: Name = "source"
     codec: Codec = "binary"
     columns: dict[str, Annotated[str, BeforeValidator(_column_type)]] = Field({}, alias="schema")
-    key: Literal["string", "binary"] = "string"
+    key: Annotated[Key, BeforeValidator(_codec_alone)] = Key()
     watermark: Watermark | None = None
     json_options: Texts = {}
     options: Texts = {}
@@ -369,7 +382,36 @@ class Step(_Part):
 Mode = Literal["append", "update", "complete"]
 
 
-class Sink(_Coded):
+class Written(Coded):
+    """Values or keys that are written; a registry gets their schema, or has it."""
+
+    schema_text: Annotated[str, BeforeValidator(_schema_text)] | None = Field(None, alias="schema")
+    """Made from the columns if it is left out."""
+    references: list[Annotated[Any, PlainValidator(_reference)]] = []
+    registers: bool = Field(True, alias="register")
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> "Written":
+        self._check_registered("schema_text", "references", "registers")
+        if self.codec == "protobuf" and self.registers and self.schema_text is None:
+            raise _error(
+                "codec protobuf needs the key 'schema', or 'register: false' for the schema that"
+                " the registry has: columns have no field numbers"
+            )
+        if not self.registers and (self.schema_text is not None or self.references):
+            raise _error("with 'register: false' the registry has the schema: remove 'schema'")
+        if self.registers and "version" in self.model_fields_set:
+            raise _error("'version' needs 'register: false'")
+        return self
+
+
+class SinkKey(Written):
+    """The codec of an output's keys."""
+
+    codec: KeyCodec = "string"
+
+
+class Sink(Written):
     """An output: its topic, and the codec that turns columns into values."""
 
     topic: Topic
@@ -379,27 +421,39 @@ class Sink(_Coded):
     id: SinkId | None = None
     codec: Codec = "json"
     key: str | None = None
+    key_codec: Annotated[SinkKey, BeforeValidator(_codec_alone)] = SinkKey.model_validate({})
     timestamp: str | None = None
     mode: Mode = "append"
     json_options: Texts = {}
     options: Texts = {}
-    schema_text: Annotated[str, BeforeValidator(_schema_text)] | None = Field(None, alias="schema")
-    references: list[Annotated[Any, PlainValidator(_reference)]] = []
-    registers: bool = Field(True, alias="register")
 
-    @model_validator(mode="after")
-    def _has_schema(self) -> "Sink":
-        self._check_registered("schema_text", "references", "registers")
-        if self.is_registered and self.registers and self.schema_text is None:
-            raise _error(
-                f"codec {self.codec} needs the key 'schema', or 'register: false' for the schema"
-                " that the registry has"
-            )
-        if not self.registers and (self.schema_text is not None or self.references):
-            raise _error("with 'register: false' the registry has the schema: remove 'schema'")
-        if self.registers and "version" in self.model_fields_set:
-            raise _error("'version' needs 'register: false'")
-        return self
+
+class FileSink(_Part):
+    """An output into files: a folder for each batch below `path`."""
+
+    path: Annotated[str, Field(min_length=1)]
+    format: Literal["parquet", "json", "csv"]
+    view: Name | None = Field(None, alias="from")
+    where: str | None = None
+    options: Annotated[dict[str, str], BeforeValidator(_texts_or_references)] = Field(
+        {}, repr=False
+    )
+
+
+SINKS: Final[Mapping[str, type[_Part]]] = {"<topic>": Sink, "<files>": FileSink}
+"""The kinds of sinks by their tags, which stand in the locations of pydantic's errors."""
+
+
+def _kind_of_sink(given: object) -> str:
+    names = given if isinstance(given, Mapping) else ()
+    is_files = "topic" not in names and ("path" in names or "format" in names)
+    return "<files>" if is_files else "<topic>"
+
+
+_AnySink = Annotated[
+    Annotated[Sink, Tag("<topic>")] | Annotated[FileSink, Tag("<files>")],
+    Discriminator(_kind_of_sink),
+]
 
 
 class Job(_Part):
@@ -412,7 +466,7 @@ class Job(_Part):
     tables: list[Table] = []
     steps: list[Step] = []
     sink: Sink | None = None
-    sinks: Annotated[list[Sink], Field(min_length=1)] | None = None
+    sinks: Annotated[list[_AnySink], Field(min_length=1)] | None = None
     bad_records: Topic = FAIL
     lineage: bool = False
     trigger: Annotated[str, BeforeValidator(_trigger)] = "0 seconds"
@@ -429,6 +483,8 @@ class Job(_Part):
             raise _error("the job needs one of the keys 'source' and 'sources'")
         if (self.sink is None) == (self.sinks is None):
             raise _error("the job needs one of the keys 'sink' and 'sinks'")
+        if not self.outputs:
+            raise _error("the job needs a sink with a topic: its decisions end the batches")
         return self
 
     @property
@@ -440,10 +496,17 @@ class Job(_Part):
 
     @property
     def outputs(self) -> Sequence[tuple[Location, Sink]]:
-        """The sinks, each with its location. Their rows are in one batch, and in one decision."""
+        """The sinks of topics, each with its location. Their rows are in one decision."""
         if self.sink is not None:
             return [(("sink",), self.sink)]
-        return [(("sinks", index), each) for index, each in enumerate(self.sinks or ())]
+        sinks = enumerate(self.sinks or ())
+        return [(("sinks", index), each) for index, each in sinks if isinstance(each, Sink)]
+
+    @property
+    def files(self) -> Sequence[tuple[Location, FileSink]]:
+        """The sinks of files, each with its location."""
+        sinks = enumerate(self.sinks or ())
+        return [(("sinks", index), each) for index, each in sinks if isinstance(each, FileSink)]
 
     @property
     def sink_id(self) -> str:
@@ -528,7 +591,8 @@ def check_references(job: Job) -> list[Problem]:
         if step.input is not None and step.input not in views:
             problems.append(_unknown_view(("steps", index, *step.from_location), step.input, views))
         add(("steps", index), step.view)
-    for location, sink in job.outputs:
+    sinks: list[tuple[Location, Sink | FileSink]] = [*job.outputs, *job.files]
+    for location, sink in sinks:
         if sink.view is not None and sink.view not in views:
             problems.append(_unknown_view((*location, "from"), sink.view, views))
         if sink.view in [table.view for table in job.tables]:
@@ -536,13 +600,15 @@ def check_references(job: Job) -> list[Problem]:
             problems.append(Problem((*location, "from"), text))
     if job.bad_topic in [sink.topic for _, sink in job.outputs]:
         problems.append(Problem(("bad_records",), "bad records need a topic of their own"))
-    problems += _contradictions(job)
+    problems += _contradictions(job) + _faults_of_files(job)
     of_topics = [each for each in tables if each[1].format is None]
     parts: list[tuple[Location, Source | Sink]] = [*job.inputs, *of_topics, *job.outputs]
     for location, part in parts:
-        if part.is_registered and not job.registry:
-            text = f"codec {part.codec} needs the key 'registry', the address of a schema registry"
-            problems.append(Problem((*location, "codec"), text))
+        keys = ("key", part.key) if isinstance(part, Source) else ("key_codec", part.key_codec)
+        for key, coded in (("codec", part), keys):
+            if coded.is_registered and not job.registry:
+                text = f"codec {coded.codec} needs the key 'registry', the address of a registry"
+                problems.append(Problem((*location, key), text))
         for name in part.options:
             owner = _SET_BY_KEY.get(name.lower())
             if is_security(name):
@@ -580,6 +646,25 @@ def _contradictions(job: Job) -> list[Problem]:
             text = f"an earlier sink writes these rows to {sink.topic} already; remove this one"
             problems.append(Problem((*location, "topic"), text))
         written.add(target)
+    return problems
+
+
+def _faults_of_files(job: Job) -> list[Problem]:
+    problems = []
+    paths: set[str] = set()
+    for location, sink in job.files:
+        if job.mode != "append":
+            text = f"files take rows that stay as they are: mode {job.mode} has no files"
+            problems.append(Problem(location, text))
+        path = sink.path.rstrip("/")
+        if path in paths:
+            text = f"an earlier sink writes files to {path}; choose another path"
+            problems.append(Problem((*location, "path"), text))
+        paths.add(path)
+        for name in sink.options:
+            if name.lower() == "path":
+                text = f"option {name!r} is set by path; remove it"
+                problems.append(Problem((*location, "options", name), text))
     return problems
 
 

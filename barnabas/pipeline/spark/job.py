@@ -40,6 +40,7 @@ from barnabas.pipeline.monitor.progress import (
     failure_text,
     read_event,
 )
+from barnabas.pipeline.spark.batch_output import BatchOutput
 from barnabas.pipeline.spark.job_options import (
     FORMAT,
     check_options,
@@ -253,10 +254,12 @@ def run_job(
     with session_of(job, log_level=log_level) as spark:
         register(spark)
         tables = Tables(spark, job, file.path.parent)
+        output = BatchOutput(job, sink_options(job), file.checkpoint, file.path.parent)
+        file.located(lambda: output.prepare(spark))
 
         def plan() -> DataStreamWriter:
             rows = file.located(lambda: _rows(spark, job, tables.read(), registers=True))
-            return _writer(rows, job, sink_options(job), file.checkpoint)
+            return _writer(rows, job, output, file.checkpoint)
 
         writer = plan()
         try:
@@ -275,24 +278,17 @@ def run_job(
             tell(monitor.progress(time.time()))
 
 
-def _writer(
-    rows: DataFrame, job: Job, options: Mapping[str, str], checkpoint: str
-) -> DataStreamWriter:
-    writer = rows.writeStream.format(FORMAT).queryName(job.name).outputMode(job.mode)
-    writer = writer.option("checkpointLocation", checkpoint).options(**options)
-    if job.mode == "update":
-        # Spark refuses update mode for data sources in Python.
-        with_digest = {**options, "checkpointLocation": checkpoint}
-        writer = writer.foreachBatch(partial(_write_batch, with_digest))
+def _writer(rows: DataFrame, job: Job, output: BatchOutput, checkpoint: str) -> DataStreamWriter:
+    writer = rows.writeStream.queryName(job.name).outputMode(job.mode)
+    writer = writer.option("checkpointLocation", checkpoint)
+    if job.files or job.mode == "update":
+        # A data source in Python has one output, and Spark refuses update mode for it.
+        writer = writer.foreachBatch(output.write)
+    else:
+        writer = writer.format(FORMAT).options(**sink_options(job))
     if job.trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=job.trigger)
-
-
-def _write_batch(options: Mapping[str, str], rows: DataFrame, number: int) -> None:
-    """Write a batch of the query; its number makes a repetition have no effect."""
-    writer = rows.write.format(FORMAT).mode("append")
-    writer.options(**options).option("batchId", number).save()
 
 
 def _start(writer: DataStreamWriter) -> StreamingQuery:

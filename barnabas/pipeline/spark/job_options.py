@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from barnabas.pipeline.jobs.spec import Job, Location, Problem, Source
+from barnabas.pipeline.jobs.spec import AVAILABLE_NOW, Job, Location, Problem, Source
 from barnabas.pipeline.security import options_of
 from barnabas.pipeline.sink.options import SinkOptionsError
 from barnabas.pipeline.sink.options import parse_options as parse_sink_options
 from barnabas.pipeline.source.option_values import OptionError
+from barnabas.pipeline.source.options import ENDINGS
 from barnabas.pipeline.source.options import read_options as read_source_options
 
 FORMAT: Final = "barnabas"
@@ -34,9 +35,15 @@ def source_options(
         options["subscribePattern"] = source.pattern or ""
     options["kafka.bootstrap.servers"] = job.bootstrap
     options |= options_of(job.security)
-    if stream and job.bad_topic is not None:
-        # Bad records leave with their headers.
+    of_schemas = source.is_registered or source.key.is_registered
+    if of_schemas or (stream and job.bad_topic is not None):
+        # Bad records leave with their headers, and a header may have the id of a schema.
         options["includeHeaders"] = "true"
+    if stream and job.trigger != AVAILABLE_NOW:
+        for name in source.options:
+            if name.lower() in map(str.lower, ENDINGS):
+                text = f"option {name!r} needs the trigger {AVAILABLE_NOW}: a stream has no end"
+                raise Problem((*location, "options", name), text)
     try:
         read_source_options(options, stream=stream)
     except OptionError as error:

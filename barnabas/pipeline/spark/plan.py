@@ -29,6 +29,8 @@ from barnabas.pipeline.jobs.lineage import LINEAGE_HEADER
 from barnabas.pipeline.jobs.reading import TextProblem
 from barnabas.pipeline.jobs.registered import sink_format, source_format
 from barnabas.pipeline.jobs.spec import (
+    Coded,
+    FileSink,
     Job,
     Location,
     Parse,
@@ -40,17 +42,22 @@ from barnabas.pipeline.jobs.spec import (
     nearest,
 )
 from barnabas.pipeline.spark import registered
+from barnabas.registry.wire import SCHEMA_HEADERS, Part
 
 LINEAGE: Final = "_lineage"
 REASON: Final = "_reason"
 _PARSED: Final = "_parsed"
-_DECODED: Final = "_decoded"
 _CORRUPT: Final = "_corrupt"
 _NOT_NULL: Final = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 _LINE_AND_COLUMN: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
 _HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 _ADVICE: Final = "; set bad_records to a topic, which then gets such records"
+
+RECORD: Final = ("topic", "key", "value", "headers", "timestamp")
+"""The columns of a row for a topic."""
+FOLDERS: Final = ("query", "batch")
+"""The columns that readers of files get from the names of folders."""
 
 INPUT_METRICS: Final = "barnabas_input"
 """The names of the observed metrics begin so: `rows`, the records read, and `bad` among them."""
@@ -65,7 +72,10 @@ class PlannedStep(NamedTuple):
 
 
 class JobPlan(NamedTuple):
-    """The rows for the sink: topic, key, value, headers and timestamp; and the steps to them."""
+    """The rows for the sinks, and the steps to them.
+
+    A row has the columns of RECORD, or of a sink of files the struct that `file_column` names.
+    """
 
     rows: DataFrame
     steps: Sequence[PlannedStep]
@@ -118,7 +128,21 @@ def build(
             add(step.view, _step(spark, location, step, views, previous))
         steps.append(PlannedStep(location, step.sql, views[step.view]))
         previous = step.view
+    _check_sources_are_read(job, views)
     return JobPlan(reduce(DataFrame.unionByName, _outputs(job, views, parsed, registers)), steps)
+
+
+def _check_sources_are_read(job: Job, views: Mapping[str, DataFrame]) -> None:
+    """Raise Problem for a source whose records reach no sink."""
+    written = {sink.view or job.last_view for _, sink in job.outputs}
+    written |= {sink.view or job.last_view for _, sink in job.files}
+    plans = [views[name]._jdf.queryExecution().analyzed().toString() for name in written]
+    for index, (location, source) in enumerate(job.inputs):
+        if not any(f"CollectMetrics {INPUT_METRICS}_{index}," in plan for plan in plans):
+            text = (
+                f"no sink gets rows of view {source.view!r}: remove the source, or query its view"
+            )
+            raise Problem((*location, "view"), text)
 
 
 # -- parsing -------------------------------------------------------------------------------------
@@ -130,37 +154,80 @@ def parse(job: Job, location: Location, source: Source, records: DataFrame) -> D
     The columns of the source that views see begin with an underscore; `_raw_value` and `_raw_key`
     are those of the record, unchanged.
     """
-    columns = [
+    key, key_reasons = _key(job, location, source, records)
+    value, reasons = _value_of(job, location, source, records)
+    marked = records.select(
         *(f.col(name).alias(f"_{name}") for name in ("topic", "partition", "offset", "timestamp")),
-        *([f.col("headers").alias("_headers")] if "headers" in records.columns else []),
+        *([f.col("headers").alias("_headers")] if _shows_headers(job, source, records) else []),
         *([_place("").alias(LINEAGE)] if job.lineage else []),
-        f.col("key").cast("string" if source.key == "string" else "binary").alias("_key"),
+        key.alias("_key"),
         f.col("key").alias("_raw_key"),
         f.col("value").alias("_raw_value"),
-    ]
-    checks: list[tuple[Column, str]] = []
-    if source.key == "string":
-        key = f.coalesce(f.is_valid_utf8("_raw_key"), f.lit(True))
-        checks.append((~key, "key is not UTF-8; set source.key to binary"))
+        value,
+    )
+    none = f.lit(None).cast("string")
+    marked = marked.withColumn(REASON, f.coalesce(*key_reasons, *reasons, none))
+    if source.key.is_registered:
+        marked = marked.withColumn("_key", f.col("_key")[VALUE_FIELD])
+    if source.is_registered:
+        marked = marked.withColumn(_PARSED, f.col(_PARSED)[VALUE_FIELD])
+    return marked
+
+
+def _key(
+    job: Job, location: Location, source: Source, records: DataFrame
+) -> tuple[Column, list[Column]]:
+    """Return the key of a record, and its reasons to be bad; a decoded one has its reason."""
+    if source.key.is_registered:
+        return _decoded(job, (*location, "key"), source, "key", records)
+    if source.key.codec == "binary":
+        return f.col("key"), []
+    is_text = f.coalesce(f.is_valid_utf8("_raw_key"), f.lit(True))
+    text = "key is not UTF-8; set source.key to binary"
+    return f.col("key").cast("string"), [_reason([(~is_text, text)])]
+
+
+def _value_of(
+    job: Job, location: Location, source: Source, records: DataFrame
+) -> tuple[Column, list[Column]]:
+    """Return the value of a record, and its reasons to be bad."""
+    if source.is_registered:
+        value, reasons = _decoded(job, location, source, "value", records)
+        is_null = f.col("_raw_value").isNull()
+        return value.alias(_PARSED), [_reason([(is_null, "value is null")]), *reasons]
+    if source.codec == "binary":
+        return f.col("value"), []
     text = f.col("value").cast("string")
-    if source.codec in ("json", "string"):
-        is_text = f.coalesce(f.is_valid_utf8("_raw_value"), f.lit(True))
-        checks.append((~is_text, "value is not UTF-8"))
-    if source.codec == "json":
-        parsed = _from_json(text, schema_of(location, source.columns), source.json_options)
-        checks += _json_checks("value", source.columns)
-        with_value = records.select(*columns, parsed.alias(_PARSED))
-    elif source.is_registered:
-        form = source_format(job.registry_settings, source, location)
-        decoded = registered.decoded(form, f.col("value"), location)
-        both = records.select(*columns, decoded.alias(_DECODED))
-        with_value = both.withColumn(_PARSED, f.col(_DECODED)[VALUE_FIELD])
-        reason = f.coalesce(_reason(checks), f.col(_DECODED)[REASON_FIELD])
-        return with_value.withColumn(REASON, reason).drop(_DECODED)
-    else:
-        value = text if source.codec == "string" else f.col("value")
-        with_value = records.select(*columns, value.alias("value"))
-    return with_value.withColumn(REASON, _reason(checks))
+    is_text = f.coalesce(f.is_valid_utf8("_raw_value"), f.lit(True))
+    checks = [(~is_text, "value is not UTF-8")]
+    if source.codec == "string":
+        return text.alias("value"), [_reason(checks)]
+    parsed = _from_json(text, schema_of(location, source.columns), source.json_options)
+    checks += _json_checks("value", source.columns)
+    return parsed.alias(_PARSED), [_reason(checks)]
+
+
+def _decoded(
+    job: Job, location: Location, source: Source, part: Part, records: DataFrame
+) -> tuple[Column, list[Column]]:
+    """Return what the registry's schema makes of a part of the record, and why it is bad."""
+    is_key = part == "key"
+    coded: Coded = source.key if is_key else source
+    form = source_format(job.registry_settings, coded, source.topics or (), location, part)
+    header = f.lit(None).cast("binary")
+    if "headers" in records.columns:
+        name = SCHEMA_HEADERS[part]
+        header = f.get(f.filter("headers", lambda each: each["key"] == name), f.lit(0))["value"]
+    found = registered.decoded(form, f.col(part), header, location, is_key=is_key)
+    return found, [f.col("_key" if is_key else _PARSED)[REASON_FIELD]]
+
+
+def _shows_headers(job: Job, source: Source, records: DataFrame) -> bool:
+    """Return whether views have the headers, which may have been read for their schemas only."""
+    asked = {name.lower(): value.lower() for name, value in source.options.items()}
+    of_schemas = source.is_registered or source.key.is_registered
+    is_wanted = job.bad_topic is not None or asked.get("includeheaders") == "true"
+    return "headers" in records.columns and (is_wanted or not of_schemas)
 
 
 def _parse_column(location: Location, step: Parse, view: DataFrame) -> DataFrame:
@@ -254,7 +321,7 @@ def good_records(marked: DataFrame, advice: str | None) -> DataFrame:
     return marked.where(good).drop(REASON, "_raw_key", "_raw_value")
 
 
-def _bad_record(topic: str, marked: DataFrame) -> Column:
+def _bad_record(topic: str, marked: DataFrame, no_files: Sequence[Column]) -> Column:
     """Return the record for what could not be parsed: unchanged, with reason and place."""
     has = marked.columns
     added = {
@@ -273,10 +340,11 @@ def _bad_record(topic: str, marked: DataFrame) -> Column:
         f.col("_raw_value").alias("value"),
         _headers(marked, added).alias("headers"),
         time.cast("timestamp").alias("timestamp"),
+        *no_files,
     )
 
 
-def _headers(view: DataFrame, added: dict[str, Column]) -> Column:
+def _headers(view: DataFrame, added: dict[str, Column], dropped: Sequence[str] = ()) -> Column:
     """Return the headers of the record, if the view has them, and those that are added."""
     own = f.array(
         *(
@@ -286,7 +354,10 @@ def _headers(view: DataFrame, added: dict[str, Column]) -> Column:
     ).cast(_HEADERS)
     if "_headers" not in view.columns:
         return own
-    return f.concat(f.coalesce(f.col("_headers"), f.array().cast(_HEADERS)), own)
+    given = f.coalesce(f.col("_headers"), f.array().cast(_HEADERS))
+    if dropped:
+        given = f.filter(given, lambda each: ~each["key"].isin(*dropped))
+    return f.concat(given, own)
 
 
 # -- the steps -----------------------------------------------------------------------------------
@@ -367,17 +438,25 @@ def _outputs(
     Records that could not be parsed are written in the pass of the sinks of the parsed view; if it
     has no sinks, in a separate pass. `parsed` has the views that may have such records.
     """
+    shapes = {
+        file_column(location): _file_row(location, sink, views[sink.view or job.last_view])
+        for location, sink in job.files
+    }
+    no_files = [f.lit(None).cast(kind).alias(name) for name, kind in shapes.items()]
     by_view: dict[str, list[Column]] = {}
     for location, sink in job.outputs:
         name = sink.view or job.last_view
         keep = f.col(REASON).isNull() if name in parsed else None
-        record = _record(job, location, sink, views[name], keep, registers=registers)
+        record = _record(job, location, sink, views[name], keep, no_files, registers=registers)
         by_view.setdefault(name, []).append(record)
+    for location, files in job.files:
+        name = files.view or job.last_view
+        by_view.setdefault(name, []).append(_file_record(location, files, views[name], shapes))
     parts = []
     for name, marked in parsed.items():
         is_bad = f.col(REASON).isNotNull()
         good = [f.when(~is_bad, record) for record in by_view.pop(name, [])]
-        bad = f.when(is_bad, _bad_record(job.bad_topic or "", marked))
+        bad = f.when(is_bad, _bad_record(job.bad_topic or "", marked, no_files))
         parts.append(_written(marked, [*good, bad], f.coalesce(*good, bad), len(good) <= 1))
     for name, records in by_view.items():
         parts.append(_written(views[name], records, records[0], len(records) == 1))
@@ -397,20 +476,19 @@ def _record(
     sink: Sink,
     view: DataFrame,
     keep: Column | None,
+    no_files: Sequence[Column],
     *,
     registers: bool,
 ) -> Column:
     """Return a row of a view as a record for a sink; null if the sink leaves it out.
 
-    `keep` is the condition of the rows that are of the view; None if all are.
+    `keep` is the condition of the rows that are of the view; None if all are. `no_files` are the
+    columns of files, which a record of a topic does not have.
     """
     if sink.where is not None:
         where = _condition((*location, "where"), sink.where, view)
         keep = where if keep is None else keep & where
-    key_name = sink.key or ("_key" if "_key" in view.columns else None)
-    key = f.lit(None).cast("binary")
-    if key_name is not None:
-        key = _binary(view, column_of(view, key_name, (*location, "key")), (*location, "key"))
+    key, schemas = _sink_key(job, location, sink, view, keep, registers=registers)
     time = f.lit(None).cast("timestamp")
     if sink.timestamp is not None:
         place = (*location, "timestamp")
@@ -420,25 +498,107 @@ def _record(
         time = f.col(column)
     added = {LINEAGE_HEADER: _lineage(view)} if job.lineage else {}
     if sink.is_registered:
-        form = sink_format(job.registry_settings, sink, location)
-        value = registered.encoded(form, view, _fields(location, view), keep, registers=registers)
+        names = _fields((*location, "codec"), view)
+        given = {each: registered.Given(view.schema[each].dataType, f.col(each)) for each in names}
+        text_of = registered.text_of(sink.codec, view.select(*names).schema)
+        form = sink_format(job.registry_settings, sink, sink.topic, text_of, location)
+        value = registered.encoded(form, given, keep, registers=registers)
     else:
         value = _value((*location, "codec"), sink, view)
     record = f.struct(
         f.lit(sink.topic).alias("topic"),
         key.alias("key"),
         value.alias("value"),
-        _headers(view, added).alias("headers"),
+        _headers(view, added, schemas).alias("headers"),
         time.alias("timestamp"),
+        *no_files,
     )
     return record if sink.where is None else f.when(where, record)
 
 
+def _sink_key(
+    job: Job,
+    location: Location,
+    sink: Sink,
+    view: DataFrame,
+    keep: Column | None,
+    *,
+    registers: bool,
+) -> tuple[Column, Sequence[str]]:
+    """Return the key of a record, and the headers of schemas that its parts do not have."""
+    dropped = [] if sink.codec == "binary" else [SCHEMA_HEADERS["value"]]
+    name = sink.key or ("_key" if "_key" in view.columns else None)
+    if name is None:
+        if sink.key_codec.is_registered:
+            text = f"key_codec {sink.key_codec.codec} needs the key 'key', a column"
+            raise Problem((*location, "key_codec"), text)
+        return f.lit(None).cast("binary"), [*dropped, SCHEMA_HEADERS["key"]]
+    name = column_of(view, name, (*location, "key"))
+    kind = view.schema[name].dataType
+    if not isinstance(kind, BinaryType):
+        dropped.append(SCHEMA_HEADERS["key"])
+    if not sink.key_codec.is_registered:
+        return _binary(view, name, (*location, "key")), dropped
+    place = (*location, "key_codec")
+    text_of = registered.text_of(sink.key_codec.codec, kind)
+    form = sink_format(job.registry_settings, sink.key_codec, sink.topic, text_of, place, "key")
+    given = registered.Given(kind, f.col(name))
+    return registered.encoded_key(form, name, given, keep, registers=registers), dropped
+
+
+def file_column(location: Location) -> str:
+    """Return the name of the column with the rows of a sink of files."""
+    return f"_file_{location[-1]}"
+
+
+def _file_row(location: Location, sink: FileSink, view: DataFrame) -> StructType:
+    """Return the columns of a row in files of a sink; raises Problem for one that cannot be."""
+    names = _fields((*location, "format"), view)
+    kind = view.select(*names).schema
+    for name in names:
+        if name.lower() in FOLDERS:
+            text = f"column {name!r} has the name of a folder of the files; rename it"
+            raise Problem((*location, "path"), text)
+    jvm = view.sparkSession._jvm
+    assert jvm is not None
+    packages = jvm.org.apache.spark.sql.execution.datasources
+    form = {
+        "parquet": packages.parquet.ParquetFileFormat,
+        "json": packages.json.JsonFileFormat,
+        "csv": packages.csv.CSVFileFormat,
+    }[sink.format]()
+    for name, each in zip(names, view.select(*names)._jdf.schema().fields(), strict=True):
+        if not form.supportDataType(each.dataType()):
+            kind_name = kind[name].dataType.simpleString()
+            text = f"column {name!r} is {kind_name}, which {sink.format} cannot hold"
+            raise Problem((*location, "format"), text)
+    return kind
+
+
+def _file_record(
+    location: Location, sink: FileSink, view: DataFrame, shapes: Mapping[str, StructType]
+) -> Column:
+    """Return a row of a view as a row of files; null if the sink leaves it out."""
+    kinds = {"topic": "string", "headers": _HEADERS, "timestamp": "timestamp"}
+    own = file_column(location)
+    row = f.struct(*map(f.col, shapes[own].names))
+    record = f.struct(
+        *(f.lit(None).cast(kinds.get(name, "binary")).alias(name) for name in RECORD),
+        *(
+            (row if name == own else f.lit(None).cast(kind)).alias(name)
+            for name, kind in shapes.items()
+        ),
+    )
+    if sink.where is None:
+        return record
+    return f.when(_condition((*location, "where"), sink.where, view), record)
+
+
 def _fields(location: Location, view: DataFrame) -> Sequence[str]:
-    """Return the columns that become the value of a record."""
+    """Return the columns that become the value of a record, or a row in files."""
     if columns := [name for name in view.columns if not name.startswith("_")]:
         return columns
-    raise Problem((*location, "codec"), "the view has no column for the value")
+    raise Problem(location, "the view has no column for the value")
 
 
 def _condition(location: Location, sql: str, view: DataFrame) -> Column:
@@ -452,7 +612,7 @@ def _condition(location: Location, sql: str, view: DataFrame) -> Column:
 
 def _value(location: Location, sink: Sink, view: DataFrame) -> Column:
     if sink.codec == "json":
-        row = f.struct(*map(f.col, _fields(location[:-1], view)))
+        row = f.struct(*map(f.col, _fields(location, view)))
         return f.to_json(row, sink.json_options).cast("binary")
     if "value" not in view.columns:
         text = f"codec {sink.codec} needs a column 'value'; {nearest('value', view.columns)}"
@@ -468,7 +628,10 @@ def _value(location: Location, sink: Sink, view: DataFrame) -> Column:
 def _binary(view: DataFrame, name: str, location: Location) -> Column:
     kind = view.schema[name].dataType
     if isinstance(kind, StructType | ArrayType | MapType):
-        raise Problem(location, f"column {name!r} is {kind.simpleString()}; a key must be simple")
+        raise Problem(
+            location,
+            f"column {name!r} is {kind.simpleString()}; a key must be simple, or have a key_codec",
+        )
     column = f.col(name)
     return column if isinstance(kind, BinaryType) else column.cast("string").cast("binary")
 

@@ -2,6 +2,7 @@
 
 import json
 import ssl
+from uuid import UUID
 
 import pytest
 
@@ -19,6 +20,7 @@ from barnabas.registry.errors import (
 )
 from barnabas.registry.reading import Decoder, Encoder
 from barnabas.registry.settings import RegistrySettings, read_settings
+from barnabas.registry.wire import unframe
 from tests.support.certificates import Stores
 from tests.support.registry import fake_registry
 
@@ -48,6 +50,45 @@ def test_an_id_is_unknown_for_a_while(fake, monkeypatch):
         other.schema(2)
     other.register("b", SchemaText("AVRO", TEXT))
     assert other.schema(2).text == TEXT
+
+
+def test_a_schema_is_asked_for_once_by_its_guid(fake):
+    registry = SchemaRegistry(RegistrySettings((fake.url,)))
+    registry.register("a", SchemaText("AVRO", INT))
+    found = registry._ask("GET", "/subjects/a/versions/1")
+    guid = UUID(found["guid"])
+    asked = len(fake.asked)
+    assert registry.schema(guid) == registry.schema(guid) == SchemaText("AVRO", INT)
+    assert fake.asked[asked:] == [f"GET /schemas/guids/{guid}"]
+    with pytest.raises(UnknownSchema):
+        registry.schema(UUID(int=7))
+
+
+GUID = UUID(int=1 << 64)
+
+
+@pytest.mark.parametrize(
+    ("value", "header", "found"),
+    [
+        (b"\0\0\0\0\7rest", None, (7, b"rest")),
+        (b"\1" + GUID.bytes + b"rest", None, (GUID, b"rest")),
+        (b"rest", b"\1" + GUID.bytes, (GUID, b"rest")),
+        (b"rest", b"\1" + GUID.bytes + b"\2\2", (GUID, b"\2\2rest")),
+        (b"rest", b"\0\0\0\0\7", (7, b"rest")),
+        (b"", b"\0\0\0\0\7", (7, b"")),
+        (b"\0\0\0\7", None, "value does not begin with a magic byte and a schema id"),
+        (b"\1" + 15 * b"\7", None, "value does not begin"),
+        (b"\2" + 16 * b"\7", None, "value does not begin"),
+        (b"\0\0\0\0\7", b"", "the header of the schema does not begin"),
+        (b"\0\0\0\0\7", b"\1\1", "the header of the schema does not begin"),
+    ],
+)
+def test_value_or_header_begin_with_id_or_guid(value, header, found):
+    if isinstance(found, str):
+        with pytest.raises(BadRecord, match=found):
+            unframe(value, header)
+    else:
+        assert unframe(value, header) == found
 
 
 def test_what_is_remembered_is_bounded(fake, monkeypatch):
@@ -183,6 +224,6 @@ def test_wrong_settings_are_told_without_secrets(keys, error):
 
 def test_a_value_without_a_frame_has_no_id_in_its_reason(fake):
     decoder = Decoder(SchemaRegistry(RegistrySettings((fake.url,))), "avro", "a-value")
-    with pytest.raises(BadRecord, match=r"^subject a-value: value does not begin with the magic"):
+    with pytest.raises(BadRecord, match=r"^subject a-value: value does not begin with a magic"):
         decoder.decode(b"{}")
     assert fake.asked == []

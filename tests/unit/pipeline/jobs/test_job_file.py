@@ -255,3 +255,45 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(JobError, match="not UTF-8; is it a job file"):
         read_job(path)
+
+
+FILES = """\
+name: job
+source: {topic: in}
+sinks:
+  - {topic: out, codec: binary}
+  - {path: archive, format: parquet, from: source}
+checkpoint: c
+"""
+
+
+def test_sinks_of_files_stand_beside_those_of_topics():
+    job = JobFile(PATH, FILES).job
+    assert [(location, sink.topic) for location, sink in job.outputs] == [(("sinks", 0), "out")]
+    assert [(location, sink.path) for location, sink in job.files] == [(("sinks", 1), "archive")]
+    assert job.topics == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("format: parquet", "format: csw", "5:21: format: 'csw' is not possible; did you mean"),
+        ("format: parquet", "forma: csv", "5:21: unknown key 'forma'; did you mean 'format'?"),
+        (", format: parquet", "", "5:5: sinks[1] needs the key 'format'"),
+        ("path: archive, ", "", "5:5: sinks[1] needs the key 'path'"),
+        ("path: archive", "topic: b, path: archive", "5:16: unknown key 'path'; known: codec"),
+        ("from: source", "from: sourse", "5:38: no view 'sourse' stands before; did you mean"),
+        ("from: source", "options: {Path: a}", "5:48: option 'Path' is set by path; remove it"),
+        ("from: source", "options: {password: a}", "5:38: password: a secret does not belong"),
+        ("codec: binary", "codec: binary, mode: update", "5:5: files take rows that stay as they"),
+        ("  - {topic: out, codec: binary}\n", "", "1:1: the job needs a sink with a topic"),
+        (
+            "checkpoint",
+            "  - {path: archive/, format: csv}\ncheckpoint",
+            "6:6: an earlier sink writes files to archive; choose another path",
+        ),
+    ],
+)
+def test_faults_of_sinks_of_files_are_told_with_line_and_column(old, new, error):
+    assert old in FILES
+    assert problem_of(FILES.replace(old, new)).startswith(f"job.yaml:{error}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from barnabas.pipeline.jobs.reading import read_job
@@ -16,6 +17,7 @@ from tests.support.spark import end_jvm
 
 pytestmark = [pytest.mark.xdist_group("spark-jobs"), pytest.mark.timeout(900)]
 
+NOW = ("5 seconds", "available-now")
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
@@ -26,19 +28,21 @@ def servers() -> Iterator[str]:
             broker.bootstrap_servers,
             *("shop-orders", "shop-clicks", "shop-regions", "shop-broken"),
             *("orders-with-clicks", "hourly-sums", "hourly-sums-large"),
+            *("orders-enriched", "orders-replayed"),
         )
+        create(broker.bootstrap_servers, "old-orders", retention_ms="-1")
         try:
             yield broker.bootstrap_servers
         finally:
             end_jvm()
 
 
-def run(servers: str, name: str, folder: Path) -> None:
+def run(servers: str, name: str, folder: Path, *changes: tuple[str, str]) -> None:
     """Run an example until all input is read; the jobs of a test share a JVM."""
     from barnabas.pipeline.spark.job import run_job
 
     text = (EXAMPLES / name).read_text()
-    for old, new in (("5 seconds", "available-now"), ("localhost:9092", servers)):
+    for old, new in (*changes, ("localhost:9092", servers)):
         assert old in text
         text = text.replace(old, new)
     (folder / name).write_text(text)
@@ -70,13 +74,13 @@ def test_examples_join_clicks_and_orders_and_sum_hours_into_two_topics(
         servers, "shop-orders", [order("a1", 10, 700), order("b1", 10, 5), order("a2", 10, 300)]
     )
     produce(servers, "shop-clicks", [click("b", "home", "08:00"), b"broken"])
-    run(servers, "clicks-and-orders.yaml", tmp_path)
+    run(servers, "clicks-and-orders.yaml", tmp_path, NOW)
     assert values(servers, "orders-with-clicks") == []
 
     # Its order is in the state of the run before.
     produce(servers, "shop-clicks", [click("a", "shoes", "10:10"), click("z", "end", "14:00")])
     produce(servers, "shop-orders", [order("z1", 14, 1, region=2)])
-    run(servers, "clicks-and-orders.yaml", tmp_path)
+    run(servers, "clicks-and-orders.yaml", tmp_path, NOW)
     assert values(servers, "orders-with-clicks") == [
         {"id": "a1", "amount": 700.0, "page": "shoes"},
         {"id": "a2", "amount": 300.0, "page": "shoes"},
@@ -88,8 +92,47 @@ def test_examples_join_clicks_and_orders_and_sum_hours_into_two_topics(
 
     produce_keyed(servers, "shop-regions", {"1": b'{"name": "old"}', "2": b'{"name": "south"}'})
     produce_keyed(servers, "shop-regions", {"1": b'{"name": "north"}'})
-    run(servers, "hourly-sums.yaml", tmp_path)
+    run(servers, "hourly-sums.yaml", tmp_path, NOW)
     hour = "2026-01-01T10:00:00.000Z"
     north = {"hour": hour, "region": "north", "orders": 3, "total": 1005.0}
     assert values(servers, "hourly-sums") == [north]
     assert values(servers, "hourly-sums-large") == [north]
+
+
+def test_example_drops_repetitions_and_adds_columns_of_a_table(
+    servers: str, tmp_path: Path
+) -> None:
+    twice = order("a-7", 10, 5)
+    produce(servers, "shop-orders", [twice, twice, order("e-1", 10, 6)])
+    (tmp_path / "customers.csv").write_text((EXAMPLES / "customers.csv").read_text())
+    run(servers, "orders-enriched.yaml", tmp_path, NOW)
+    at = "2026-01-01T10:30:00.000Z"
+    found = [each for each in values(servers, "orders-enriched") if "-" in str(each["id"])]
+    assert found == [
+        {"id": "a-7", "amount": 5.0, "at": at, "name": "Ada", "tier": "gold"},
+        {"id": "e-1", "amount": 6.0, "at": at, "tier": "none"},
+    ]
+    # A repetition that comes in a later batch.
+    produce(servers, "shop-orders", [twice])
+    run(servers, "orders-enriched.yaml", tmp_path, NOW)
+    again = [each for each in values(servers, "orders-enriched") if "-" in str(each["id"])]
+    assert again == found
+
+
+def test_example_writes_the_records_of_a_day_again(servers: str, tmp_path: Path) -> None:
+    midnight = 1767225600000
+    for name, timestamp in (
+        ("before", midnight - 1),
+        ("first", midnight),
+        ("last", midnight + 86_400_000 - 1),
+        ("after", midnight + 86_400_000),
+    ):
+        produce(servers, "old-orders", [order(name, 10, 5)], timestamp)
+    run(servers, "replay-a-day.yaml", tmp_path, ("topic: shop-orders", "topic: old-orders"))
+    assert [each["id"] for each in values(servers, "orders-replayed")] == ["first", "last"]
+    rows = [
+        row
+        for part in tmp_path.glob("archive/orders/query=*/batch=*/*.parquet")
+        for row in pq.read_table(part, partitioning=None).to_pylist()
+    ]
+    assert sorted((row["id"], row["cents"]) for row in rows) == [("first", 500), ("last", 500)]

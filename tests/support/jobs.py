@@ -31,11 +31,14 @@ def finished(servers: str, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out, errors
 
 
-def create(servers: str, *topics: str) -> None:
+def create(servers: str, *topics: str, **configs: str) -> None:
+    """Create topics; `configs` have underscores for dots."""
+    keys = {key.replace("_", "."): value for key, value in configs.items()}
+
     async def work() -> None:
         async with Cluster(servers) as cluster:
             for topic in topics:
-                await Admin(cluster).create_topic(topic, partitions=PARTITIONS)
+                await Admin(cluster).create_topic(topic, partitions=PARTITIONS, configs=keys)
 
     asyncio.run(work())
 

@@ -30,7 +30,7 @@ SETTINGS = {
 def spark_session(
     directory: Path, *, master: str = "local[2]", **settings: str
 ) -> Iterator["SparkSession"]:
-    """Start a JVM with a session, and end both; `settings` have underscores for the dots.
+    """Start a JVM with a session, and end both; `settings` may have underscores for all dots.
 
     A process has one session at a time. The files of Spark are below `directory`.
     """
@@ -42,7 +42,9 @@ def spark_session(
             "spark.local.dir": str(directory / "local"),
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
         }
-        own = {key.replace("_", "."): value for key, value in settings.items()}
+        own = {
+            key if "." in key else key.replace("_", "."): value for key, value in settings.items()
+        }
         for key, value in {**SETTINGS, **places, **own}.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()

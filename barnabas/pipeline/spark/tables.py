@@ -16,7 +16,7 @@ from barnabas.pipeline.spark.job_options import FORMAT, source_options
 from barnabas.pipeline.spark.plan import LINEAGE, good_records, parse, schema_of, with_values
 
 _PACKAGES: Final = {
-    "delta": "io.delta:delta-spark_4.2_2.13:4.4.1, for PySpark 4.2",
+    "delta": "io.delta:delta-spark_4.2_2.13:4.4.0, for PySpark 4.2",
     "jdbc": "the coordinates of its driver",
 }
 _BAD: Final = "; write its key again, or a record of the key without a value"

@@ -48,14 +48,16 @@ def time_text(at_ms: int | None) -> str:
     return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
-def number(value: int | None) -> str:
+def number(value: int | None) -> Markup:
     """Return a number with separated thousands, or a dash for None."""
-    return NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    text = NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    # As Markup, because this space is not printable for `shown`.
+    return Markup(text)
 
 
-def counted(value: int, noun: str) -> str:
+def counted(value: int, noun: str) -> Markup:
     """Return a number with its noun: 1 record, 2 records."""
-    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
+    return number(value) + f" {noun}{'' if value == 1 else 's'}"
 
 
 def size(value: int | None) -> str:

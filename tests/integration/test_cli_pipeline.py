@@ -14,8 +14,8 @@ import pytest
 from barnabas.client.cluster import Cluster
 from barnabas.client.producer import Producer
 from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.operations.sinks.decisions import DecidedWinner, SinkDecision, encode, key_of
 from barnabas.pipeline.monitor.sink_state import SinkWatch
-from barnabas.pipeline.sink.decisions import DecidedWinner, Decision, encode, key_of
 from barnabas.pipeline.sink.port import Identity, Place
 from barnabas.testing import Broker
 from tests.support.answers import holds
@@ -92,7 +92,7 @@ class Job:
             winner = DecidedWinner(
                 task, identity, identity, decided, Place(f"{self.name}-out", 0, 0)
             )
-            decision = Decision("query-1", batch, None, (winner,))
+            decision = SinkDecision("query-1", batch, None, (winner,))
             async with TransactionalProducer(cluster, f"{self.name}.driver") as driver:
                 await driver.init_transactions()
                 async with driver.transaction():

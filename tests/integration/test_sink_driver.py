@@ -14,8 +14,8 @@ from barnabas.client.transaction_admin import TransactionAdmin, client_of
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.client.two_phase import end_transaction, init_producer_id, keep_transaction
 from barnabas.coordinator.transaction import ending, metadata, producers
+from barnabas.operations.sinks.decisions import decode
 from barnabas.pipeline.sink.cluster_port import ClusterPort
-from barnabas.pipeline.sink.decisions import decode
 from barnabas.pipeline.sink.port import Fate, FirstRecord, Identity, Place
 from barnabas.pipeline.sink.protocol import (
     Batch,

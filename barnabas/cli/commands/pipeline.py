@@ -25,13 +25,13 @@ from barnabas.cli.shared_options import command_config, refused, timeout_option
 
 if TYPE_CHECKING:
     from barnabas.operations.answers import pipeline as answers
+    from barnabas.operations.sinks.decisions import DecidedWinner
     from barnabas.pipeline.jobs import verification
     from barnabas.pipeline.jobs.lineage import RecordRange
     from barnabas.pipeline.jobs.reading import JobFile
     from barnabas.pipeline.jobs.spec import Job
     from barnabas.pipeline.monitor.progress import Monitor, Progress
     from barnabas.pipeline.sink import recover as recovering
-    from barnabas.pipeline.sink.decisions import DecidedWinner
 
 _EXTRA: Final = ("pyspark", "pyarrow", "numpy", "yaml")
 _LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")

@@ -11,6 +11,13 @@ from typing import Final, NamedTuple
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.operations.sinks.log import (
+    Bounds,
+    CommittedDecision,
+    DecisionReader,
+    bounds_of,
+    read_range,
+)
 from barnabas.pipeline.jobs.checkpoint import Checkpoint
 from barnabas.pipeline.jobs.lineage import (
     LINEAGE_HEADER,
@@ -20,13 +27,6 @@ from barnabas.pipeline.jobs.lineage import (
     RecordRange,
 )
 from barnabas.pipeline.jobs.lineage import parse_places as read_places
-from barnabas.pipeline.jobs.sink_log import (
-    Bounds,
-    CommittedDecision,
-    DecisionReader,
-    bounds_of,
-    read_range,
-)
 from barnabas.pipeline.jobs.spec import Job
 from barnabas.pipeline.jobs.topics import input_topics
 from barnabas.pipeline.sink.port import Identity
@@ -147,7 +147,7 @@ def compare_decisions(
     stored = list(decisions)
     excused = _given_up(stored) | set(pending)
     decided = set(excused)
-    for _, decision in stored:
+    for _, decision, _ in stored:
         for winner in decision.winners:
             decided.add(winner.ongoing)
             rows = found.get(winner.ongoing, 0)
@@ -174,7 +174,7 @@ def _given_up(decisions: Sequence[CommittedDecision]) -> set[Identity]:
     """Return the transactions whose loss an operator accepted, or whose decision was taken back."""
     given_up: set[Identity] = set()
     last: int | None = None
-    for _, decision in reversed(decisions):
+    for _, decision, _ in reversed(decisions):
         given_up |= {each.ongoing for each in decision.lost}
         if last is not None and decision.number > last:
             given_up |= {each.ongoing for each in decision.winners}

@@ -10,7 +10,7 @@ from typing import Final
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connect
 from barnabas.client.transaction_admin import TransactionAdmin
-from barnabas.pipeline.jobs.sink_log import CommittedDecision, DecisionReader
+from barnabas.operations.sinks.log import CommittedDecision, DecisionReader
 from barnabas.pipeline.monitor.progress import (
     UNKNOWN,
     LastDecision,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from barnabas.client.cluster import Cluster
+from barnabas.operations.sinks.log import Bounds, DecisionReader, bounds_of
 from barnabas.pipeline.jobs.checkpoint import Checkpoint
-from barnabas.pipeline.jobs.sink_log import Bounds, DecisionReader, bounds_of
 from barnabas.pipeline.jobs.spec import Job
 from barnabas.pipeline.monitor.progress import Status
 from barnabas.pipeline.monitor.sink_state import read_sink_state

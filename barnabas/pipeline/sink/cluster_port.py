@@ -14,7 +14,7 @@ from barnabas.client.producing.partition_queue import ProducerIdAndEpoch
 from barnabas.client.transaction_admin import ONGOING, TransactionAdmin, client_of
 from barnabas.client.transactions.requests import TransactionCalls
 from barnabas.client.two_phase import end_transaction, init_producer_id, keep_transaction
-from barnabas.pipeline.sink.decisions import key_of
+from barnabas.operations.sinks.decisions import key_of
 from barnabas.pipeline.sink.port import (
     End,
     Fate,

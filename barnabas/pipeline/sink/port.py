@@ -7,28 +7,20 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from barnabas.operations.sinks.decisions import Identity, Place
 from barnabas.protocol.errors import KafkaError
 
-
-class Identity(NamedTuple):
-    """A producer id with its epoch."""
-
-    producer_id: int
-    epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.producer_id}:{self.epoch}"
-
-
-class Place(NamedTuple):
-    """The offset of a record in a partition."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} at offset {self.offset}"
+__all__ = [
+    "End",
+    "Fate",
+    "FirstRecord",
+    "Identity",
+    "OpenTransaction",
+    "Pinned",
+    "Place",
+    "SinkPort",
+    "StoredDecision",
+]
 
 
 class OpenTransaction(NamedTuple):

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
-from barnabas.pipeline.errors import OneLineError
-from barnabas.pipeline.sink.decisions import (
+from barnabas.operations.sinks.decisions import (
     DecidedWinner,
-    Decision,
     DecisionError,
+    SinkDecision,
+    decisions_topic,
     decode,
     encode,
 )
+from barnabas.pipeline.errors import OneLineError
 from barnabas.pipeline.sink.port import (
     End,
     Fate,
@@ -106,11 +107,6 @@ def driver_id(sink_id: str) -> str:
     return f"{sink_id}.driver"
 
 
-def decisions_topic(sink_id: str) -> str:
-    """Return the topic of a sink's decisions."""
-    return f"{sink_id}.decisions"
-
-
 def is_task_id(sink_id: str, transactional_id: str) -> bool:
     """Return whether an id is one of this sink's tasks: `<sinkId>.<process>.<n>`.
 
@@ -166,7 +162,7 @@ class Attempt:
         self.clients = {each.transactional_id: each.ongoing for each in own}
         """The identity that may end each of the own transactions."""
         self.listed: list[OpenTransaction] = []
-        self.last: Decision | None = None
+        self.last: SinkDecision | None = None
         """The last decision before the own one."""
         self.offset = -1
         """The offset of the own decision."""
@@ -183,7 +179,7 @@ class Attempt:
         """Step 2: fence every other driver; an earlier decision is complete or aborted then."""
         await self.port.fence()
 
-    async def write(self, decision: Decision) -> None:
+    async def write(self, decision: SinkDecision) -> None:
         """Step 4: write the decision in a transaction of the driver's id."""
         self.offset = await self.port.write_decision(encode(decision))
 
@@ -208,7 +204,7 @@ class Attempt:
         if ends:
             await self.port.end(ends)
 
-    async def clean(self, *decisions: Decision | None) -> None:
+    async def clean(self, *decisions: SinkDecision | None) -> None:
         """Step 8: abort what was listed, with the identities of that time.
 
         A transaction that a decision names is left out. One with another identity now is another
@@ -251,7 +247,7 @@ class Commit(Attempt):
             with suppress(KafkaError):
                 await self.clean(self.last, decision)
 
-    async def reach_decision(self) -> Decision | None:
+    async def reach_decision(self) -> SinkDecision | None:
         """Steps 1 to 6: return the decision about the batch, another driver's if it stands.
 
         None for a batch without rows that is not decided.
@@ -276,7 +272,7 @@ class Commit(Attempt):
         await self.decide()
         return decision
 
-    def decision(self) -> Decision:
+    def decision(self) -> SinkDecision:
         """Return the decision that commits the own transactions."""
         winners = []
         for each in self.own:
@@ -285,7 +281,7 @@ class Commit(Attempt):
             winners.append(
                 DecidedWinner(each.transactional_id, each.ongoing, client, each.rows, each.first)
             )
-        return Decision(*self.batch, tuple(winners))
+        return SinkDecision(*self.batch, tuple(winners))
 
     async def hold(self) -> None:
         """Step 3: pin every own transaction, so that no timeout and no older request ends it."""
@@ -327,7 +323,7 @@ class Commit(Attempt):
                 f"{_SHORTER_OR_LONGER}"
             )
 
-    async def is_decided(self, last: Decision) -> bool:
+    async def is_decided(self, last: SinkDecision) -> bool:
         """Judge the last decision: return whether it is the one about this batch.
 
         Earlier decisions are carried out first: nothing open is named by an older one.
@@ -454,7 +450,7 @@ class Abort(Attempt):
         if not (self.listed or self.own):
             return False
         await self.fence()
-        await self.write(Decision(*self.batch, ()))
+        await self.write(SinkDecision(*self.batch, ()))
         await self.look_back()
         await self.drop()
         return True
@@ -491,7 +487,7 @@ class SinkOutcome(NamedTuple):
     """The log no longer has their first records."""
 
 
-async def carry_out(port: SinkPort, sink_id: str, decision: Decision) -> None:
+async def carry_out(port: SinkPort, sink_id: str, decision: SinkDecision) -> None:
     """Step 7: commit the transactions of a decision; raises SinkError for lost ones."""
     batch = f"batch {decision.number} of query {decision.query_id}"
     try:
@@ -598,7 +594,7 @@ def _tasks(rows: Sequence[Winner | DecidedWinner]) -> str:
     return f"{named} and {more} more tasks" if more > 0 else named
 
 
-def _another_query(sink_id: str, query_id: str, last: Decision) -> str:
+def _another_query(sink_id: str, query_id: str, last: SinkDecision) -> str:
     return (
         f"sink {sink_id} belongs to query {last.query_id}, which decided batch {last.number}; "
         f"this is query {query_id}. Choose another sinkId, or start with "
@@ -606,7 +602,7 @@ def _another_query(sink_id: str, query_id: str, last: Decision) -> str:
     )
 
 
-def decoded(sink_id: str, value: bytes) -> Decision:
+def decoded(sink_id: str, value: bytes) -> SinkDecision:
     """Return the decision of a record; raises SinkError."""
     try:
         return decode(value)

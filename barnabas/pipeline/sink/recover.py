@@ -7,7 +7,7 @@ runs is fenced. After a loss the operator chooses: `accept` continues without th
 
 from typing import NamedTuple
 
-from barnabas.pipeline.sink.decisions import DecidedWinner, Decision
+from barnabas.operations.sinks.decisions import DecidedWinner, SinkDecision
 from barnabas.pipeline.sink.port import Fate, FirstRecord, OpenTransaction, SinkPort
 from barnabas.pipeline.sink.protocol import (
     Attempt,
@@ -26,7 +26,7 @@ class Recovery(NamedTuple):
 
     sink_id: str
     dry_run: bool
-    decision: Decision | None
+    decision: SinkDecision | None
     """The last decision, as it was found."""
     to_commit: list[DecidedWinner]
     """Transactions of the decision that were open."""
@@ -35,7 +35,7 @@ class Recovery(NamedTuple):
     lost: list[DecidedWinner]
     unknown: list[DecidedWinner]
     """Transactions of the decision whose outcome the log no longer tells."""
-    written: Decision | None = None
+    written: SinkDecision | None = None
     """The decision that `accept` or `rewrite` has written."""
 
     @property
@@ -100,7 +100,7 @@ async def recover(
             attempt.last = None if stored is None else decoded(sink_id, stored.value)
             outcome = await _look_at(port, attempt)
             return _result(attempt, outcome, dry_run=True)
-        await _look_back(attempt, Decision("", -1, None, ()), committed=False)
+        await _look_back(attempt, SinkDecision("", -1, None, ()), committed=False)
         left_over = attempt.left_over()
         await attempt.clean(attempt.last)
         outcome = await finish(port, attempt.last.winners if attempt.last else ())
@@ -116,7 +116,7 @@ async def recover(
 
 
 async def _look_back(
-    attempt: Attempt, record: Decision, *, committed: bool, expected: Decision | None = None
+    attempt: Attempt, record: SinkDecision, *, committed: bool, expected: SinkDecision | None = None
 ) -> None:
     """Read the last decision behind a fence and a record, which is then committed or dropped."""
     await attempt.fence()
@@ -159,10 +159,10 @@ def _result(attempt: Attempt, outcome: SinkOutcome, *, dry_run: bool) -> Recover
     )
 
 
-def _after_loss(last: Decision, outcome: SinkOutcome, *, rewrite: bool) -> Decision:
+def _after_loss(last: SinkDecision, outcome: SinkOutcome, *, rewrite: bool) -> SinkDecision:
     """Return the decision that replaces one whose transactions are lost."""
     if rewrite:
-        return Decision(last.query_id, last.number - 1, None, ())
+        return SinkDecision(last.query_id, last.number - 1, None, ())
     missing = {*outcome.lost, *outcome.unknown}
     return last._replace(
         winners=tuple(each for each in last.winners if each not in missing),

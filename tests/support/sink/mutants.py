@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from barnabas.pipeline.sink.decisions import Decision, decode
+from barnabas.operations.sinks.decisions import SinkDecision, decode
 from barnabas.pipeline.sink.port import OpenTransaction
 from barnabas.pipeline.sink.protocol import Abort, Attempt, Commit
 from barnabas.protocol.errors import KafkaError
@@ -26,7 +26,7 @@ class _LateList(Attempt):
     async def list_open(self) -> None:
         """Do nothing."""
 
-    async def clean(self, *decisions: Decision | None) -> None:
+    async def clean(self, *decisions: SinkDecision | None) -> None:
         await Attempt.list_open(self)
         await super().clean(*decisions)
 
@@ -104,7 +104,7 @@ class AbortWithoutLookBack(Protocols):
 
 
 class _EarlyLook(Commit):
-    async def write(self, decision: Decision) -> None:
+    async def write(self, decision: SinkDecision) -> None:
         self.offset = -1
         stored = await self.port.last_decision(None)
         await super().write(decision)
@@ -122,7 +122,7 @@ class LookBackBeforeWriting(Protocols):
 
 
 class _CleanById(Attempt):
-    async def clean(self, *decisions: Decision | None) -> None:
+    async def clean(self, *decisions: SinkDecision | None) -> None:
         """Abort with the identity of this time."""
         rows = await self.port.describe([each.transactional_id for each in self.listed])
         self.listed = [each for each in rows if each is not None]
@@ -138,7 +138,7 @@ class CleanById(Protocols):
 
 
 class _KeepById(Attempt):
-    async def clean(self, *decisions: Decision | None) -> None:
+    async def clean(self, *decisions: SinkDecision | None) -> None:
         ids = {each.transactional_id for last in decisions if last for each in last.winners}
         self.listed = [each for each in self.listed if each.transactional_id not in ids]
         await super().clean(*decisions)

@@ -6,7 +6,7 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from barnabas.pipeline.sink.decisions import decode
+from barnabas.operations.sinks.decisions import decode
 from barnabas.pipeline.sink.port import Fate
 from barnabas.pipeline.sink.protocol import SinkError
 from barnabas.pipeline.sink.recover import recover

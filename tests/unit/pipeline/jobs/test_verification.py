@@ -6,11 +6,11 @@ import pytest
 
 from barnabas.cli.commands.pipeline import verdict_of
 from barnabas.cli.json_answers import to_json
+from barnabas.operations.sinks.decisions import DecidedWinner, SinkDecision
+from barnabas.operations.sinks.log import CommittedDecision
 from barnabas.pipeline.jobs.checkpoint import Checkpoint, read_checkpoint
 from barnabas.pipeline.jobs.lineage import RecordRange
-from barnabas.pipeline.jobs.sink_log import CommittedDecision
 from barnabas.pipeline.jobs.verification import Mismatch, Verdict, compare_decisions
-from barnabas.pipeline.sink.decisions import DecidedWinner, Decision
 from barnabas.pipeline.sink.port import Identity, Place
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -23,7 +23,7 @@ def decision(number: int, *winners: tuple[Identity, int], lost: int = 0) -> Comm
         DecidedWinner(f"sink.{who.producer_id}", who, who, rows, Place("out", 0, 0))
         for who, rows in winners
     )
-    return CommittedDecision(number, Decision("q", number, None, rows[lost:], rows[:lost]))
+    return CommittedDecision(number, SinkDecision("q", number, None, rows[lost:], rows[:lost]), 0)
 
 
 def compared(decisions, found, pending=(), later=(), has_all=True) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas.cli.commands.pipeline import recovery_of
-from barnabas.pipeline.sink.decisions import decode
+from barnabas.operations.sinks.decisions import decode
 from barnabas.pipeline.sink.port import Fate
 from barnabas.pipeline.sink.protocol import SinkError
 from barnabas.pipeline.sink.recover import Recovery, recover

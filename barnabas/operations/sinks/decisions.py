@@ -7,9 +7,29 @@ the transaction that it was written in is committed.
 import json
 from typing import Final, NamedTuple, TypeGuard
 
-from barnabas.pipeline.sink.port import Identity, Place
-
 VERSION: Final = 1
+_TOPIC: Final = ".decisions"
+
+
+class Identity(NamedTuple):
+    """A producer id with its epoch."""
+
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.epoch}"
+
+
+class Place(NamedTuple):
+    """The offset of a record in a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} at offset {self.offset}"
 
 
 class DecisionError(ValueError):
@@ -26,7 +46,7 @@ class DecidedWinner(NamedTuple):
     first: Place
 
 
-class Decision(NamedTuple):
+class SinkDecision(NamedTuple):
     """The decision that a batch of a query is in the output."""
 
     query_id: str
@@ -43,12 +63,22 @@ class Decision(NamedTuple):
         return frozenset((each.transactional_id, each.ongoing) for each in self.winners)
 
 
+def decisions_topic(sink_id: str) -> str:
+    """Return the topic of a sink's decisions."""
+    return f"{sink_id}{_TOPIC}"
+
+
+def sink_of(topic: str) -> str | None:
+    """Return the sink whose decisions a topic has, by its name; None for another topic."""
+    return topic.removesuffix(_TOPIC) if topic.endswith(_TOPIC) and topic != _TOPIC else None
+
+
 def key_of(sink_id: str) -> bytes:
     """Return the key of a sink's decisions."""
     return json.dumps({"sink": sink_id}, separators=(",", ":")).encode()
 
 
-def encode(decision: Decision) -> bytes:
+def encode(decision: SinkDecision) -> bytes:
     """Return the value of a decision's record."""
     value = {
         "version": VERSION,
@@ -71,7 +101,7 @@ def _encode(winner: DecidedWinner) -> dict[str, object]:
     }
 
 
-def decode(value: bytes) -> Decision:
+def decode(value: bytes) -> SinkDecision:
     """Return the decision of a record; raises DecisionError."""
     try:
         parsed = json.loads(value)
@@ -85,7 +115,7 @@ def decode(value: bytes) -> Decision:
     digest = parsed.get("digest")
     if digest is not None and not isinstance(digest, str):
         raise DecisionError("digest is not a string")
-    return Decision(
+    return SinkDecision(
         _text(parsed, "query"),
         _number(parsed, "batch"),
         digest,

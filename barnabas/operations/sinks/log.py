@@ -6,8 +6,12 @@ from typing import Final, NamedTuple
 from barnabas.client.batches import FetchedBatches, FetchSettings, fetch_batches
 from barnabas.client.cluster import Cluster
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
-from barnabas.pipeline.sink.decisions import Decision, DecisionError, decode
-from barnabas.pipeline.sink.protocol import decisions_topic
+from barnabas.operations.sinks.decisions import (
+    DecisionError,
+    SinkDecision,
+    decisions_topic,
+    decode,
+)
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import iter_records
@@ -24,10 +28,11 @@ class Bounds(NamedTuple):
 
 
 class CommittedDecision(NamedTuple):
-    """A committed decision, and the offset of its record."""
+    """A committed decision, with the offset and the time of its record."""
 
     offset: int
-    decision: Decision
+    decision: SinkDecision
+    at_ms: int
 
 
 async def bounds_of(cluster: Cluster, topic: str) -> dict[TopicPartition, Bounds]:
@@ -94,10 +99,11 @@ class DecisionReader:
         for pos, header in fetched.visible:
             for record in iter_records(fetched.data, pos, header):
                 try:
-                    found.append(CommittedDecision(record.offset, decode(record.value or b"")))
+                    decision = decode(record.value or b"")
                 except DecisionError as error:
                     raise ValueError(
                         f"the record at offset {record.offset} of {self._partition.topic}"
                         f" is no decision: {error}"
                     ) from None
+                found.append(CommittedDecision(record.offset, decision, record.timestamp))
         return found

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.pipeline.sink.decisions import (
+from barnabas.operations.sinks.decisions import (
     DecidedWinner,
-    Decision,
     DecisionError,
+    SinkDecision,
     decode,
     encode,
     key_of,
@@ -27,7 +27,7 @@ WINNERS = st.builds(
     st.builds(Place, st.text(), st.integers(0, 10_000), INT64),
 )
 DECISIONS = st.builds(
-    Decision,
+    SinkDecision,
     st.text(),
     st.integers(-1, 2**63 - 1),
     st.none() | st.text(),
@@ -38,7 +38,7 @@ ONE = DecidedWinner("s.p.0", Identity(1, 2), Identity(1, 3), 4, Place("out", 0, 
 
 
 @given(DECISIONS)
-def test_decision_survives_its_record(decision: Decision) -> None:
+def test_decision_survives_its_record(decision: SinkDecision) -> None:
     assert decode(encode(decision)) == decision
 
 
@@ -67,7 +67,7 @@ def test_other_bytes_are_refused(value: bytes) -> None:
     ],
 )
 def test_record_with_a_wrong_field_is_refused(name: str, value: object) -> None:
-    row = json.loads(encode(Decision("q", 1, None, (ONE,))))
+    row = json.loads(encode(SinkDecision("q", 1, None, (ONE,))))
     row[name] = value
     with pytest.raises(DecisionError):
         decode(json.dumps(row).encode())
@@ -78,14 +78,14 @@ def test_record_with_a_wrong_field_is_refused(name: str, value: object) -> None:
     [("id", 1), ("ongoing", [1]), ("client", [1, "2"]), ("rows", None), ("first", ["out", 0])],
 )
 def test_record_with_a_wrong_transaction_is_refused(name: str, value: object) -> None:
-    row = json.loads(encode(Decision("q", 1, None, (ONE,))))
+    row = json.loads(encode(SinkDecision("q", 1, None, (ONE,))))
     row["winners"][0][name] = value
     with pytest.raises(DecisionError):
         decode(json.dumps(row).encode())
 
 
 def test_decision_names_transactions_by_whole_identity() -> None:
-    decision = Decision("q", 1, None, (ONE,))
+    decision = SinkDecision("q", 1, None, (ONE,))
     assert decision.named == {("s.p.0", Identity(1, 2))}
 
 
@@ -105,4 +105,4 @@ def test_decision_about_10_000_tasks_fits_a_record_of_a_megabyte() -> None:
         )
         for each in range(10_000)
     )
-    assert len(gzip.compress(encode(Decision("q" * 36, 1, "d" * 64, winners)))) < 1_000_000
+    assert len(gzip.compress(encode(SinkDecision("q" * 36, 1, "d" * 64, winners)))) < 1_000_000

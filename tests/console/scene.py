@@ -13,6 +13,7 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.group import GroupMember
 from barnabas.client.producer import Producer
 from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.operations.sinks.decisions import SinkDecision, encode, key_of
 
 T = TypeVar("T")
 CODE: Final = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -36,6 +37,8 @@ PAGES: Final = {
     "transactions": "/transactions",
     "transaction": f"/transaction?id={quote(TRANSACTION)}",
     "fence": f"/transaction/fence?id={quote(TRANSACTION)}",
+    "pipelines": "/pipelines",
+    "pipeline": "/pipeline?sink=sums",
     "reassignments": "/reassignments",
     "timeline": "/timeline?q=orders",
     "security": "/security",
@@ -82,6 +85,10 @@ class Scene:
         await self.open.init_transactions()
         await self.open.begin_transaction()
         await (await self.open.send("orders", b"is open", partition=0))
+        await admin.create_topic("sums.decisions", partitions=1, replication_factor=3)
+        async with Producer(self.client) as producer:
+            decision = SinkDecision(f"query {CODE}", 1, None, ())
+            await producer.send("sums.decisions", encode(decision), key=key_of("sums"))
 
     async def send(self, partition: int, *values: bytes) -> None:
         async with Producer(self.client) as producer:

@@ -10,12 +10,13 @@ from starlette.responses import HTMLResponse, Response
 
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.console.lags import Lags
+from barnabas.console.rates import Rates
 from barnabas.console.render import Renderer
 from barnabas.console.settings import ConsoleSettings
 from barnabas.console.shared import Results, SharedCluster
 from barnabas.console.tokens import Tokens
 from barnabas.operations.answers.groups import DescribedGroup
-from barnabas.operations.broker_http import HttpAccess
+from barnabas.operations.broker_http import Endpoints, HttpAccess
 from barnabas.operations.events import Timeline
 from barnabas.operations.group_description import describe_group
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -63,7 +64,9 @@ class Console:
         self.results = Results()
         self.tokens = tokens
         self.lags = Lags(self.describe, CLUSTER_ERRORS)
-        self.timeline = Timeline(cluster, HttpAccess(settings.token, settings.ca_file))
+        endpoints = Endpoints(cluster, HttpAccess(settings.token, settings.ca_file))
+        self.timeline = Timeline(cluster, endpoints)
+        self.rates = Rates(cluster, endpoints)
         self._renderer = Renderer(
             {
                 "navigation": [(each.path, each.title) for each in navigation],

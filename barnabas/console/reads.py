@@ -14,7 +14,8 @@ from barnabas.client.cluster import TopicInfo
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
-from barnabas.console.console import CLUSTER_ERRORS, Console
+from barnabas.console.console import CLUSTER_ERRORS, Console, soon
+from barnabas.console.rates import PERIOD_S, Rates
 from barnabas.operations.answers.cluster import Problem
 from barnabas.operations.answers.transactions import StuckPartition
 from barnabas.operations.health import find_problems
@@ -240,6 +241,13 @@ async def _committed(console: Console) -> Committed:
         for partition, offset in offsets.items():
             by_partition[partition][group] = offset
     return Committed(by_partition, len(found.answers), len(ids))
+
+
+async def rates(console: Console) -> Rates:
+    """Return the rates, as of a sample of some seconds ago."""
+    sampling = console.results.begin("rates", console.rates.sample, for_s=PERIOD_S)
+    await soon(sampling, SOON_S)
+    return console.rates
 
 
 class Seen(NamedTuple, Generic[T]):

@@ -65,6 +65,18 @@ def size(value: int | None) -> str:
     return NONE if value is None or value < 0 else quantities.size_text(value)
 
 
+def per_second(value: float | None) -> str:
+    """Return a rate, or a dash for None."""
+    if value is None:
+        return NONE
+    return number(round(value)) + " /s" if value >= 10 else f"{value:.2g} /s"
+
+
+def bytes_per_second(value: float | None) -> str:
+    """Return a rate of bytes, or a dash for None."""
+    return NONE if value is None else f"{quantities.size_text(round(value))}/s"
+
+
 def duration(value_ms: int | None) -> str:
     """Return a duration, or a dash for None and -1."""
     return NONE if value_ms is None or value_ms < 0 else quantities.duration_text(value_ms)
@@ -92,6 +104,8 @@ class Renderer:
             time=time_text,
             size=size,
             duration=duration,
+            per_second=per_second,
+            bytes_per_second=bytes_per_second,
         )
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ Only the event loop uses cells and `snapshot`, so an addition needs no lock.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 Labels = tuple[str, ...]
@@ -161,10 +161,12 @@ class Registry:
             name: family for name, family in self._families.items() if family.labels != labels
         }
 
-    def snapshot(self) -> Iterator[FamilySnapshot]:
-        """Yield every metric in order of registration, each copied when it is reached."""
+    def snapshot(self, names: Collection[str] | None = None) -> Iterator[FamilySnapshot]:
+        """Yield the metrics with these names, or all, in order of registration; each is copied
+        when it is reached."""
         for family in list(self._families.values()):
-            yield family.snapshot()
+            if names is None or family.name in names:
+                yield family.snapshot()
 
     def _add(self, family: Family[C]) -> Family[C]:
         if family.name in self._families:

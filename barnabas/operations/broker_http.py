@@ -1,10 +1,16 @@
 """The HTTP endpoints of brokers: their addresses, and requests to them."""
 
+import asyncio
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.protocol.config_resources import ConfigResourceType
 
 _SECONDS: Final = 5.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -50,3 +56,37 @@ def http_address(configs: Mapping[str, str | None], broker_host: str) -> str | N
         return None
     scheme = "https" if configs.get("metrics.listener.certificate.file") else "http"
     return f"{scheme}://{broker_host if host in _ANY else host}:{port}"
+
+
+class Endpoints:
+    """The HTTP endpoints of the brokers of a cluster. A client may know their addresses that has
+    the right to describe the configurations of the brokers."""
+
+    def __init__(self, cluster: Cluster, access: HttpAccess) -> None:
+        self._cluster = cluster
+        self._access = access
+        self._addresses: dict[int, str | None] = {}
+        """None for a broker without an endpoint."""
+
+    @property
+    def known(self) -> set[int]:
+        """The brokers whose address was found out, those that have ended since among them."""
+        return {*self._addresses}
+
+    async def get(self, broker: int, path: str) -> bytes:
+        """Return the body of the response of a broker. Raises KafkaError and OSError."""
+        if broker not in self._addresses:
+            self._addresses[broker] = await self._address(broker)
+        address = self._addresses[broker]
+        if address is None:
+            raise OSError("no HTTP endpoint (metrics.listener)")
+        loop = asyncio.get_running_loop()
+        ask = partial(self._access.ask, f"{address}{path}")
+        status, body = await loop.run_in_executor(None, ask)
+        if status != 200:
+            raise OSError(f"HTTP {status}: {body[:100].decode(errors='replace').strip()}")
+        return body
+
+    async def _address(self, broker: int) -> str | None:
+        rows = await Admin(self._cluster).describe_configs(ConfigResourceType.BROKER, str(broker))
+        return http_address({row.name: row.value for row in rows}, self._cluster.nodes[broker].host)

@@ -3,16 +3,13 @@
 import asyncio
 import json
 from bisect import insort
-from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.operations.answers.cluster import Event
-from barnabas.operations.broker_http import HttpAccess, http_address
-from barnabas.protocol.config_resources import ConfigResourceType
+from barnabas.operations.broker_http import Endpoints
 from barnabas.protocol.errors import KafkaError
 
 MOST_EVENTS: Final = 5_000
@@ -38,11 +35,9 @@ class _Answer(NamedTuple):
 class ClusterEvents:
     """The events of all brokers of a cluster, read again and again."""
 
-    def __init__(self, cluster: Cluster, access: HttpAccess) -> None:
+    def __init__(self, cluster: Cluster, endpoints: Endpoints) -> None:
         self._cluster = cluster
-        self._access = access
-        self._addresses: dict[int, str | None] = {}
-        """None for a broker without an endpoint."""
+        self._endpoints = endpoints
         self._positions: dict[int, _Position] = {}
         self.problems: dict[int, str] = {}
         """The reason why the last reading lacks events, by broker."""
@@ -54,33 +49,23 @@ class ClusterEvents:
         """
         self.problems = {}
         await self._cluster.refresh(())
-        brokers = {*self._cluster.nodes, *self._addresses}
+        brokers = {*self._cluster.nodes, *self._endpoints.known}
         found = await asyncio.gather(*map(self._read, sorted(brokers)))
         return sorted((event for each in found for event in each), key=_ORDER)
 
     async def _read(self, broker: int) -> list[Event]:
         try:
-            if broker not in self._addresses:
-                self._addresses[broker] = await self._address(broker)
-            address = self._addresses[broker]
-            if address is None:
-                self.problems[broker] = "no HTTP endpoint (metrics.listener)"
-                return []
-            return await self._later(broker, address)
+            return await self._later(broker)
         except (KafkaError, BrokerUnreachable, OSError, TimeoutError) as error:
             self.problems[broker] = str(error) or type(error).__name__
             return []
 
-    async def _address(self, broker: int) -> str | None:
-        rows = await Admin(self._cluster).describe_configs(ConfigResourceType.BROKER, str(broker))
-        return http_address({row.name: row.value for row in rows}, self._cluster.nodes[broker].host)
-
-    async def _later(self, broker: int, address: str) -> list[Event]:
+    async def _later(self, broker: int) -> list[Event]:
         known = self._positions.get(broker)
         after = 0 if known is None else known.sequence
-        answer = await self._ask(broker, f"{address}/events?after={after}")
+        answer = await self._ask(broker, after)
         if known is not None and answer.run != known.run:
-            known, answer = None, await self._ask(broker, f"{address}/events?after=0")
+            known, answer = None, await self._ask(broker, 0)
         if known is not None and answer.dropped:
             self.problems[broker] = f"{answer.dropped} events came and went since the last reading"
         last = 0 if known is None else known.sequence
@@ -89,15 +74,12 @@ class ClusterEvents:
         self._positions[broker] = _Position(answer.run, last)
         return answer.events
 
-    async def _ask(self, broker: int, address: str) -> _Answer:
-        loop = asyncio.get_running_loop()
-        status, body = await loop.run_in_executor(None, partial(self._access.ask, address))
-        if status != 200:
-            raise OSError(f"HTTP {status}: {body[:100].decode(errors='replace').strip()}")
+    async def _ask(self, broker: int, after: int) -> _Answer:
+        body = await self._endpoints.get(broker, f"/events?after={after}")
         try:
             return _answer(broker, json.loads(body))
         except (LookupError, TypeError, ValueError) as error:
-            raise OSError(f"{address} has another format") from error
+            raise OSError("its /events has another format") from error
 
 
 def _answer(broker: int, answer: dict[str, Any]) -> _Answer:
@@ -118,8 +100,8 @@ def _answer(broker: int, answer: dict[str, Any]) -> _Answer:
 class Timeline:
     """The latest events of a cluster, including those of brokers that have ended since."""
 
-    def __init__(self, cluster: Cluster, access: HttpAccess) -> None:
-        self._source = ClusterEvents(cluster, access)
+    def __init__(self, cluster: Cluster, endpoints: Endpoints) -> None:
+        self._source = ClusterEvents(cluster, endpoints)
         self._events: list[Event] = []
 
     async def read(self) -> "Timeline":

@@ -17,11 +17,12 @@ import threading
 import traceback
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
+from urllib.parse import parse_qs
 
 import h11
 
@@ -44,6 +45,8 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 _UNAUTHORIZED: Final = HTTPStatus.UNAUTHORIZED
 _PATHS: Final = b"/metrics /healthz /livez /readyz /syncz /stacks /events\n"
 _SEQUENCE: Final = re.compile(rb"\d{1,18}")
+_MOST_METRICS: Final = 100
+"""Limit of the names in a scrape of some metrics."""
 MOST_NAMES: Final = 20
 """Limit of the partitions that /syncz names."""
 _MOST_FRAMES: Final = 30
@@ -109,9 +112,8 @@ class HttpEndpoint(HttpServer):
                 return HttpResponse(_UNAUTHORIZED, TEXT, b"a bearer token is needed\n")
             case b"/metrics":
                 gzip = _accepts_gzip(request)
-                return HttpResponse(
-                    HTTPStatus.OK, CONTENT_TYPE, await self._scrape(gzip=gzip), gzip
-                )
+                text = await self._scrape(_names_in(query), gzip=gzip)
+                return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, text, gzip)
             case b"/events":
                 return self._events_after(query)
             case b"/healthz" | b"/livez":
@@ -148,10 +150,10 @@ class HttpEndpoint(HttpServer):
                 reasons.append(f"{more} partitions are not in sync")
         return _verdict(b"in sync\n", reasons)
 
-    async def _scrape(self, *, gzip: bool) -> bytes:
+    async def _scrape(self, names: Collection[str] | None, *, gzip: bool) -> bytes:
         compressor = zlib.compressobj(_FASTEST, wbits=_GZIP) if gzip else None
         blocks: list[bytes] = []
-        for family in self._registry.snapshot():
+        for family in self._registry.snapshot(names):
             for block in render(family):
                 blocks.append(block if compressor is None else compressor.compress(block))
                 await asyncio.sleep(0)
@@ -165,6 +167,15 @@ def _verdict(good: bytes, reasons: Sequence[str]) -> HttpResponse:
         body = "".join(f"{reason}\n" for reason in reasons).encode()
         return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, body)
     return HttpResponse(HTTPStatus.OK, TEXT, good)
+
+
+def _names_in(query: bytes) -> list[str] | None:
+    """Return the metrics that `/metrics?name[]=METRIC` asks for, as clients of Prometheus in other
+    languages serve it; None for all."""
+    try:
+        return parse_qs(query.decode("latin-1"), max_num_fields=_MOST_METRICS).get("name[]")
+    except ValueError:
+        return []
 
 
 def _accepts_gzip(request: h11.Request) -> bool:

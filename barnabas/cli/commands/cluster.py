@@ -201,10 +201,11 @@ def events(target: Target, follow: bool, kinds: tuple[str, ...], access: "HttpAc
     Brokers with metrics.listener keep the latest of each kind in memory, until they end.
     docs/events.md has the kinds. The exit code is 1 if no broker could be asked.
     """
+    from barnabas.operations.broker_http import Endpoints
     from barnabas.operations.events import ClusterEvents
 
     async def show(cluster: "Cluster") -> None:
-        events, told = ClusterEvents(cluster, access), dict[int, str]()
+        events, told = ClusterEvents(cluster, Endpoints(cluster, access)), dict[int, str]()
         while True:
             found = [each for each in await events.read() if not kinds or each.kind in kinds]
             _show_events(target, found, lines=follow)

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from barnabas.client.admin import Admin
 from barnabas.console.console import Console, Page
-from barnabas.console.reads import disks
+from barnabas.console.reads import disks, rates
 from barnabas.operations.brokers import broker_rows
 
 
@@ -21,8 +21,15 @@ async def show(console: Console, request: Request) -> Response:
         for node in row.replica_nodes
         if node not in here
     }
-    found = await disks(console)
-    return console.page(request, "brokers.html", brokers=rows, lost=sorted(lost), disks=found)
+    found, counted = await disks(console), await rates(console)
+    return console.page(
+        request,
+        "brokers.html",
+        brokers=rows,
+        lost=sorted(lost),
+        disks=found,
+        rates={row.broker: counted.of_broker(row.broker) for row in rows},
+    )
 
 
 PAGES = (Page("/brokers", show, "Brokers"),)

@@ -6,7 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from barnabas.console.console import Console, Page, soon
-from barnabas.console.reads import SOON_S, begin_health, now_ms
+from barnabas.console.reads import SOON_S, begin_health, now_ms, rates
+from barnabas.protocol.errors import KafkaError
 
 
 class Overview(NamedTuple):
@@ -31,15 +32,24 @@ async def show(console: Console, request: Request) -> Response:
         len(topics),
         sum(len(topic.leaders) for topic in topics),
     )
-    seen = await soon(begin_health(console), SOON_S)
+    seen = unseen = None
+    try:
+        seen = await soon(begin_health(console), SOON_S)
+    except KafkaError as error:
+        # The user of a login may lack the rights.
+        unseen = str(error)
+    found = await rates(console)
     problems = [] if seen is None else seen.rows
     return console.page(
         request,
         "overview.html",
         overview=overview,
         seen=seen,
+        unseen=unseen,
         shown=problems[:_MOST_SHOWN],
         held_back=any(each.check == "transactions" for each in problems),
+        rate=found.of_cluster(),
+        uncounted=found.problems,
         now_ms=now_ms(),
     )
 

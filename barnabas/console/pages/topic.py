@@ -16,6 +16,7 @@ from barnabas.console.reads import (
     log_ends,
     now_ms,
     open_transactions,
+    rates,
     topic_named,
 )
 from barnabas.console.spans import KINDS, MOST_OFFSETS, Span, Spans, first_of, read_spans
@@ -105,6 +106,7 @@ async def show(console: Console, request: Request) -> Response:
         paging=paging,
         partitions=partitions,
         committed=committed,
+        rate=(await rates(console)).of_topic(name),
         now_ms=now_ms(),
         width=_WIDTH,
     )

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from barnabas.client.cluster import TopicInfo
 from barnabas.console.console import Console, Page, paged, search_of, soon
 from barnabas.console.pages.favourites import favourites
+from barnabas.console.rates import Rate
 from barnabas.console.reads import (
     SOON_S,
     Committed,
@@ -17,6 +18,7 @@ from barnabas.console.reads import (
     disks,
     log_ends,
     partitions_of,
+    rates,
 )
 from barnabas.protocol.records.group_lag import offset_lag
 from barnabas.protocol.topic_partition import TopicPartition
@@ -41,6 +43,7 @@ class TopicRow(NamedTuple):
     out_of_sync: int
     bytes: int
     groups: list[GroupOfTopic]
+    rate: Rate
 
 
 async def show(console: Console, request: Request) -> Response:
@@ -59,7 +62,11 @@ async def show(console: Console, request: Request) -> Response:
     reading = begin_committed(console)
     sizes = await disks(console)
     committed = await soon(reading, SOON_S)
-    ends = await log_ends(console, _read(paging.rows, committed))
+    counted = await rates(console)
+    wanted = _read(paging.rows, committed) if counted.are_counted else _every(paging.rows)
+    ends = await log_ends(console, wanted)
+    if not counted.are_counted:
+        _note(console, paging.rows, ends)
     rows = [_row(console, topic, sizes.size(topic), committed, ends) for topic in paging.rows]
     return console.page(
         request,
@@ -70,6 +77,7 @@ async def show(console: Console, request: Request) -> Response:
         committed=committed,
         search=search,
         internal=internal,
+        are_counted=counted.are_counted,
     )
 
 
@@ -77,6 +85,20 @@ def _read(topics: Sequence[TopicInfo], committed: Committed | None) -> list[Topi
     """Return the partitions of topics that a group reads."""
     known = {} if committed is None else committed.by_partition
     return [each for topic in topics for each in partitions_of(topic) if each in known]
+
+
+def _every(topics: Sequence[TopicInfo]) -> list[TopicPartition]:
+    return [each for topic in topics for each in partitions_of(topic)]
+
+
+def _note(
+    console: Console, topics: Sequence[TopicInfo], ends: dict[TopicPartition, LogEnds]
+) -> None:
+    """Take the end offsets of topics as samples of their rates, of those whose leaders answer."""
+    for topic in topics:
+        places = partitions_of(topic)
+        if all(each in ends for each in places):
+            console.rates.note_offsets(topic.name, sum(ends[each].end for each in places))
 
 
 def _row(
@@ -96,6 +118,7 @@ def _row(
         sum(len(row.isr_nodes) < len(row.replica_nodes) for row in rows),
         size,
         [GroupOfTopic(each, _lag(topic, each, committed, ends)) for each in readers],
+        console.rates.of_topic(topic.name),
     )
 
 

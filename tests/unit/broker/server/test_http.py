@@ -77,6 +77,28 @@ async def test_metrics_are_served_in_prometheus_format(endpoint):
 
 
 @pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("name[]=bytes_total", {"bytes_total"}),
+        ("name%5B%5D=size&name%5B%5D=bytes_total", {"bytes_total", "size"}),
+        ("name[]=none", set()),
+        ("name=size", {"bytes_total", "size"}),
+        ("&".join(["name[]=size"] * 101), set()),
+    ],
+)
+async def test_scrape_has_the_metrics_that_it_names(query, names):
+    registry = Registry()
+    registry.counter("bytes_total", "Bytes.").cell().value += 3
+    registry.gauge("size", "Size.").cell().value = 4
+    endpoint = endpoint_of(registry)
+    head, body = await get(await start(endpoint), f"/metrics?{query}")
+    assert head.startswith("HTTP/1.1 200 OK")
+    lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
+    assert {line.partition(" ")[0] for line in lines} == names
+    await endpoint.stop()
+
+
+@pytest.mark.parametrize(
     ("accepted", "gzipped"),
     [
         ("gzip", True),

@@ -109,14 +109,16 @@ class Admin:
         await self._cluster.retrying(attempt)
         self._cluster.topics.pop(name, None)
 
-    async def create_partitions(self, name: str, count: int) -> None:
+    async def create_partitions(
+        self, name: str, count: int, *, validate_only: bool = False
+    ) -> None:
         """Increase the number of partitions of a topic to `count`."""
         request = create_partitions.CreatePartitionsRequest(
             topics=[
                 create_partitions.CreatePartitionsTopic(name=name, count=count, assignments=None)
             ],
             timeout_ms=self._timeout_ms,
-            validate_only=False,
+            validate_only=validate_only,
         )
 
         async def attempt() -> None:
@@ -236,6 +238,8 @@ class Admin:
         kind: ConfigResourceType,
         name: str,
         changes: Iterable[tuple[str, ConfigOperation, str | None]],
+        *,
+        validate_only: bool = False,
     ) -> None:
         """Change configuration entries of a resource, all or none (KIP-339)."""
         request = incremental_alter_configs.IncrementalAlterConfigsRequest(
@@ -251,7 +255,7 @@ class Admin:
                     ],
                 )
             ],
-            validate_only=False,
+            validate_only=validate_only,
         )
         response = await self._cluster.ask(
             incremental_alter_configs.API, request, node=self._owner(kind, name)

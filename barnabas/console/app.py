@@ -34,6 +34,7 @@ from barnabas.console.pages import (
     security,
     timeline,
     topic,
+    topic_changes,
     topics,
     transactions,
 )
@@ -53,6 +54,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *transactions.PAGES,
     *pipelines.PAGES,
     *reassignments.PAGES,
+    *topic_changes.PAGES,
     *resets.PAGES,
     *endings.PAGES,
     *timeline.PAGES,

@@ -33,6 +33,21 @@ class Plan(NamedTuple):
     """All facts that the change depends on, as JSON; `carry_out` gets them back."""
 
 
+class Field(NamedTuple):
+    """A field of the form that asks for the parameters of a plan."""
+
+    name: str
+    label: str
+    default: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    """Values with their texts, to choose from."""
+    is_needed: bool = False
+    is_long: bool = False
+    """Whether it has several lines."""
+    is_fixed: bool = False
+    """Whether the link to the form gives it."""
+
+
 class Done(NamedTuple):
     """A change that was made, in a sentence, and where to look at the result."""
 
@@ -52,10 +67,11 @@ class Change(NamedTuple):
     title: str
     plan: Callable[[Console, Request], Awaitable[Plan]]
     carry_out: Callable[[Console, Request, Any], Awaitable[Done]]
-    form: str | None = None
-    """The template of the form that asks for the parameters of the plan."""
+    form: str = "change.html"
+    """A template with another form than that of `fields`."""
     needed: tuple[str, ...] = ()
     """The parameters of the plan. While they are missing, the page shows the form."""
+    fields: tuple[Field, ...] = ()
 
     def page(self) -> Page:
         return Page(self.path, self.answer, methods=("GET", "POST"))
@@ -71,7 +87,8 @@ class Change(NamedTuple):
             raise HTTPException(400, f"{error}.") from error
 
     async def _ask(self, console: Console, request: Request) -> Response:
-        given = all(request.query_params.get(each) for each in self.needed)
+        needed = {*self.needed, *(each.name for each in self.fields if each.is_needed)}
+        given = all(request.query_params.get(each) for each in needed)
         plan = await self.plan(console, request) if given else None
         facts = issued = token = ""
         if plan is not None:
@@ -79,8 +96,9 @@ class Change(NamedTuple):
             issued, token = console.tokens.issue(_action(request), facts)
         return console.page(
             request,
-            self.form or "change.html",
+            self.form,
             title=self.title,
+            fields=self.fields,
             given=request.query_params,
             plan=plan,
             facts=facts,

@@ -37,6 +37,7 @@ PAGES: Final = {
     "transactions": "/transactions",
     "transaction": f"/transaction?id={quote(TRANSACTION)}",
     "fence": f"/transaction/fence?id={quote(TRANSACTION)}",
+    "end": f"/transaction/end?id={quote(TRANSACTION)}",
     "pipelines": "/pipelines",
     "pipeline": "/pipeline?sink=sums",
     "reassignments": "/reassignments",
@@ -44,6 +45,9 @@ PAGES: Final = {
     "security": "/security",
     "why": "/security/why",
     "lever": "/lever?do=heal",
+    "create topic": "/topic/create",
+    "delete topic": "/topic/delete?name=orders",
+    "produce": f"/topic/produce?name=orders&what=text&key={quote(CODE)}&value={quote(CODE)}",
     "no such topic": "/topic?name=none",
     "no such page": "/nothing",
 }
@@ -79,16 +83,16 @@ class Scene:
                     headers=[(f"header {CODE}", CODE.encode())],
                     partition=number % 3,
                 )
+        await admin.create_topic("sums.decisions", partitions=1, replication_factor=3)
+        async with Producer(self.client) as producer:
+            decision = SinkDecision(f"query {CODE}", 1, None, ())
+            await producer.send("sums.decisions", encode(decision), key=key_of("sums"))
         self.member = GroupMember(self.client, Consumer(self.client), GROUP, ["orders"])
         await self.member.ensure_joined()
         self.open = TransactionalProducer(self.client, TRANSACTION)
         await self.open.init_transactions()
         await self.open.begin_transaction()
         await (await self.open.send("orders", b"is open", partition=0))
-        await admin.create_topic("sums.decisions", partitions=1, replication_factor=3)
-        async with Producer(self.client) as producer:
-            decision = SinkDecision(f"query {CODE}", 1, None, ())
-            await producer.send("sums.decisions", encode(decision), key=key_of("sums"))
 
     async def send(self, partition: int, *values: bytes) -> None:
         async with Producer(self.client) as producer:

@@ -20,6 +20,8 @@ WIDER = """() => {
 FOCUSED = """() => {
     const at = document.activeElement, style = getComputedStyle(at);
     if (at === document.body) return null;
+    # These have the form of /topic/create, or no form as /topic/delete.
+    others |= {"/topic/partitions", "/topic/config", "/topic/repair", "/group/delete"}
     const box = at.getBoundingClientRect();
     return {
         tag: at.tagName, text: at.innerText || at.value || at.ariaLabel || "",

@@ -5,6 +5,7 @@ import html
 import re
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
@@ -21,7 +22,8 @@ from barnabas.testing import Broker
 from tests.support.command_line import ROOT
 from tests.support.newer_producer import NewerProducer
 from tests.support.running_console import Answered, RunningConsole, confirmation
-from tests.support.transactions_by_hand import committed_values, hanging
+from tests.support.transactions_by_hand import committed_values, hanging, lose_marker
+from tests.support.waiting import until
 
 FIRST: Final = TopicPartition("orders", 0)
 
@@ -275,7 +277,10 @@ def test_hanging_transaction_is_aborted_and_an_open_one_is_not(
     producer.end(committed=True)
 
 
-def test_transaction_of_two_phase_commit_is_not_fenced() -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_transaction_of_two_phase_commit_is_not_fenced_and_ended_as_it_was_decided(
+    outcome: str,
+) -> None:
     keys = {"transaction.two.phase.commit.enable": "true"}
     with (
         Broker(keys) as broker,
@@ -293,8 +298,47 @@ def test_transaction_of_two_phase_commit_is_not_fenced() -> None:
 
         asyncio.run(begin())
         answered = console.request("/transaction/fence?id=kept")
-    assert answered.status == 400
-    assert "open without a timeout for two-phase commit" in answered.words
+        assert answered.status == 400
+        assert "open without a timeout for two-phase commit" in answered.words
+        (link,) = [each for each in console.get("/transaction", id="kept").links if "/end" in each]
+        assert 'method="post"' not in console.request(link).text
+        shown = console.request(f"{link}&outcome={outcome}")
+        done = "committed" if outcome == "commit" else "aborted"
+        assert f"will be {done} in 1 partition(s), for good" in shown.words
+        assert state(broker, "kept") == "Ongoing"
+        assert f"The transaction of kept was {done}" in send(console, shown).words
+        values = [b"prepared"] if outcome == "commit" else []
+        assert committed_values(broker.bootstrap_servers, topic) == values
+        again = console.request(f"{link}&outcome={outcome}")
+        assert again.status == 400
+        assert "has no open transaction of two-phase commit" in again.words
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_lost_marker_is_written_again_as_the_log_has_decided(
+    tmp_path: Path, committed: bool
+) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        broker.create_topic("t")
+        producer = NewerProducer(broker.bootstrap_servers, "x").init()
+        producer.send("t", 0, b"a")
+        producer.end(committed=committed)
+        until(lambda: state(broker, "x").startswith("Complete"))
+    lose_marker(tmp_path)
+    with (
+        Broker(data_dir=tmp_path) as broker,
+        RunningConsole(broker.bootstrap_servers, allow_changes=True) as console,
+    ):
+        assert "/topic/repair?topic=t" in console.get("/topic", name="t").links
+        shown = console.request("/topic/repair?topic=t")
+        assert "1 marker(s) that were lost will be written into t again" in shown.words
+        assert ("committed" if committed else "aborted") in shown.words
+        assert committed_values(broker.bootstrap_servers, "t") == []
+        assert "1 marker(s) were written into t" in send(console, shown).words
+        assert committed_values(broker.bootstrap_servers, "t") == ([b"a"] if committed else [])
+        answered = console.request("/topic/repair?topic=t")
+        assert answered.status == 400
+        assert "no marker of t is missing" in answered.words
 
 
 def test_each_job_of_the_page_is_done_by_its_clicks() -> None:

@@ -1,4 +1,4 @@
-"""The reset of a group's offsets, which shows before and after."""
+"""The changes of a group: the reset of its offsets, which shows before and after, and its end."""
 
 from typing import Any
 
@@ -48,14 +48,17 @@ async def _plan(console: Console, request: Request) -> Plan:
 async def _require_empty(console: Console, group: str) -> None:
     """Raise ValueError while the group has members: its coordinator would refuse."""
     try:
-        described = await GroupAdmin(console.cluster).describe_either(group)
+        await _require_group(console, group)
     except KafkaError as error:
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return
-        raise
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+
+
+async def _require_group(console: Console, group: str) -> None:
+    """Raise what `_require_empty` does, and KafkaError for a group that does not exist."""
+    described = await GroupAdmin(console.cluster).describe_either(group)
     if described.members:
-        count = len(described.members)
-        raise ValueError(f"the group has {count} member(s): stop them before its offsets are reset")
+        raise ValueError(f"the group has {len(described.members)} member(s): stop them first")
 
 
 def _value(way: str, text: str) -> Any:
@@ -95,7 +98,30 @@ async def _carry_out(console: Console, request: Request, facts: Any) -> Done:
     return Done(sentence, "/group", {"id": group})
 
 
+async def _plan_deletion(console: Console, request: Request) -> Plan:
+    group = parameter(request, "id")
+    await _require_group(console, group)
+    offsets = sorted((await GroupAdmin(console.cluster).offsets(group)).items())
+    return Plan(
+        f"Group {group} will be deleted with its offsets in {len(offsets)} partition(s). Members "
+        "that come later begin as if it had never been there.",
+        "Delete the group",
+        ["Partition", "Offset that is lost"],
+        [[f"{each.topic}-{each.partition}", str(offset)] for each, offset in offsets],
+        [[*each, offset] for each, offset in offsets],
+    )
+
+
+async def _delete(console: Console, request: Request, facts: Any) -> Done:
+    if (await _plan_deletion(console, request)).facts != facts:
+        raise changed()
+    group = parameter(request, "id")
+    await GroupAdmin(console.cluster).delete(group)
+    return Done(f"Group {group} was deleted.", "/groups", {})
+
+
 PAGES = (
+    Change("/group/delete", "Delete a group", _plan_deletion, _delete).page(),
     Change(
         "/group/reset", "Reset of offsets", _plan, _carry_out, "reset.html", ("id", "way")
     ).page(),

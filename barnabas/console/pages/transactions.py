@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from barnabas.client.transaction_admin import TransactionAdmin, client_of
+from barnabas.client.transaction_admin import TransactionAdmin, client_of, is_two_phase
 from barnabas.console.console import Console, Page, paged, parameter, search_of, soon
 from barnabas.console.reads import (
     SOON_S,
@@ -74,6 +74,7 @@ async def show(console: Console, request: Request) -> Response:
         "transaction.html",
         row=row,
         client=client_of(row),
+        is_two_phase=is_two_phase(row),
         partitions=[
             PartitionOfTransaction(each, ends.get(each), sorted(readers.get(each, {})))
             for each in sorted(places)

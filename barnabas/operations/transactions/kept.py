@@ -90,6 +90,15 @@ async def two_phase_rows(
     return rows
 
 
+def require_two_phase(row: TransactionState) -> None:
+    """Raise ValueError unless a transaction of two-phase commit is open."""
+    if not is_two_phase(row):
+        raise ValueError(
+            f"{row.transactional_id} has no open transaction of two-phase commit: it is"
+            f" {row.transaction_state}, see `barnabas transactions list --two-phase`"
+        )
+
+
 async def end_two_phase(
     cluster: Cluster, transactional_id: str, *, committed: bool
 ) -> ProducerIdAndEpoch:
@@ -98,11 +107,7 @@ async def end_two_phase(
     Raises ValueError unless one is open.
     """
     row = await TransactionAdmin(cluster).describe(transactional_id)
-    if not is_two_phase(row):
-        raise ValueError(
-            f"{transactional_id} has no open transaction of two-phase commit: it is"
-            f" {row.transaction_state}, see `barnabas transactions list --two-phase`"
-        )
+    require_two_phase(row)
     await end_transaction(cluster, transactional_id, client_of(row), committed=committed)
     return ProducerIdAndEpoch(row.producer_id, row.producer_epoch)
 

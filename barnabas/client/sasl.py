@@ -54,6 +54,9 @@ _NONCE_BYTES: Final = 24
 _EXTENSION: Final = "extension_"
 
 _SCRAM: Final = {each.value: each for each in ScramMechanism}
+BY_PASSWORD: Final[tuple[str, ...]] = (*sorted(_SCRAM, reverse=True), "PLAIN")
+"""The mechanisms with a password, the strongest first."""
+_ACCOUNT: Final = frozenset((JAAS, "sasl.username", "sasl.password"))
 
 NewExchange = Callable[[], Awaitable[ClientExchange]]
 """A function that begins an exchange, and may get what it needs for that from the network."""
@@ -75,7 +78,7 @@ def logged_in(connect: Connect | None, login: Login) -> Connect:
 
 def login_with(properties: Mapping[str, str]) -> Login:
     """Return the login of the keys `sasl.*`. Raises ConfigError, whose text has no secret."""
-    mechanism = properties.get(MECHANISM, properties.get("sasl.mechanisms", "GSSAPI")).strip()
+    mechanism = mechanism_in(properties) or "GSSAPI"
     if mechanism not in _MODULES:
         raise ConfigError.invalid(MECHANISM, mechanism, f"Supported are {', '.join(_MODULES)}")
     module = _module(mechanism, properties)
@@ -88,6 +91,32 @@ def login_with(properties: Mapping[str, str]) -> Login:
         else:
             exchange = _by_scram(_SCRAM[mechanism], user, password, options)
     return partial(_login, mechanism, exchange)
+
+
+def lacks_user(properties: Mapping[str, str]) -> bool:
+    """Whether `security.protocol` wants a user with a password, and the keys name none."""
+    protocol = properties.get("security.protocol", "").strip().upper()
+    mechanism = mechanism_in(properties)
+    by_password = mechanism is None or mechanism in BY_PASSWORD
+    return protocol.startswith("SASL_") and by_password and not _ACCOUNT & properties.keys()
+
+
+def mechanism_in(properties: Mapping[str, str]) -> str | None:
+    """Return the mechanism that the keys name."""
+    name = properties.get(MECHANISM, properties.get("sasl.mechanisms"))
+    return None if name is None else name.strip()
+
+
+def only_asking(offered: list[str]) -> Login:
+    """Return a login that notes the mechanisms which the broker offers, and fails with
+    AuthenticationError: brokers close the connection then."""
+
+    async def ask_only(ask: Ask) -> float:
+        answer = await ask(sasl_handshake.API, sasl_handshake.SaslHandshakeRequest(mechanism=""))
+        offered[:] = answer.mechanisms
+        raise AuthenticationError(ErrorCode.of(answer.error_code), "the mechanisms were asked for")
+
+    return ask_only
 
 
 async def _login(mechanism: str, new_exchange: NewExchange, ask: Ask) -> float:

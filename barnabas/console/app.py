@@ -16,8 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from barnabas.client.security import connect_with
-from barnabas.config.client_keys import ClientKeys
+from barnabas.client.connection import AuthenticationError
 from barnabas.console.console import CLUSTER_ERRORS, Console, Handler, Page
 from barnabas.console.guard import Guard
 from barnabas.console.pages import (
@@ -38,9 +37,9 @@ from barnabas.console.pages import (
     topics,
     transactions,
 )
+from barnabas.console.render import Renderer
+from barnabas.console.sessions import Consoles, Sessions
 from barnabas.console.settings import ConsoleSettings
-from barnabas.console.shared import SharedCluster
-from barnabas.console.tokens import Tokens
 
 PAGES: Final[tuple[Page, ...]] = (
     *overview.PAGES,
@@ -54,8 +53,8 @@ PAGES: Final[tuple[Page, ...]] = (
     *transactions.PAGES,
     *pipelines.PAGES,
     *reassignments.PAGES,
-    *topic_changes.PAGES,
     *resets.PAGES,
+    *topic_changes.PAGES,
     *endings.PAGES,
     *timeline.PAGES,
     *security.PAGES,
@@ -64,61 +63,64 @@ PAGES: Final[tuple[Page, ...]] = (
 _STATIC: Final = Path(__file__).parent / "static"
 _GRACE_S: Final = 2
 TICK_S: Final = 2.0
+_OF_EVERY_PAGE: Final = ("bootstrap", "allow_changes", "show_records")
+"""The settings that templates of all pages may ask for."""
 MOST_STREAMS: Final = 64
 """The open pages that follow the cluster at the same time."""
 
 
-def shared_cluster(settings: ConsoleSettings) -> SharedCluster:
-    """Return the cluster of a console, not connected yet."""
-    keys = ClientKeys.of(settings.properties)
-    request_ms = keys.request_timeout_ms
-    return SharedCluster(
-        settings.bootstrap,
-        client_id=keys.client_id,
-        timeout=settings.timeout,
-        request_timeout=None if request_ms is None else request_ms / 1000,
-        connect=connect_with(settings.properties) if settings.properties else None,
-        check_cluster=keys.metadata_cluster_check_enable,
-    )
-
-
-def application(settings: ConsoleSettings, cluster: SharedCluster) -> ASGIApp:
-    """Return the ASGI application of a console, which closes the cluster at its end."""
+def application(settings: ConsoleSettings) -> ASGIApp:
+    """Return the ASGI application of a console, which closes its clients at its end."""
     pages = [each for each in PAGES if settings.allow_changes or not each.is_change]
-    navigation = [each for each in pages if each.title is not None]
-    console = Console(settings, cluster, navigation, Tokens())
-    live = Live()
+    forms = [each.path for each in pages if "POST" in each.methods]
+    shared = {name: getattr(settings, name) for name in _OF_EVERY_PAGE}
+    renderer, live = Renderer(shared), Live()
+    logins: list[Route] = []
+    if settings.has_logins:
+        consoles: Consoles = (sessions := Sessions(settings, renderer, pages))
+        logins = [
+            Route("/login", sessions.login, methods=("GET", "POST")),
+            Route("/logout", sessions.logout, methods=("POST",)),
+        ]
+        forms += [each.path for each in logins]
+    else:
+        consoles = Consoles(settings, renderer, pages)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        sampling = asyncio.create_task(console.lags.run())
+        await consoles.start()
         try:
             yield
         finally:
-            sampling.cancel()
-            await console.close()
+            await consoles.close()
 
     async def fail(request: Request, error: Exception) -> Response:
-        return console.failure(request, error)
+        failure = (consoles.of(request) or consoles.common).failure(request, error)
+        if isinstance(error, AuthenticationError):
+            await consoles.end(request)
+        return failure
 
     app = Starlette(
         routes=[
             *(
-                Route(each.path, _with(console, each.handler), methods=each.methods)
+                Route(each.path, _with(consoles, each.handler), methods=each.methods)
                 for each in pages
             ),
-            Route("/live", live.handle),
+            *logins,
+            Route("/live", _with(consoles, live.handle)),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
         exception_handlers=dict.fromkeys((HTTPException, *CLUSTER_ERRORS), fail),
         lifespan=lifespan,
     )
-    forms = [each.path for each in pages if "POST" in each.methods]
     return Guard(app, settings.allowed_hosts, forms, allow_changes=settings.allow_changes)
 
 
-def _with(console: Console, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _with(consoles: Consoles, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
+        console = consoles.of(request)
+        if console is None:
+            return consoles.turn_away(request)
         return await handler(console, request)
 
     return answer
@@ -130,7 +132,7 @@ class Live:
     def __init__(self) -> None:
         self._open = 0
 
-    async def handle(self, _: Request) -> Response:
+    async def handle(self, _console: Console, _request: Request) -> Response:
         if self._open >= MOST_STREAMS:
             return PlainTextResponse("Too many pages are live.", 503)
         return StreamingResponse(self._ticks(), media_type="text/event-stream")
@@ -149,21 +151,30 @@ class Live:
 async def serve(
     settings: ConsoleSettings, started: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    """Serve the console until `stop`; `started` gets its address. OSError if it is taken."""
+    """Serve the console until `stop`; `started` gets its address.
+
+    Raises OSError if it is taken, and ValueError for settings that are not safe.
+    """
+    settings.require_safety()
     config = uvicorn.Config(
-        application(settings, shared_cluster(settings)),
+        application(settings),
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         ws="none",
         timeout_graceful_shutdown=_GRACE_S,
+        ssl_certfile=settings.certificate_file,
+        ssl_keyfile=settings.key_file,
     )
+    # Files that cannot be used are an error before anything is served.
+    config.load()
     with _listening(settings.host, settings.port) as listener:
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop.wait())
-        started(_address(settings.host, listener.getsockname()[1]))
+        scheme = "https" if config.is_ssl else "http"
+        started(f"{scheme}://{_host_text(settings.host)}:{listener.getsockname()[1]}/")
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         stopping.cancel()
@@ -183,5 +194,5 @@ def _listening(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family)
 
 
-def _address(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+def _host_text(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

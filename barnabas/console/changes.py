@@ -8,17 +8,19 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from barnabas.console.console import CLUSTER_ERRORS, Console, Page
+from barnabas.console.forms import form_fields
 
 _MOST_BYTES: Final = 2 << 20
 """The size of a form: a reset names thousands of partitions."""
 _FIELDS: Final = {"facts", "issued", "token"}
+_MOST_LOGGED: Final = 500
+"""The letters of a request in the log: it may have a record in it."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -107,13 +109,15 @@ class Change(NamedTuple):
         )
 
     async def _confirmed(self, console: Console, request: Request) -> Response:
-        form = await _form(request)
+        form = await form_fields(request, _FIELDS, _MOST_BYTES)
+        if form is None:
+            raise HTTPException(403, "The form has no valid token of this console: begin again.")
         console.tokens.take(_action(request), form["facts"], form["issued"], form["token"])
-        client = request.client.host if request.client else "?"
-        _LOG.warning("%s asks for: %s", client, _action(request))
+        person = console.person(request)
+        _LOG.warning("%s asks for: %s", person, _action(request)[:_MOST_LOGGED])
         done = await self.carry_out(console, request, json.loads(form["facts"]))
         # A name from the cluster must not begin a new line of the log.
-        _LOG.warning("%s has done: %r", client, done.sentence)
+        _LOG.warning("%s has done: %r", person, done.sentence)
         console.results.forget()
         return console.page(request, "done.html", title=self.title, done=done)
 
@@ -125,21 +129,3 @@ def changed() -> HTTPException:
 
 def _action(request: Request) -> str:
     return f"{request.url.path}?{request.url.query}"
-
-
-async def _form(request: Request) -> dict[str, str]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if kind != "application/x-www-form-urlencoded":
-        raise HTTPException(415, "Only forms are taken.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise HTTPException(413, "The form is too large.")
-    try:
-        found = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=10)
-    except ValueError:
-        found = {}
-    if found.keys() != _FIELDS or any(len(values) != 1 for values in found.values()):
-        raise HTTPException(403, "The form has no valid token of this console: begin again.")
-    return {name: values[0] for name, values in found.items()}

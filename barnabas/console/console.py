@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from barnabas.client.connection import BrokerUnreachable
+from barnabas.console.forms import Tokens
 from barnabas.console.lags import Lags
 from barnabas.console.rates import Rates
 from barnabas.console.render import Renderer
 from barnabas.console.settings import ConsoleSettings
 from barnabas.console.shared import Results, SharedCluster
-from barnabas.console.tokens import Tokens
 from barnabas.operations.answers.groups import DescribedGroup
 from barnabas.operations.broker_http import Endpoints, HttpAccess
 from barnabas.operations.events import Timeline
@@ -50,31 +50,33 @@ class Page(NamedTuple):
 
 
 class Console:
-    """The cluster, the shared results and the templates of a console."""
+    """The cluster, as one client sees it, with the results and forms of that client."""
 
     def __init__(
         self,
         settings: ConsoleSettings,
         cluster: SharedCluster,
-        navigation: list[Page],
-        tokens: Tokens,
+        renderer: Renderer,
+        navigation: Sequence[Page],
+        user: str | None = None,
     ) -> None:
+        """`user` is the person who has logged in; None: everyone has this console."""
         self.settings = settings
         self.cluster = cluster
         self.results = Results()
-        self.tokens = tokens
+        self.tokens = Tokens()
+        self.user = user
         self.lags = Lags(self.describe, CLUSTER_ERRORS)
         endpoints = Endpoints(cluster, HttpAccess(settings.token, settings.ca_file))
         self.timeline = Timeline(cluster, endpoints)
         self.rates = Rates(cluster, endpoints)
-        self._renderer = Renderer(
-            {
-                "navigation": [(each.path, each.title) for each in navigation],
-                "bootstrap": settings.bootstrap,
-                "allow_changes": settings.allow_changes,
-                "show_records": settings.show_records,
-            }
-        )
+        self._renderer = renderer
+        self._navigation = [(each.path, each.title) for each in navigation if each.title]
+        self._sampling: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin with what goes on between requests, until `close`."""
+        self._sampling = asyncio.create_task(self.lags.run())
 
     async def describe(self, group: str) -> DescribedGroup:
         """Return the description of a group, of a moment ago."""
@@ -84,8 +86,14 @@ class Console:
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page of HTML."""
-        values = {"path": request.url.path, "address": _address(request), **values}
+        shared = {"navigation": self._navigation, "user": self.user}
+        values = {"path": request.url.path, "address": address_of(request), **shared, **values}
         return HTMLResponse(self._renderer.page(template, values), status)
+
+    def person(self, request: Request) -> str:
+        """Return who makes a request, for the log: on one line, whatever the name is."""
+        address = request.client.host if request.client else "?"
+        return address if self.user is None else f"{self.user!r} at {address}"
 
     def failure(self, request: Request, error: Exception) -> Response:
         """Return the page about an error of the cluster or of the request."""
@@ -101,11 +109,13 @@ class Console:
         return self.page(request, "failure.html", status, title=title, text=text)
 
     async def close(self) -> None:
+        if self._sampling is not None:
+            self._sampling.cancel()
         self.results.close()
         await self.cluster.close()
 
 
-def _address(request: Request) -> str:
+def address_of(request: Request) -> str:
     """Return the path and query of a request, at which its live parts are asked for again."""
     query = request.url.query
     return f"{request.url.path}?{query}" if query else request.url.path

@@ -1,8 +1,11 @@
 """The settings of a console."""
 
+import ipaddress
 from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from barnabas.client.sasl import lacks_user
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
@@ -33,3 +36,39 @@ class ConsoleSettings(BaseModel):
     show_records: bool = True
     masks: tuple[str, ...] = ()
     """Names of fields in JSON values, and of headers, whose content is not shown."""
+    certificate_file: str | None = None
+    """A PEM file with the certificate of this console, for https."""
+    key_file: str | None = None
+    """A PEM file with its key; None: that of the certificate has it."""
+    behind_proxy: bool = False
+    """Whether browsers reach this console only through a proxy that speaks TLS."""
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether each person logs in: the brokers want a user, and `properties` have none."""
+        return lacks_user(self.properties)
+
+    @property
+    def is_over_tls(self) -> bool:
+        """Whether browsers speak TLS."""
+        return self.certificate_file is not None or self.behind_proxy
+
+    def require_safety(self) -> None:
+        """Raise ValueError if a login would be read by others, or could do more than its user."""
+        if not self.has_logins:
+            return
+        if not self.is_over_tls and not _is_local(self.host):
+            raise ValueError(
+                f"logins at {self.host} without TLS would show passwords to the network: give "
+                "--certificate-file, or listen at 127.0.0.1, or give --behind-proxy if browsers "
+                "reach this address only through a proxy that speaks TLS"
+            )
+        if self.faults is not None:
+            raise ValueError("--faults needs a user in --command-config: levers ask for no rights")
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

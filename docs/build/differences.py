@@ -754,9 +754,8 @@ DIFFERENCES = (
     ),
     Difference(
         "A page to look at",
-        "`barnabas console` serves pages about any cluster from Kafka 3.0 on. It has no logins "
-        "yet, and no users, rules, quotas, timeline of the cluster, rates or pipelines: "
-        "[console.md](console.md#not-there-yet) has the list.",
+        "`barnabas console` serves pages about any cluster from Kafka 3.0 on. "
+        "[console.md](console.md#not-there-yet) has what it lacks.",
         "None.",
         "An operator wants to see what a transaction does to which consumers.",
     ),

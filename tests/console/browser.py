@@ -21,6 +21,24 @@ _NOTES = """
     window.alert = text => window.notes.push(`alert: ${text}`);
 """
 
+_WIDER = """() => {
+    const wide = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= wide) return [];
+    return [...document.querySelectorAll("body *")]
+        .filter(each => each.getBoundingClientRect().right > wide + 1 && !each.closest(".scroll"))
+        .map(each => each.outerHTML.slice(0, 150));
+}"""
+_FOCUSED = """() => {
+    const at = document.activeElement, style = getComputedStyle(at);
+    if (at === document.body) return null;
+    const box = at.getBoundingClientRect();
+    return {
+        tag: at.tagName, text: at.innerText || at.value || at.ariaLabel || "",
+        outlined: style.outlineStyle !== "none" && style.outlineWidth !== "0px",
+        seen: box.width > 0 && box.bottom > 0 && box.top < innerHeight,
+    };
+}"""
+
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
@@ -89,6 +107,16 @@ class Tab:
             for each in found["violations"]
             for node in each["nodes"]
         ]
+
+    def too_wide(self) -> list[str]:
+        """Return what does not fit the width of this page."""
+        found: list[str] = self.page.evaluate(_WIDER)
+        return found
+
+    def focused(self) -> dict[str, Any] | None:
+        """Return what has the focus: tag, text, and whether it is outlined and seen."""
+        found: dict[str, Any] | None = self.page.evaluate(_FOCUSED)
+        return found
 
     def close(self) -> None:
         self._context.close()

@@ -10,25 +10,6 @@ from tests.console.conftest import NewTab
 from tests.console.scene import PAGES
 
 ALL = pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
-WIDER = """() => {
-    const wide = document.documentElement.clientWidth;
-    if (document.documentElement.scrollWidth <= wide) return [];
-    return [...document.querySelectorAll("body *")]
-        .filter(each => each.getBoundingClientRect().right > wide + 1 && !each.closest(".scroll"))
-        .map(each => each.outerHTML.slice(0, 150));
-}"""
-FOCUSED = """() => {
-    const at = document.activeElement, style = getComputedStyle(at);
-    if (at === document.body) return null;
-    # These have the form of /topic/create, or no form as /topic/delete.
-    others |= {"/topic/partitions", "/topic/config", "/topic/repair", "/group/delete"}
-    const box = at.getBoundingClientRect();
-    return {
-        tag: at.tagName, text: at.innerText || at.value || at.ariaLabel || "",
-        outlined: style.outlineStyle !== "none" && style.outlineWidth !== "0px",
-        seen: box.width > 0 && box.bottom > 0 && box.top < innerHeight,
-    };
-}"""
 BACK = "getComputedStyle(document.body).backgroundColor"
 FOCUSABLE = """
     a[href]:not([tabindex="-1"]), button, input:not([type=hidden]), select, textarea, [tabindex="0"]
@@ -39,6 +20,8 @@ def test_all_pages_that_are_served_are_tested() -> None:
     # The address of the first names a hanging transaction, which only the older protocol leaves;
     # that of the second takes a form only.
     others = {"/transaction/abort", "/favourite"}
+    # These have the form of /topic/create, or no form as /topic/delete.
+    others |= {"/topic/partitions", "/topic/config", "/topic/repair", "/group/delete"}
     tested = {each.partition("?")[0] for each in PAGES.values()} | others
     assert {each.path for each in SERVED} <= tested
 
@@ -55,7 +38,7 @@ def test_page_has_no_finding_of_axe_and_is_used_by_keyboard(new_tab: NewTab, pat
     reached = []
     for _ in range(expected):
         tab.page.keyboard.press("Tab")
-        if (found := tab.page.evaluate(FOCUSED)) is None:
+        if (found := tab.focused()) is None:
             break
         reached.append(found)
     assert len(reached) == expected
@@ -68,7 +51,7 @@ def test_page_fits_a_narrow_dark_screen(new_tab: NewTab, path: str) -> None:
     tab.hold_still()
     tab.open(path)
     assert tab.page.evaluate(BACK) == "rgb(18, 23, 30)"
-    assert tab.page.evaluate(WIDER) == []
+    assert tab.too_wide() == []
     assert tab.findings("color-contrast") == []
 
 
@@ -96,9 +79,9 @@ def test_a_topic_is_found_by_keyboard_alone(new_tab: NewTab) -> None:
     tab.open("/")
     press = tab.page.keyboard.press
     press("Tab")
-    assert tab.page.evaluate(FOCUSED)["text"] == "To the content"
+    assert tab.focused()["text"] == "To the content"
     press("Enter")
-    assert tab.page.evaluate(FOCUSED)["tag"] == "MAIN"
+    assert tab.focused()["tag"] == "MAIN"
     _tab_to(tab, "Topics", back=True)
     press("Enter")
     tab.page.wait_for_url("**/topics")
@@ -114,7 +97,7 @@ def test_a_topic_is_found_by_keyboard_alone(new_tab: NewTab) -> None:
 def _tab_to(tab, text: str, *, back: bool = False) -> None:
     for _ in range(60):
         tab.page.keyboard.press("Shift+Tab" if back else "Tab")
-        found = tab.page.evaluate(FOCUSED)
+        found = tab.focused()
         if found is not None and (found["tag"], found["text"].strip()) == ("A", text):
             return
     raise AssertionError(f"{text} was not reached")

@@ -8,10 +8,11 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.command_line import environment, run
+from tests.support.command_line import environment
 from tests.support.waiting import until
 
 
@@ -77,10 +78,27 @@ def test_address_in_use_does_not_stop_the_broker(tmp_path: Path) -> None:
             assert process.returncode == 0
 
 
-def test_console_without_login_is_refused_beside_users(tmp_path: Path) -> None:
-    done = run("serve", "--secure", "--console", "-l", "127.0.0.1:0", "-d", str(tmp_path))
-    assert done.returncode == 1
-    assert b"--console has no login" in done.stderr
+def test_console_beside_users_has_logins(tmp_path: Path) -> None:
+    with started("serve", "--secure", "--console", "127.0.0.1:0", data=tmp_path) as process:
+        address = address_of(process).rstrip("/")
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            assert answer.url == f"{address}/login?next=%2F"
+        password = (tmp_path / "secure" / "admin.password").read_text()
+        form = urlencode({"user": "admin", "password": password}).encode()
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(f"{address}/login", form, timeout=20) as answer:
+            assert re.search(r"<dt>Brokers</dt><dd><a [^>]*>1<", answer.read().decode())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def test_console_with_logins_is_refused_where_passwords_would_be_seen(tmp_path: Path) -> None:
+    with started("serve", "--secure", "--console", "0.0.0.0:0", data=tmp_path) as process:
+        assert process.stderr is not None
+        told = next(line for line in process.stderr if line.startswith("console: "))
+        assert "without TLS would show passwords" in told
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
 
 
 def test_broker_imports_nothing_of_the_console() -> None:

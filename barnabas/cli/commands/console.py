@@ -48,13 +48,29 @@ if TYPE_CHECKING:
     metavar="FIELD",
     help="Hide this field of JSON values and this header, and values that are no JSON.",
 )
+@click.option(
+    "--certificate-file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="PEM file with a certificate, to serve https.",
+)
+@click.option(
+    "--key-file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="PEM file with its key, if that file has none.",
+)
+@click.option(
+    "--behind-proxy",
+    is_flag=True,
+    help="Browsers reach this address only through a proxy that speaks TLS.",
+)
 @http_options
 @cluster_options
 def console(target: Target, access: "HttpAccess", no_records: bool, **options: Any) -> None:
     """Serve pages about a cluster for browsers, until Ctrl-C.
 
-    They only read, unless --allow-changes is given. There is no login: everyone who reaches the
-    address has the rights of the client that --command-config describes.
+    They only read, unless --allow-changes is given. Everyone who reaches the address has the rights
+    of the client that --command-config describes. If that file has security.protocol=SASL_SSL or
+    SASL_PLAINTEXT and no user, each person logs in, and has the rights of their own user.
     """
     try:
         from barnabas.console.app import serve

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -34,11 +34,6 @@ def console_child(
     if option is None:
         yield None
         return
-    if secured is not None:
-        raise click.ClickException(
-            "--console has no login: start `barnabas console --command-config FILE`, for a user "
-            "that has the rights of everyone who may look"
-        )
     if (
         find_spec("starlette") is None
         or find_spec("uvicorn") is None
@@ -51,7 +46,9 @@ def console_child(
         host, port = parse_address(option)
     except ValueError as error:
         raise click.ClickException(f"--console: {error}") from None
-    child = _ConsoleChild(host, port)
+    # Without a user: each person logs in.
+    client = {} if secured is None else secured.client_properties
+    child = _ConsoleChild(host, port, client)
     try:
         yield child.start
     finally:
@@ -61,16 +58,22 @@ def console_child(
 class _ConsoleChild:
     """The process of a console."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, properties: Mapping[str, str]) -> None:
         self._host = host
         self._port = port
+        self._properties = properties
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, servers: str) -> None:
         """Start the process, without waiting until it serves: it prints its address itself."""
         import json
 
-        settings = {"bootstrap": servers, "host": self._host, "port": self._port}
+        settings = {
+            "bootstrap": servers,
+            "host": self._host,
+            "port": self._port,
+            "properties": self._properties,
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
@@ -127,7 +130,7 @@ def main() -> int:
         line = stdin.readline()
     try:
         asyncio.run(_serve(line))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         click.echo(f"console: {explain(error)}", err=True)
         return 1
     return 0

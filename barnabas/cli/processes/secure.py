@@ -107,6 +107,15 @@ class Secured(NamedTuple):
         """The file with the settings of a client that logs in as the administrator."""
         return self.directory / _PROPERTIES
 
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """The settings of a client that does not say who it is."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.directory / _CA),
+        }
+
     def greeting(self, servers: str) -> str:
         """Return the settings of clients, which name the file of the password, and a profile.
 

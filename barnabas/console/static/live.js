@@ -25,7 +25,11 @@
     if (wanted && !stream) {
       stream = new EventSource("/live");
       stream.addEventListener("open", () => (stale.hidden = true));
-      stream.addEventListener("error", () => (stale.hidden = false));
+      stream.addEventListener("error", event => {
+        stale.hidden = false;
+        // Closed for good: the console refuses, and the answer to a page says why.
+        if (event.target.readyState === EventSource.CLOSED) htmx.trigger("#live", "tick");
+      });
       stream.addEventListener("tick", () => htmx.trigger("#live", "tick"));
     } else if (!wanted && stream) {
       stream.close();

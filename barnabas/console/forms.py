@@ -1,17 +1,39 @@
-"""Tokens of forms: for one change, once, for some minutes, and only from this process."""
+"""The forms that browsers send, and their tokens: for one change, once, for some minutes, and only
+from this process."""
 
 import hmac
 import json
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final
+from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 VALID_S: Final = 600.0
 _MOST_USED: Final = 10_000
+
+
+async def form_fields(request: Request, names: Set[str], most_bytes: int) -> dict[str, str] | None:
+    """Return the fields of a form; None unless it has each of these names once, and no other."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "Only forms are taken.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most_bytes:
+            raise HTTPException(413, "The form is too large.")
+    try:
+        found = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=10)
+    except ValueError:
+        return None
+    if found.keys() != names or any(len(values) != 1 for values in found.values()):
+        return None
+    return {name: values[0] for name, values in found.items()}
 
 
 class Tokens:

@@ -3,8 +3,8 @@
 import pytest
 from starlette.exceptions import HTTPException
 
-from barnabas.console import tokens
-from barnabas.console.tokens import VALID_S, Tokens
+from barnabas.console import forms
+from barnabas.console.forms import VALID_S, Tokens
 
 
 def test_token_is_old_after_some_minutes() -> None:
@@ -23,7 +23,7 @@ def test_token_of_another_process_is_refused() -> None:
 
 
 def test_token_counts_once_however_many_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_MOST_USED", 3)
+    monkeypatch.setattr(forms, "_MOST_USED", 3)
     now = 1000.0
     made = Tokens(lambda: now)
     issued = [made.issue("/path", "facts") for _ in range(4)]

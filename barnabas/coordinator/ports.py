@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.batch import HeaderFields
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps
@@ -100,7 +100,7 @@ class PartitionLog(Protocol):
         self,
         batch: bytearray,
         now_ms: int,
-        header: BatchHeader | None = None,
+        header: HeaderFields | None = None,
         guard: object | None = None,
         marker: TxnMarker | None = None,
     ) -> int:

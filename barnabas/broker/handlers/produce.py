@@ -58,8 +58,8 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     CorruptRecordError,
     begins_transactional,
+    header_fields,
     header_of,
-    read_header,
 )
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
@@ -670,24 +670,27 @@ def _append_again(
     if partition is None or standing is not partition.standing or partition.appends:
         return None
     try:
-        header = read_header(records)
+        header = header_fields(records)
     except CorruptRecordError:
         return None
-    producers, producer_id, guard = partition.log.producers, header.producer_id, None
-    entry = producers.entries.get(producer_id)
-    if producer_id >= 0 and entry is None:
-        # The handler limits the number of new producers.
-        return None
-    if header.attributes & TRANSACTIONAL:
-        if (opened := None if entry is None else entry.opened_by) is None:
-            if opener is None or added is None:
-                guard = producers.expected(producer_id, header.producer_epoch, opener)
-            else:
-                guard = verification.add_again(added, producers, opener, header, now_ms)
-            if guard is None:
-                return None
-        elif opened != opener:
+    _, _, _, _, _, attributes, _, _, _, producer_id, epoch, _, count = header
+    guard = None
+    if producer_id >= 0:
+        producers = partition.log.producers
+        entry = producers.entries.get(producer_id)
+        if entry is None:
+            # The handler limits the number of new producers.
             return None
+        if attributes & TRANSACTIONAL:
+            if (opened := entry.opened_by) is None:
+                if opener is None or added is None:
+                    guard = producers.expected(producer_id, epoch, opener)
+                else:
+                    guard = verification.add_again(added, producers, opener, header, now_ms)
+                if guard is None:
+                    return None
+            elif opened != opener:
+                return None
     try:
         appended = partition.append(records, now_ms, header, guard)
     except KafkaError:
@@ -697,7 +700,7 @@ def _append_again(
     cells.produces.value += 1
     if not duplicate:
         cells.bytes_in.value += len(records)
-        cells.messages_in.value += header.record_count
+        cells.messages_in.value += count
     return first_offset, append_time, log_start_offset
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.batch import HeaderFields
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.files.errors import OutOfDescriptors
@@ -74,7 +74,7 @@ class LedPartition:
         self,
         batch: bytearray,
         now_ms: int,
-        header: BatchHeader | None = None,
+        header: HeaderFields | None = None,
         guard: object | None = None,
         marker: TxnMarker | None = None,
     ) -> int:

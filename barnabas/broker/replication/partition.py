@@ -27,7 +27,7 @@ from barnabas.broker.replication.purgatory import (
 from barnabas.broker.replication.topic_cells import TopicCells
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
-from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.batch import BatchHeader, HeaderFields
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.varint import Buffer
@@ -251,7 +251,7 @@ class Partition:
         self,
         data: Buffer,
         now_ms: int,
-        header: BatchHeader | None = None,
+        header: HeaderFields | None = None,
         guard: VerificationGuard | None = None,
         origin: Origin = Origin.CLIENT,
         marker: TxnMarker | None = None,

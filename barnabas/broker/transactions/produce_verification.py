@@ -21,7 +21,12 @@ from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
+from barnabas.protocol.records.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    HeaderFields,
+)
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producers.state import ProducerStateManager
@@ -79,18 +84,19 @@ class ProduceVerification:
         added: RepeatedStep,
         producers: ProducerStateManager,
         opener: Opener,
-        header: BatchHeader,
+        header: HeaderFields,
         now_ms: int,
     ) -> VerificationGuard | None:
         """Add the partition of a batch to its transaction; return the guard for the append, or None
         if the batch is not certainly accepted."""
-        producer = _producer(header)
+        _, _, _, _, _, _, _, _, _, producer_id, epoch, sequence, _ = header
         transactional_id, adds, principal = opener
-        claim = transactional_id, *producer, header.base_sequence, adds, principal
+        claim = transactional_id, producer_id, epoch, sequence, adds, principal
         try:
             guard = producers.begin_verification(_new(Claim, claim))
         except KafkaError:
             return None
+        producer = _new(Producer, (producer_id, epoch))
         return guard if self._verifier.add_again(added, producer, now_ms) else None
 
     def ask(

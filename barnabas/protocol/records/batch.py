@@ -66,6 +66,10 @@ class UnsupportedMagicError(CorruptRecordError):
     """A message of format v0 or v1, which Kafka 4 does not support either (KIP-724)."""
 
 
+HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""The fields of a `BatchHeader`: a plain tuple is taken apart in half the time of a named one."""
+
+
 class BatchHeader(NamedTuple):
     """The fields of a batch header, in wire order; times are in ms since the epoch."""
 
@@ -131,14 +135,20 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buf: Buffer, pos: int = 0, whole: bool = True) -> BatchHeader:
-    """Return the header at `pos`, after checking its length against the bytes in `buf`.
+    """Return the header at `pos`, as `header_fields` reads it."""
+    # The same as `_make`, in one call instead of two.
+    return _as_tuple(BatchHeader, header_fields(buf, pos, whole))
+
+
+def header_fields(buf: Buffer, pos: int = 0, whole: bool = True) -> HeaderFields:
+    """Return the fields of the header at `pos`, after checking its length against the bytes there.
 
     Unless it has to be `whole`, the batch may end behind them: the caller compares the length with
     the file or the request. (By its position: a keyword would cost as much as the rest.)
     Raise CorruptRecordError. The caller checks the CRC (`crc_matches`).
     """
     try:
-        fields = _unpack_header(buf, pos)
+        fields: HeaderFields = _unpack_header(buf, pos)
     except StructError:
         raise _no_header(buf, pos) from None
     length = fields[1]
@@ -148,8 +158,7 @@ def read_header(buf: Buffer, pos: int = 0, whole: bool = True) -> BatchHeader:
         or (whole and length > len(buf) - pos - LOG_OVERHEAD)
     ):
         raise _no_header(buf, pos)
-    # The same as `_make`, in one call instead of two: every batch passes here, written or read.
-    return _as_tuple(BatchHeader, fields)
+    return fields
 
 
 def header_of(buf: Buffer) -> BatchHeader | None:

@@ -15,6 +15,7 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
+    HeaderFields,
 )
 from barnabas.protocol.records.checksum import crc32c
 from barnabas.protocol.records.compression import PIECE
@@ -64,7 +65,7 @@ class TxnMarker(NamedTuple):
     def type(self) -> ControlType:
         return ControlType.COMMIT if self.committed else ControlType.ABORT
 
-    def packed(self, timestamp: int) -> tuple[bytearray, BatchHeader]:
+    def packed(self, timestamp: int) -> tuple[bytearray, HeaderFields]:
         """Return the control batch with this marker, and its header."""
         producer_id, producer_epoch, coordinator_epoch, committed, _ = self
         covered = (
@@ -73,7 +74,7 @@ class TxnMarker(NamedTuple):
         )  # fmt: skip
         tail = _PACK_TAIL(*covered, _BEFORE_TYPE, committed, _BEFORE_EPOCH, coordinator_epoch, 0)
         head = 0, _LENGTH, -1, MAGIC, crc32c(tail)
-        return bytearray(HEAD.pack(*head) + tail), _new(BatchHeader, head + covered)
+        return bytearray(HEAD.pack(*head) + tail), head + covered
 
 
 def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:

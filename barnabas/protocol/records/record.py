@@ -24,6 +24,7 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
+    HeaderFields,
     set_header,
 )
 from barnabas.protocol.records.checksum import crc32c
@@ -130,7 +131,7 @@ def build_batch(
 
 def batch_of(
     records: Sequence[tuple[bytes, bytes | None]], timestamp: int
-) -> tuple[bytearray, BatchHeader]:
+) -> tuple[bytearray, HeaderFields]:
     """Build a batch of keys and values, with one timestamp and offsets from 0 on, and its header.
 
     The records are those of `BatchBuilder.add`, without a call for each.
@@ -148,7 +149,7 @@ def batch_of(
     )  # fmt: skip
     tail = COVERED.pack(*covered) + b"".join(body)
     head = 0, len(tail) + ATTRIBUTES_AT - LOG_OVERHEAD, -1, MAGIC, crc32c(tail)
-    return bytearray(HEAD.pack(*head) + tail), _new(BatchHeader, head + covered)
+    return bytearray(HEAD.pack(*head) + tail), head + covered
 
 
 class BatchBuilder:

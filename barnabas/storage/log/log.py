@@ -19,6 +19,7 @@ from barnabas.protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
+    HeaderFields,
     header_of,
     set_append_time,
     set_base_offset_and_epoch,
@@ -153,7 +154,7 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
-        header: BatchHeader | None = None,
+        header: HeaderFields | None = None,
         validated: Validated | None = None,
         guard: VerificationGuard | None = UNVERIFIED,
         marker: TxnMarker | None = None,
@@ -174,8 +175,8 @@ class Log:
             (origin is _CLIENT or len(data) > self._own_bytes or header[5] & COMPRESSION_MASK)
             and not self._is_sound(data, header, rules, origin, now_ms)
         ):
-            data, header = validate(data, rules, origin=origin, now_ms=now_ms, header=header)
-        _, length, _, _, _, _, delta, _, newest, producer_id, _, _, _ = header
+            data, header = validate(data, rules, origin=origin, now_ms=now_ms)
+        length, delta, newest, producer_id = header[1], header[6], header[8], header[9]
         first_offset, update = self.log_end_offset, None
         last_offset, end_offset = first_offset + delta, first_offset + delta + 1
         if producer_id >= 0:

@@ -23,6 +23,7 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
+    HeaderFields,
     UnsupportedMagicError,
     crc_matches,
     pack_batch,
@@ -150,7 +151,7 @@ the time that the log will set in them.
 """
 
 
-def is_sound(data: Buffer, header: BatchHeader, rules: Rules, origin: Origin, now_ms: int) -> bool:
+def is_sound(data: Buffer, header: HeaderFields, rules: Rules, origin: Origin, now_ms: int) -> bool:
     """Return whether one batch certainly may be appended, and needs only its offsets.
 
     One question decides on nearly all batches. `validate` explains a refusal, and changes what has
@@ -190,15 +191,13 @@ def validate(
     *,
     origin: Origin,
     now_ms: int,
-    header: BatchHeader | None = None,
 ) -> Validated:
     """Check a batch that a leader is asked to append; `now_ms` since the epoch.
 
-    `header` is that of the batch, if the caller has read it.
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
     RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE, and RecordsRefused for single records.
     """
-    return at_once(validation(data, rules, origin=origin, now_ms=now_ms, header=header))
+    return at_once(validation(data, rules, origin=origin, now_ms=now_ms))
 
 
 def validation(

@@ -23,6 +23,7 @@ from barnabas.protocol.records.batch import (
     MAX_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
+    HeaderFields,
 )
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import TxnMarker, read_marker
@@ -109,7 +110,7 @@ class ProducerStateManager:
     def prepare(
         self,
         data: Buffer,
-        batches: Sequence[tuple[int, BatchHeader]],
+        batches: Sequence[tuple[int, HeaderFields]],
         origin: Origin,
         base_offset: int | None = None,
         guard: VerificationGuard | None = UNVERIFIED,
@@ -137,7 +138,8 @@ class ProducerStateManager:
             entry = entry or known.get(producer_id) or self._known(producer_id)
             known_epoch, txn_first = entry.producer_epoch, entry.current_txn_first_offset
             if kind & CONTROL:
-                if (ended := marker or read_marker(data, pos, header)) is not None:
+                ended = marker or read_marker(data, pos, BatchHeader(*header))
+                if ended is not None:
                     new[producer_id] = end_txn(entry, ended, max_ms, origin)
                     if txn_first is not None:
                         completed.append((producer_id, txn_first, first, not ended.committed))

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 from barnabas.protocol.errors import ProtocolError
 
 _unpack_size: Final = Struct(">i").unpack_from
+_unpack_start: Final = Struct(">ii").unpack_from
 
 SMALLEST_BUFFER: Final = 8 * 1024
 LARGEST_IDLE_BUFFER: Final = 256 * 1024
@@ -134,24 +135,24 @@ class FrameReader:
             self._start, self._end = 0, pending
         return self._view[self._end :]
 
-    def wrote(self, count: int, take: bool = False) -> memoryview | None:
+    def wrote(self, count: int, take: object = None) -> tuple[int, memoryview] | None:
         """Record that `count` bytes were written at the beginning of the memory from `writable`.
 
-        With `take`, take the next frame and return its body, if it is complete and alone.
+        If `take` is true, and the next frame is complete and alone, take it; return the number in
+        its first four bytes, and its body.
         """
         start, end = self._start, self._end + count
         self._end = end
         if end == len(self._buffer) and self._idle_size < LARGEST_IDLE_BUFFER:
             self._idle_size *= 2
         size = end - start - 4
-        if (
-            not take
-            or not 0 <= size <= self.max_size
-            or _unpack_size(self._buffer, start)[0] != size
-        ):
+        if not take or not 4 <= size <= self.max_size:
+            return None
+        announced, number = _unpack_start(self._buffer, start)
+        if announced != size:
             return None
         self._start = end
-        return self._view[start + 4 : end]
+        return number, self._view[start + 4 : end]
 
     def put_back(self, frame: memoryview) -> None:
         """Return the frame that `wrote` has taken."""

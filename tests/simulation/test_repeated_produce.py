@@ -403,7 +403,7 @@ def test_rules_of_the_past_are_not_kept_by_what_is_remembered() -> None:
         assert old() is None
 
 
-@finds(Repeats.serve, "(self._quotas is not None and self._quotas.limits) or ")
+@finds(Repeats.serve, "self._limits or ")
 def test_quota_that_is_set_holds_for_the_next_request() -> None:
     large = do("write", batch(b"v" * 50_000))
     with world(*KNOWN, do("limit", 1000.0), large.slow) as it:

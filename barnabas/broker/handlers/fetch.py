@@ -393,8 +393,10 @@ def again(
         return None
     basis = (name, wanted.partition), partition.standing, session, fetched
     read_committed = request.isolation_level == READ_COMMITTED
-    limits = request.min_bytes, request.max_bytes
-    reading = sessions, lookup.replicas, most_bytes, *basis, copy(wanted), read_committed, *limits
+    reading = (
+        sessions, lookup.replicas, most_bytes, *basis, copy(wanted), wanted.last_fetched_epoch,
+        read_committed, request.min_bytes, wanted.partition_max_bytes, request.max_bytes,
+    )  # fmt: skip
     return Repeat(_read_again, reading, _VARYING, _OF_ANSWER, basis)
 
 
@@ -420,17 +422,17 @@ def _is_for_one(request: FetchRequest, response: FetchResponse) -> bool:
 
 def _read_again(
     reading: tuple[Any, ...], now_ms: int, values: tuple[int, int]
-) -> tuple[int, int, int, Any] | None:
+) -> tuple[tuple[int, int, int], Any] | None:
     """Read from the consumer's offset; return the offsets of the log, and the records."""
     epoch, offset = values
     (
-        sessions, replicas, most_bytes, place, standing, session, fetched, wanted, read_committed,
-        min_bytes, max_bytes,
+        sessions, replicas, most_bytes, place, standing, session, fetched, wanted, last_epoch,
+        read_committed, min_bytes, partition_max_bytes, max_bytes,
     ) = reading  # fmt: skip
     partition = replicas.find(place)
     if partition is None or standing is not partition.standing:
         return None
-    log, last_epoch = partition.log, wanted.last_fetched_epoch
+    log = partition.log
     if (last_epoch >= 0 and last_epoch != log.epochs.latest_epoch) or (
         epoch != FINAL_EPOCH
         if session is None or fetched is None
@@ -442,9 +444,9 @@ def _read_again(
     if offset >= end:
         return None
     limit = min(max_bytes, most_bytes())
-    most = min(wanted.partition_max_bytes, limit)
+    most = min(partition_max_bytes, limit)
     records: Buffer | LogSlice
-    at_hand = log.read_at_hand(offset, most, MIN_CHUNK, limit=end)
+    at_hand = log.read_at_hand(offset, most, MIN_CHUNK, end)
     if at_hand is not None:
         records, end_offset = at_hand
     else:
@@ -466,7 +468,7 @@ def _read_again(
         fetched.update(wanted)
         fetched.high_watermark, fetched.log_start_offset = high_watermark, log_start
         sessions.used(session, now_ms)
-    return high_watermark, last_stable, log_start, records
+    return (high_watermark, last_stable, log_start), records
 
 
 def error_response(

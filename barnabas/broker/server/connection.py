@@ -142,8 +142,8 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = shared.dispatcher
         self.begin: Begin = shared.dispatcher.begin
         """Begins a request. On a listener with SASL it is the authentication at first."""
-        self.repeats: dict[bytes, Repeats] = {}
-        """The memory of requests that repeat, by the bytes of API key and version."""
+        self.repeats: dict[int, Repeats] = {}
+        """The memory of requests that repeat, by API key and version as one number."""
         self.repeats_until = math.inf
         """The monotonic time until which they may be served: the end of the session."""
         self._slicer = shared.dispatcher.slicer
@@ -209,10 +209,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
-        frame = self._reader.wrote(nbytes, bool(self.repeats))
+        alone = self._reader.wrote(nbytes, self.repeats)
         tried = False
-        if frame is not None:
-            memory = self.repeats.get(bytes(frame[:4]))
+        if alone is not None:
+            key, frame = alone
+            memory = self.repeats.get(key)
             # Nothing else is to be done, or has to be waited for.
             if memory is not None and not (
                 self._exchanges
@@ -226,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
                 dispatcher = self._dispatcher
                 self.active_at = started = dispatcher.monotonic()
                 if started <= self._guard.until and started < self.repeats_until:
-                    parts = memory.serve(frame, (dispatcher.now_ms(), started))
+                    parts = memory.serve(frame, dispatcher.now_ms(), started)
                     if parts is not None:
                         transport = self._transport
                         if (
@@ -244,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
                         return
                     tried = True
             self._reader.put_back(frame)
-            del frame
+            del alone, frame
         self._serve(tried=tried)
 
     def eof_received(self) -> bool:
@@ -392,8 +393,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._stalled = None
                 begun: EncodedResponse | Exchange = None
                 if self.repeats and not tried and now < self.repeats_until:
-                    memory = self.repeats.get(bytes(frame[:4]))
-                    begun = None if memory is None else memory.serve(frame, arrival)
+                    memory = self.repeats.get(int.from_bytes(frame[:4]))
+                    begun = None if memory is None else memory.serve(frame, *arrival)
                 if begun is None:
                     begun = begin(frame, self, arrival)
                 tried = False

@@ -18,7 +18,7 @@ import struct
 import sys
 from collections.abc import Callable, Mapping
 from types import GeneratorType
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import get_logger
@@ -63,7 +63,6 @@ SMALL_FRAME = 16 * 1024
 _ALONE = 2
 """The references to an object in one place only, as `sys.getrefcount` counts them."""
 _ERROR_NAMES = {code.value: code.name for code in ErrorCode}
-_KEY: Final = struct.Struct(">hh")
 _HEADS = {4: struct.Struct(">ii"), 5: struct.Struct(">iix")}
 """Length and response header, by the header's size; in flexible versions it ends with tags."""
 _EMPTY: dict[str, Any] = {"array": (), "bytes": b"", "string": ""}
@@ -140,8 +139,8 @@ class ClientConnection(Protocol):
     listener: str
     principal: Principal
     host: str
-    repeats: dict[bytes, Repeats]
-    """The memory of requests that repeat, by the bytes of API key and version."""
+    repeats: dict[int, Repeats]
+    """The memory of requests that repeat, by API key and version as one number."""
 
     def answered(self, exchange: Exchange, /) -> None:
         """Send the response of a request that had to wait."""
@@ -181,7 +180,7 @@ class _Served:
         self.route = route
         self.handle = route.handle
         self.again = route.again
-        self.key = _KEY.pack(route.api.key, version)
+        self.key = route.api.key << 16 | version
         self.response: type = route.api.response
         self.errors_of = errors_of(route.api.response)
         self.version = version
@@ -384,7 +383,8 @@ class Dispatcher:
     ) -> None:
         known = peer.repeats.get(served.key)
         if known is None:
-            known = peer.repeats[served.key] = Repeats(served, self._quotas, self.monotonic)
+            limits = {} if self._quotas is None else self._quotas.limits
+            known = peer.repeats[served.key] = Repeats(served, limits, self.monotonic)
         try:
             known.learn(frame, request, context, response)
         except Exception as error:

@@ -12,12 +12,11 @@ memory itself asks for the rules of the authorizer, and the dispatcher for quota
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.broker.server.context import Asker, RequestContext
-from barnabas.broker.server.limits.quotas import ClientQuotas
 from barnabas.metrics.registry import Cell, HistogramCell
 from barnabas.protocol.codec import encode
 from barnabas.protocol.compile_decode import has_records
@@ -63,7 +62,10 @@ class Repeat(NamedTuple):
     fields: tuple[str, ...] = ()
     """The fields of the request that vary, as `template_of` takes them."""
     answers: tuple[str, ...] = ()
-    """The fields of the response that vary: neighbours, and then perhaps records."""
+    """The fields of the response that vary: neighbours, and then perhaps records.
+
+    `serve` returns the values of the neighbours; if there are records, a pair of both.
+    """
     basis: tuple[Any, ...] = ()
     """The facts besides the request on which `known` depends: while they are equal, `known` is."""
 
@@ -107,16 +109,16 @@ class Repeats:
 
     __slots__ = (
         "_again", "_api", "_asker", "_cells", "_credit", "_find", "_flexible", "_form", "_head",
-        "_header", "_monotonic", "_quotas", "_serve_elements", "_standing", "_templates",
+        "_header", "_limits", "_monotonic", "_serve_elements", "_standing", "_templates",
         "_version",
     )  # fmt: skip
 
     def __init__(
-        self, served: Served, quotas: ClientQuotas | None, monotonic: Callable[[], float]
+        self, served: Served, limits: Mapping[Any, Any], monotonic: Callable[[], float]
     ) -> None:
-        """`monotonic` returns seconds. Without `quotas` clients have none."""
+        """`limits` are the present limits of clients, `monotonic` returns seconds."""
         self._cells = served
-        self._quotas = quotas
+        self._limits = limits
         self._monotonic = monotonic
         self._api = api = served.route.api
         self._version = version = served.version
@@ -143,16 +145,16 @@ class Repeats:
         """The number of remembered requests or elements."""
         return self._templates.count
 
-    def serve(self, frame: memoryview, arrival: tuple[int, float]) -> list[Any] | None:
+    def serve(self, frame: memoryview, now_ms: int, arrived: float) -> list[Any] | None:
         """Serve a request that is like an earlier one; return the parts of its response, or None if
-        that is not certain."""
-        if (self._quotas is not None and self._quotas.limits) or (
+        that is not certain. It `arrived` at a time in seconds of the monotonic clock."""
+        if self._limits or (
             self._asker is not None and self._asker.standing() is not self._standing
         ):
             return None
         parts: list[Any] | None
         if self._form is not None:
-            parts = self._serve_by_element(self._form, bytes(frame), arrival[0])
+            parts = self._serve_by_element(self._form, bytes(frame), now_ms)
             if parts is None:
                 return None
         else:
@@ -160,13 +162,13 @@ class Repeats:
             if found is None:
                 return None
             (serve, known, _, pack, size, first, last, end), correlation_id, values = found
-            answer = serve(known, arrival[0], values)
+            answer = serve(known, now_ms, values)
             if answer is None:
                 return None
             if end is None:
                 parts = [pack(size, correlation_id, first, *answer, last)]
             else:
-                *answer, records = answer
+                answer, records = answer
                 count = len(records)
                 length = COMPACT_LENGTH(count + 1) if self._flexible else LENGTH.pack(count)
                 start = pack(size + len(length) + count, correlation_id, first, *answer, last)
@@ -179,7 +181,7 @@ class Repeats:
         cells.bytes_in.value += len(frame)
         cells.requests.value += 1
         # The same as `observe`, without a call.
-        taken_ms, times = (self._monotonic() - arrival[1]) * 1000, cells.time_ms
+        taken_ms, times = (self._monotonic() - arrived) * 1000, cells.time_ms
         times.counts[bisect_left(times.bounds, taken_ms)] += 1
         times.sum += taken_ms
         return parts

@@ -123,9 +123,13 @@ class Log:
     def last_stable_offset(self) -> int:
         """Return the offset before which every transaction is decided: the end for read_committed
         (KIP-98)."""
-        first_unstable = self.producers.first_unstable_offset
-        if first_unstable is None or first_unstable >= self.high_watermark:
-            return self.high_watermark
+        producers, high_watermark = self.producers, self.high_watermark
+        if not (producers.ongoing or producers.unreplicated):
+            # Mostly, without a call.
+            return high_watermark
+        first_unstable = producers.first_unstable_offset
+        if first_unstable is None or first_unstable >= high_watermark:
+            return high_watermark
         return max(first_unstable, self.log_start_offset)
 
     @property
@@ -347,11 +351,12 @@ class Log:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     def read_at_hand(
-        self, offset: int, max_bytes: int, at_once: int, *, limit: int
+        self, offset: int, max_bytes: int, at_once: int, limit: int
     ) -> tuple[Buffer, int] | None:
         """Read what `read` would, if that takes one read of cached bytes, of at most `at_once`.
 
-        Returns whole batches, and the offset before which they end; None if `read` has to look.
+        Returns whole batches, and the offset before which they end; None if `read` has to look, as
+        at the end of a segment that is not the last one.
         """
         if (
             self.truncating
@@ -359,10 +364,16 @@ class Log:
             or not self.log_start_offset <= offset < limit
         ):
             return None
+        segment = active = self.segments.active
+        if offset < active.base_offset:
+            segment = self.segments.holding(offset)
         try:
-            return self.segments.read_at_hand(offset, max_bytes, at_once, limit=limit)
+            found = segment.read_at_hand(offset, max_bytes, at_once, limit)
         except (OSError, CorruptRecordError):
             return None
+        if segment is not active and found is not None and found[1] >= segment.next_offset:
+            return None
+        return found
 
     def offset_for_timestamp(self, timestamp: int) -> RecordSteps[TimestampAndOffset | None]:
         """Return the first record not older than `timestamp` (ms), in steps.

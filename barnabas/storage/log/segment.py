@@ -387,7 +387,7 @@ class Segment:
         return self.size if located is None else located[0]
 
     def read_at_hand(
-        self, offset: int, max_bytes: int, at_once: int, *, limit: int
+        self, offset: int, max_bytes: int, at_once: int, limit: int
     ) -> tuple[Buffer, int] | None:
         """Read whole batches from a known position, below `limit`, in one read of cached bytes.
 
@@ -395,10 +395,9 @@ class Segment:
         an append or a read has ended, or if `max_bytes` or `at_once` are fewer than the first
         batch. Raises OSError, CorruptRecordError.
         """
-        hints = self._hints
+        hints, next_offset = self._hints, self.next_offset
         start = hints.get(offset)
-        whole = limit >= self.next_offset
-        end = self.size if whole else hints.get(limit)
+        end = self.size if limit >= next_offset else hints.get(limit)
         if start is None or end is None:
             return None
         size = min(end - start, max_bytes)
@@ -408,28 +407,24 @@ class Segment:
         if data is None or len(data) != size:
             return None
         if start + size == end:
-            return data, self.next_offset if whole else limit
+            return data, min(limit, next_offset)
         # The last batch is cut off: it begins where the response ends.
-        at, after = 0, None
+        at, base_offset, most = 0, self.base_offset, self.size - start
         while at + HEADER_SIZE <= size:
             first, following, length = read_extent(data, at)
             behind = at + length
-            if (
-                not self.base_offset <= first < following <= self.next_offset
-                or start + behind > self.size
-            ):
+            if not base_offset <= first < following <= next_offset or behind > most:
                 return None
             if behind > size:
-                after = first
-                break
+                if not at:
+                    return None
+                self._hint(first, start + at)
+                return memoryview(data)[:at], first
             if not at and length * _FEW < size:
                 # To walk over a few large ones costs less than the index.
                 behind = max(behind, self.offset_index.position_before(start + size) - start)
             at = behind
-        if not at or after is None:
-            return None
-        self._hint(after, start + at)
-        return memoryview(data)[:at], after
+        return None
 
     def fit(self, start: int, end: int, max_bytes: int) -> tuple[int, int | None]:
         """Return the last batch boundary in [start, end] at most `max_bytes` after `start`, and its

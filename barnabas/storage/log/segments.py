@@ -9,7 +9,6 @@ from barnabas.config.key import ARRAY_MAX
 from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
 from barnabas.protocol.records.compression import inflation_bound
 from barnabas.protocol.records.record import Record
-from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.files.files import File
 from barnabas.storage.log.log_slice import FileRange, LogSlice
@@ -135,21 +134,9 @@ class Segments:
             max_bytes -= end - start
         return LogSlice(offset, reached, tuple(ranges))
 
-    def read_at_hand(
-        self, offset: int, max_bytes: int, at_once: int, *, limit: int
-    ) -> tuple[Buffer, int] | None:
-        """Read from the segment that contains `offset`; as `Segment.read_at_hand`.
-
-        None at the end of a segment that is not the last one: `read` continues in the next.
-        """
-        segment = self.active
-        is_last = offset >= segment.base_offset
-        if not is_last:
-            segment = self._segments[self._index(offset)]
-        found = segment.read_at_hand(offset, max_bytes, at_once, limit=limit)
-        if found is None or (not is_last and found[1] >= segment.next_offset):
-            return None
-        return found
+    def holding(self, offset: int) -> Segment:
+        """Return the segment that contains `offset`."""
+        return self._segments[self._index(offset)]
 
     def find_timestamp(
         self, timestamp: int, start_offset: int, limits: ReadLimits

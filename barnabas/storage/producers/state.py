@@ -66,8 +66,9 @@ class ProducerStateManager:
         self._unlogged: dict[int, ProducerStateEntry] = {}
         # Counts the leader epochs that have begun.
         self._leadership = 0
-        # First offset -> producer id; insertion order is offset order, because the log only grows.
-        self._ongoing: dict[int, int] = {}
+        self.ongoing: dict[int, int] = {}
+        """The open transactions: first offset -> producer id. Their order is that of the offsets,
+        because the log only grows."""
         # First offset -> offset of the marker, until the high watermark has passed the marker.
         self.unreplicated: dict[int, int] = {}
         self._short_windows: set[int] = set()
@@ -85,17 +86,17 @@ class ProducerStateManager:
     @property
     def open_count(self) -> int:
         """Return the number of open transactions."""
-        return len(self._ongoing)
+        return len(self.ongoing)
 
     def opened_in(self, start: int, end: int) -> list[int]:
         """Return the producers whose open transaction began at an offset in [start, end)."""
-        return [producer for first, producer in self._ongoing.items() if start <= first < end]
+        return [producer for first, producer in self.ongoing.items() if start <= first < end]
 
     @property
     def first_unstable_offset(self) -> int | None:
         """Return the first offset of the oldest transaction that is open, or whose marker is not
         replicated."""
-        first = next(iter(self._ongoing), None)
+        first = next(iter(self.ongoing), None)
         if self.unreplicated:
             oldest = min(self.unreplicated)
             return oldest if first is None else min(first, oldest)
@@ -105,7 +106,7 @@ class ProducerStateManager:
     def first_unstable_producer(self) -> int | None:
         """Return the producer of the transaction at `first_unstable_offset`, if it is open."""
         first = self.first_unstable_offset
-        return None if first is None else self._ongoing.get(first)
+        return None if first is None else self.ongoing.get(first)
 
     def prepare(
         self,
@@ -301,17 +302,17 @@ class ProducerStateManager:
         if verified is not None:
             verified.written = True
         if started:
-            self._ongoing.update(started)
+            self.ongoing.update(started)
         aborts: list[AbortedTxn] = []
         if not completed:
             return aborts
         for producer_id, first, last, aborted in completed:
-            del self._ongoing[first]
+            del self.ongoing[first]
             self.unreplicated[first] = last
             if aborted:
                 # A follower that receives both at once may already know a transaction that began
                 # after the marker.
-                last_stable = min(next(iter(self._ongoing), last + 1), last + 1)
+                last_stable = min(next(iter(self.ongoing), last + 1), last + 1)
                 aborts.append(AbortedTxn(producer_id, first, last, last_stable))
         return aborts
 
@@ -373,7 +374,7 @@ class ProducerStateManager:
         self.map_end_offset = map_end_offset
         self.entries.clear()
         self._unlogged.clear()
-        self._ongoing.clear()
+        self.ongoing.clear()
         self.unreplicated.clear()
         self._short_windows.clear()
 
@@ -409,7 +410,7 @@ class ProducerStateManager:
         )
         live = [e for e in bare if not _is_expired(e, now_ms, expiration_ms)]
         self.entries = {entry.producer_id: entry for entry in live}
-        self._ongoing = dict(
+        self.ongoing = dict(
             sorted(
                 (entry.current_txn_first_offset, entry.producer_id)
                 for entry in live

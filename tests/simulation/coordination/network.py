@@ -185,7 +185,7 @@ class Line:
         header = encode_request_header(api.key, version, 0, context.client_id)
         request = memoryview(header + body)
         if repeats is not None:
-            parts = repeats.serve(request, (context.received_ms, 0.0))
+            parts = repeats.serve(request, context.received_ms, 0.0)
             if parts is not None:
                 (part,) = parts
                 return bytes(part)[_ANSWER_HEADER:]
@@ -197,7 +197,7 @@ class Line:
                 cells = {"bytes_in": Cell(), "requests": Cell(), "time_ms": HistogramCell(())}
                 route = SimpleNamespace(api=api)
                 served = SimpleNamespace(route=route, version=version, again=again, **cells)
-                repeats = Repeats(served, None, lambda: 0.0)
+                repeats = Repeats(served, {}, lambda: 0.0)
             self._repeats[node, api.key, context.connection_id] = repeats
             repeats.learn(request, decoded, context, answer)
         return encode(answer, version)

@@ -150,7 +150,7 @@ class Side:
                 # Not the verifications in progress: only a broker with fast paths tells its
                 # partitions whom to expect, and a refused batch leaves the other one asking.
                 [replace(entry, verification=None) for entry in producers],
-                dict(producers._ongoing),
+                dict(producers.ongoing),
                 dict(producers.unreplicated),
                 [(each.size, each._since_index_entry, dict(each._hints)) for each in log.segments],
             )
@@ -316,8 +316,8 @@ def twins(seed: int = 1, **keys: str) -> Iterator[Twins]:
     pair = Twins(seed, **keys)
     serve, learn = Repeats.serve, Repeats.learn
 
-    def counted(repeats: Repeats, frame: memoryview, arrival: Any) -> list[Any] | None:
-        parts = serve(repeats, frame, arrival)
+    def counted(repeats: Repeats, *request: Any) -> list[Any] | None:
+        parts = serve(repeats, *request)
         pair.hits[APIS[repeats._api.key].module] += parts is not None
         return parts
 

@@ -24,7 +24,7 @@ from tests.unit.broker.server.wire import (
 )
 
 ASKS = Connection.buffer_updated
-KEY = struct.pack(">hh", heartbeat.API.key, 4)
+KEY = heartbeat.API.key << 16 | 4
 
 
 class Guard(NoPauseGuard):
@@ -50,7 +50,7 @@ class Rig:
         self.uncertain = False
         self.number = 100
 
-    def serve(self, data: memoryview, _arrival: Any) -> Any:
+    def serve(self, data: memoryview, *_arrival: Any) -> Any:
         (number,) = struct.unpack_from(">4xi", data)
         self.asked.append(number)
         return None if self.uncertain else [struct.pack(">ii", 4, number)]
@@ -112,7 +112,7 @@ async def test_request_behind_one_that_waits_is_answered_after_it(there: Rig) ->
     assert there.peer.answered() == [first, second]
 
 
-@finds(FrameReader.wrote, "or _unpack_size(self._buffer, start)[0] != size")
+@finds(FrameReader.wrote, "if announced != size:", "if False:")
 @on_a_loop
 async def test_requests_of_one_read_are_all_answered(there: Rig) -> None:
     there.deliver(
@@ -190,12 +190,26 @@ async def test_request_after_a_pause_of_the_process_is_held(there: Rig) -> None:
     assert (there.asked, there.guard.held) == ([], [there.connection])
 
 
-@finds(FrameReader.wrote, "not 0 <= size <= self.max_size", "not 0 <= size")
+@finds(FrameReader.wrote, "not 4 <= size <= self.max_size", "not 4 <= size")
 @on_a_loop
 async def test_request_above_the_limit_closes_the_connection(there: Rig) -> None:
     there.connection.limit_requests(10, stranger=False)
     there.beat()
     assert (there.asked, there.peer.transport.closed) == ([], True)
+
+
+@finds(FrameReader.wrote, "not 4 <= size <= self.max_size", "not 0 <= size <= self.max_size")
+@on_a_loop
+async def test_request_of_no_bytes_at_the_end_of_the_buffer_closes_the_connection(
+    there: Rig,
+) -> None:
+    room = len(there.connection.get_buffer(-1))
+    beat = frame(heartbeat.API, 4, 1, heartbeat_request())[4:]
+    first = struct.pack(">i", room - 8) + beat + bytes(room - 8 - len(beat))
+    there.deliver(first + bytes(2))
+    assert there.peer.answered() == [1]
+    there.deliver(bytes(2))
+    assert there.peer.transport.closed
 
 
 test_missing_check_is_found = hunt(globals())

@@ -32,8 +32,8 @@ class Asked:
         monkeypatch.setattr(TransactionVerifier, "ask", count)
         serve = Repeats.serve
 
-        def served(repeats: Repeats, frame: memoryview, arrival: Any) -> Any:
-            answer = serve(repeats, frame, arrival)
+        def served(repeats: Repeats, *request: Any) -> Any:
+            answer = serve(repeats, *request)
             if answer is not None:
                 self.fast.append(repeats._api.name)
             return answer

@@ -446,8 +446,11 @@ class Sender:
             offsets = repeat(-1) if base < 0 else count(base)
             places = map(_delivered, zip(repeat(topic), repeat(partition), offsets))
             for delivered, place in zip(batch.delivered, places, strict=False):
-                if not delivered.done():
+                try:
                     delivered.set_result(place)
+                except asyncio.InvalidStateError:
+                    # The application has cancelled it.
+                    continue
             self._count_completed(queue, batch)
         elif result is BatchResult.FAILED:
             if batch.count > len(batch.delivered) and answer.code in TOO_LARGE:

@@ -91,3 +91,20 @@ async def test_buffer_holds_the_bytes_of_unfinished_records_only() -> None:
     assert all(future.cancelled() for future in futures[3:])
     assert sender.buffered == 0
     await sender.abandon()
+
+
+async def test_future_that_the_application_has_cancelled_holds_back_no_other() -> None:
+    cluster: Any = SimpleNamespace(topics={}, nodes={})
+    session = Anonymous(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    limits = Limits(400, 0.0, 120.0, idempotent=True, transactional=False)
+    sender = Sender(cluster, session, limits, acks=-1, compression=Compression.NONE)
+    futures = [sender.append("t", 0, None, b"v", 0, ()) for _ in range(3)]
+    futures[1].cancel()
+    (queue,) = sender._busy
+    queue.set_producer(ProducerIdAndEpoch(1, 0))
+    batch = queue.next_batch(0.0, flushing=True)
+    assert batch is not None
+    sender._complete(queue, batch, _Answer(ErrorCode.NONE, None, 7))
+    assert [future.result().offset for future in (futures[0], futures[2])] == [7, 9]
+    assert sender.buffered == 0
+    await sender.abandon()

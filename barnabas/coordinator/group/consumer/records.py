@@ -160,7 +160,6 @@ def state_of(number: int) -> MemberState:
 # -- bytes -----------------------------------------------------------------------------------------
 
 _VERSION_0: Final = b"\0\0"
-_KEY: Final = Struct(">hh")
 _LENGTH: Final = Struct(">h")
 _EPOCH: Final = Struct(">2xi").pack
 _DETAIL: Final = Struct(">3sq").pack
@@ -256,6 +255,8 @@ def _encode_current(member: ConsumerMember) -> bytes:
     return b"".join(parts)
 
 
+_KINDS: Final = {kind: _LENGTH.pack(kind) for kind in KINDS}
+"""The beginning of a key."""
 _ENCODERS: Final[Mapping[int, Callable[[Any], bytes]]] = {
     GROUP: _encode_epoch,
     MEMBER: _encode_subscription,
@@ -280,14 +281,18 @@ def _ints(count: int) -> Callable[..., bytes]:
 def _key(kind: int, group_id: str, name: str) -> bytes:
     """Return a key without its message, which would cost four times as much."""
     try:
-        group = group_id.encode()
-        if kind not in _NAMED:
-            return b"%b%b" % (_KEY.pack(kind, len(group)), group)
-        named = name.encode()
-        sizes = _KEY.pack(kind, len(group)), _LENGTH.pack(len(named))
+        if kind in _NAMED:
+            return _KINDS[kind] + _sized(group_id) + _sized(name)
+        return _KINDS[kind] + _sized(group_id)
     except (StructError, UnicodeEncodeError) as error:
         raise ProtocolError(f"a key of kind {kind}: {error}") from error
-    return b"%b%b%b%b" % (sizes[0], group, sizes[1], named)
+
+
+@lru_cache(64)
+def _sized(text: str) -> bytes:
+    """Return a text with its length: the records of a step have the same group and member."""
+    data = text.encode()
+    return _LENGTH.pack(len(data)) + data
 
 
 def decode_consumer_record(kind: int, key: bytes, value: bytes | None) -> ConsumerGroupRecord:

@@ -44,6 +44,7 @@ OF_REGISTRY: Final = ("subject", "naming", "record", "version")
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
 _DURATION = re.compile(r"(\d{1,9}) (millisecond|second|minute|hour|day)s?")
+_WITHOUT_BATCHES = re.compile(r"(?i)continuous|real[-_ ]?time")
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 _TYPE = re.compile(r"([a-z_]+)(\s*\(\s*\d+\s*(,\s*\d+\s*)?\))?")
 _NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
@@ -136,6 +137,11 @@ def _duration(value: object) -> object:
 
 
 def _trigger(value: object) -> object:
+    if _WITHOUT_BATCHES.search(str(value)):
+        raise _error(
+            "continuous processing and real-time mode have no batches that a sink could decide:"
+            " give the time between batches, '0 seconds' for the next one at once"
+        )
     return value if value == AVAILABLE_NOW else _duration(value)
 
 

@@ -113,6 +113,16 @@ def test_a_checkpoint_with_a_scheme_stands_as_it_is():
         ("spark: {", "bad_records: out\nspark: {", "15:1: bad records need a topic of their own"),
         ("spark: {", "lineage: maybe\nspark: {", "15:1: lineage must be true or false"),
         ("spark: {", "trigger: 5\nspark: {", "15:1: 5 is not a duration such as '10 seconds'"),
+        (
+            "spark: {",
+            "trigger: {continuous: 1 second}\nspark: {",
+            "15:1: continuous processing and real-time mode have no batches that a sink could",
+        ),
+        (
+            "spark: {",
+            "trigger: real-time\nspark: {",
+            "15:1: continuous processing and real-time mode have no batches that a sink could",
+        ),
         ("steps:", "steps: {a: 1}\nfoo:", "3:1: steps must be a list"),
         ("name: orders", "name: a.b", "1:1: name: 'a.b' has characters that are not allowed"),
         ("name: orders", "name: a\nname: b", "2:1: key 'name' stands here twice"),

@@ -18,11 +18,12 @@ def register(spark: "SparkSession") -> None:
     Raises NoBarnabas, whose text says what to set, if the Python of Spark's processes beside the
     driver, or of a Spark Connect server, lacks Barnabas.
     """
-    from barnabas.pipeline.spark.format import BarnabasDataSource
+    from barnabas.pipeline.spark.format import BarnabasDataSource, is_known
     from barnabas.pipeline.spark.pythons import require_barnabas
 
     require_barnabas(spark)
     hidden = spark.conf.get(_REDACTION) or ""
     if _SECRET not in hidden:
         spark.conf.set(_REDACTION, f"{hidden}|{_SECRET}" if hidden else _SECRET)
-    spark.dataSource.register(BarnabasDataSource)
+    if not is_known(spark):
+        spark.dataSource.register(BarnabasDataSource)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.streaming import StreamingQuery
 
 from barnabas.pipeline import register
+from barnabas.pipeline.spark.format import BarnabasDataSource
 from barnabas.testing import Broker
 from tests.pipeline.rows import options, seen, values
 from tests.support.spark import spark_session
@@ -419,3 +421,17 @@ def test_a_stream_has_no_end(
     stream = Stream(spark, topics, topic, tmp_path, endingOffsets="latest")
     with pytest.raises(StreamingQueryException, match="a stream has no end"):
         stream.run()
+
+
+def test_register_leaves_a_format_that_spark_has_found(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's log had a warning of DataSourceManager for every call: a source was replaced."""
+    registered: list[type[DataSource]] = []
+    monkeypatch.setattr(DataSourceRegistration, "register", lambda _, each: registered.append(each))
+    register(spark)
+    register(spark.newSession())
+    assert registered == []
+    monkeypatch.setattr(BarnabasDataSource, "name", classmethod(lambda _: "elsewhere"))
+    register(spark)
+    assert registered == [BarnabasDataSource]

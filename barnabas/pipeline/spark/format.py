@@ -4,6 +4,10 @@ Every Spark session with this package installed imports this module when it look
 so all else is imported on use.
 """
 
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -12,6 +16,11 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ANY: Final = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "any"}
 
 
 class BarnabasDataSource(DataSource):
@@ -58,3 +67,18 @@ class BarnabasDataSource(DataSource):
 
         plan = plan_sink(self.options, schema, streaming=True, overwrite=overwrite)
         return StreamWriter(Driver(plan))
+
+
+def is_known(spark: "SparkSession") -> bool:
+    """Return whether a session finds the format, by its registration or by the module's name.
+
+    Spark logs a warning about a format that is registered again.
+    """
+    try:
+        # The columns are asked for, and no broker.
+        spark.read.format(BarnabasDataSource.name()).options(**_ANY).load().schema  # noqa: B018
+    except (PySparkException, Py4JError) as error:
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+            raise
+        return False
+    return True

@@ -20,7 +20,7 @@ def missing(*names):
     return " ".join(name for name in names if find_spec(name) is None)
 """
 _PATIENCE_S: Final = 60.0
-_REASON: Final = re.compile(r"(?m)^\w+Error: .+$")
+_REASON: Final = re.compile(r'(?m)^(?:\w+[.])*(\w+Error: .+)$|(Cannot run program "[^"]+")')
 _ON_THE_SERVER: Final = (
     "run pip install 'barnabas[spark]' there, or set PYSPARK_PYTHON where the server starts"
 )
@@ -85,9 +85,10 @@ def _require_server(spark: "SparkSession") -> None:
         (row,) = spark.range(1).select(udf(made["missing"], "string")(*names)).collect()
     except PySparkException as error:
         # The text is that of Spark and of the worker, with their traces.
-        reasons = _REASON.findall(str(error)) or [str(error).partition("\n")[0]]
+        reasons = ["".join(found) for found in _REASON.findall(str(error))]
+        reason = reasons[-1] if reasons else str(error).strip().partition("\n")[0]
         raise NoBarnabas(
-            f"the Spark Connect server runs no Python function ({reasons[-1]}): {_ON_THE_SERVER}"
+            f"the Spark Connect server runs no Python function ({reason}): {_ON_THE_SERVER}"
         ) from error
     if row[0]:
         lacking = ", ".join(row[0].split())

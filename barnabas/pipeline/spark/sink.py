@@ -57,6 +57,9 @@ QUERY_OF_WRITES: Final = "write"
 """The query id of `df.write`, which has no query; its option batchId numbers the writes."""
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
+_TAGS: Final = "spark.job.tags"
+_OF_CONNECT: Final = "SparkConnect_"
+"""The begin of the tag of every job that a server of Spark Connect runs for a client."""
 
 
 class SinkMessage(WriterCommitMessage):
@@ -160,6 +163,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a batch. Raises SinkError, and Spark calls `abort`."""
+        if None in messages:
+            # A batch is committed when all tasks have answered. Continuous processing drops the
+            # rows of a sink in Python, and commits one epoch after the other.
+            raise SinkError(
+                "Spark has given its tasks no rows for the sink, as with the trigger continuous:"
+                " use trigger(processingTime='0 seconds')"
+            )
         self.driver.commit(self._batch(messages, batchId), messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -178,24 +188,29 @@ class BatchWriter(DataSourceArrowWriter):
     It is the batch with the number of the option batchId, so a repeated write changes nothing, and
     a smaller number is refused. Without the option the number is the time in ms. In `foreachBatch`
     it is a batch of that query, with its digest if the option checkpointLocation is given too.
+    Through Spark Connect this option alone names the query: tasks are not told of it there.
     """
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        given = driver.plan.options.batch_number
+        options = driver.plan.options
+        given = options.batch_number
         self.number = time.time_ns() // 1_000_000 if given is None else given
+        self.query = query_of(options.checkpoint) or QUERY_OF_WRITES
 
     def write(self, iterator: "Iterator[RecordBatch]") -> SinkMessage:
         """Write a task's rows, and leave its transaction open."""
         options = self.driver.plan.options
         context = _context()
         query = context.getLocalProperty(_QUERY_ID)
-        if query and options.is_transactional and options.batch_number is None:
+        of_connect = _OF_CONNECT in (context.getLocalProperty(_TAGS) or "")
+        if options.is_transactional and options.batch_number is None and (query or of_connect):
+            also = ". Through Spark Connect every write needs it" if of_connect else ""
             raise SinkError(
                 "a repeated batch of foreachBatch would be written again: give the option batchId,"
-                " the second argument of the function"
+                f" the second argument of the function{also}"
             )
-        label = _label(context, query or QUERY_OF_WRITES, self.number)
+        label = _label(context, query or self.query, self.number)
         return _write(self.driver.plan, label, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -208,7 +223,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _batch(self, messages: Sequence[WriterCommitMessage | None]) -> Batch:
         digest = digest_of(self.driver.plan.options.checkpoint, self.number)
-        return Batch(_query_in(messages) or QUERY_OF_WRITES, self.number, digest)
+        return Batch(_query_in(messages) or self.query, self.number, digest)
 
 
 def _query_in(messages: Sequence[WriterCommitMessage | None]) -> str | None:

@@ -118,15 +118,45 @@ ModuleNotFoundError: No module named 'pyarrow'
  SQLSTATE: 38000
 """
 """The error of a Spark Connect server 4.3.0 whose Python has the standard library alone."""
+OF_ANOTHER_VERSION = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+[PYTHON_EXCEPTION] An exception was thrown from the Python worker: \
+Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker_util.py", line 93, in check_python_version
+    raise PySparkRuntimeError(
+pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has \
+different version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.
+Please check environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are correctly set.
+ SQLSTATE: 38000"""
+OF_NO_PYTHON = (
+    "Job aborted due to stage failure: Task 1 in stage 0.0 failed 1 times, most recent failure: "
+    "Lost task 1.0 in stage 0.0 (TID 1) (10.0.0.1 executor driver): java.io.IOException: Cannot "
+    'run program "/no/python" (in directory "/tmp/spark-1/userFiles-1"): error=2, No such file'
+)
 
 
 @pytest.mark.usefixtures("columns_without_spark")
-def test_connect_server_whose_python_runs_no_function_is_refused_with_its_reason() -> None:
-    server: Any = Server(OF_A_BARE_PYTHON)
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (OF_A_BARE_PYTHON, "ModuleNotFoundError: No module named 'pyarrow'"),
+        (
+            OF_ANOTHER_VERSION,
+            "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version:"
+            " 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.",
+        ),
+        (OF_NO_PYTHON, 'Cannot run program "/no/python"'),
+        ("\nno such session", "no such session"),
+    ],
+)
+def test_connect_server_whose_python_runs_no_function_is_refused_with_its_reason(
+    told: str, reason: str
+) -> None:
+    """A Python of another version got no reason, and one that is missing the whole trace."""
+    server: Any = Server(told)
     with pytest.raises(NoBarnabas) as refusal:
         require_barnabas(server)
     assert str(refusal.value) == (
-        "the Spark Connect server runs no Python function (ModuleNotFoundError: No module named "
-        "'pyarrow'): run pip install 'barnabas[spark]' there, or set PYSPARK_PYTHON where the "
-        "server starts"
+        f"the Spark Connect server runs no Python function ({reason}): run pip install "
+        "'barnabas[spark]' there, or set PYSPARK_PYTHON where the server starts"
     )

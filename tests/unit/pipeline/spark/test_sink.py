@@ -12,6 +12,7 @@ from barnabas.pipeline.sink.protocol import SinkError, Winner
 from barnabas.pipeline.sink.task import TaskLabel
 from barnabas.pipeline.spark import sink
 from barnabas.pipeline.spark.sink import (
+    QUERY_OF_WRITES,
     BatchWriter,
     Driver,
     SinkMessage,
@@ -33,8 +34,11 @@ def plan(**options: str) -> SinkPlan:
 class _Task:
     """The part of the context of a task that the sink asks."""
 
-    def getLocalProperty(self, _: str) -> str | None:
-        return None
+    def __init__(self, **properties: str) -> None:
+        self._properties = properties
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._properties.get(name)
 
     def partitionId(self) -> int:
         return 0
@@ -54,10 +58,41 @@ def test_task_without_local_properties_is_refused(monkeypatch: pytest.MonkeyPatc
         StreamWriter(Driver(plan())).write(iter(()))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "more"),
+    [
+        ("sql.streaming.queryId", "0e6b", ""),
+        (
+            "spark.job.tags",
+            "SparkConnect_OperationTag_User_a_Session_b_Operation_c",
+            ". Through Spark Connect every write needs it",
+        ),
+    ],
+)
+def test_write_that_may_be_a_batch_of_foreach_batch_needs_a_number(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, more: str
+) -> None:
+    """Through Spark Connect a repeated batch was written again, and no error came."""
+    task = _Task(**{name: value})
+    monkeypatch.setattr(sink.TaskContext, "get", classmethod(lambda _: task))  # type: ignore[attr-defined]
+    with pytest.raises(SinkError) as refusal:
+        BatchWriter(Driver(plan())).write(iter(()))
+    assert str(refusal.value) == (
+        "a repeated batch of foreachBatch would be written again: give the option batchId, the "
+        f"second argument of the function{more}"
+    )
+
+
 def test_message_of_another_batch_is_refused() -> None:
     message = SinkMessage(TaskLabel("query", 6, 0, 0), WINNER)
     with pytest.raises(SinkError, match="of batch 6 has answered for batch 7"):
         StreamWriter(Driver(plan())).commit([message], 7)
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_commit_of_tasks_that_have_not_answered_is_refused(delivery: str) -> None:
+    with pytest.raises(SinkError, match=r"trigger continuous: use trigger\(processingTime="):
+        StreamWriter(Driver(plan(delivery=delivery))).commit([None], 7)
 
 
 def test_at_least_once_asks_no_cluster_to_commit_or_abort() -> None:
@@ -101,6 +136,16 @@ def test_batch_of_foreach_batch_has_the_digest_of_its_checkpoint(tmp_path: Path)
     options = parse_options(given, streaming=False)
     batch = BatchWriter(Driver(SinkPlan(options, 60_000, False)))._batch([])
     assert batch.digest == digest_of(str(tmp_path), 4) is not None
+    assert batch.query_id == QUERY_OF_WRITES
+
+
+def test_checkpoint_names_the_query_of_a_batch_where_tasks_are_not_told(tmp_path: Path) -> None:
+    """Through Spark Connect two queries could share a sink, and one lost its batches."""
+    (tmp_path / "metadata").write_text('{"id":"0e6b"}')
+    given = {**OPTIONS, "batchid": "4", "checkpointlocation": str(tmp_path)}
+    options = parse_options(given, streaming=False)
+    batch = BatchWriter(Driver(SinkPlan(options, 60_000, False)))._batch([])
+    assert batch.query_id == "0e6b"
 
 
 def test_error_that_repeats_a_name_with_a_line_break_is_one_line() -> None:

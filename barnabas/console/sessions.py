@@ -121,6 +121,8 @@ class Sessions(Consoles):
         self._is_encrypted = protocol == "SSL"
         self._connect = connect_with({**settings.properties, "security.protocol": protocol})
         self.common = Console(settings, shared_cluster(settings, self._connect), renderer, ())
+        self._mechanism = mechanism_in(settings.properties)
+        """Asked for at the first login: brokers log each question as a login that failed."""
         self._open: dict[str, Session] = {}
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._sweeping: asyncio.Task[None] | None = None
@@ -187,6 +189,9 @@ class Sessions(Consoles):
                 console = await self._logged_in(user, password)
         except AuthenticationError as error:
             _LOG.warning("%s is refused", self.common.person(request))
+            if error.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                # The brokers may offer others by now.
+                self._mechanism = mechanism_in(self._settings.properties)
             if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
                 return self._form(request, user, _REFUSED, 401)
             return self._form(request, user, f"The brokers refuse the login: {error}.", 401)
@@ -229,7 +234,9 @@ class Sessions(Consoles):
     async def _logged_in(self, user: str, password: str) -> Console:
         """Return a console whose client has logged in; raises AuthenticationError."""
         account = {"sasl.username": user, "sasl.password": password}
-        login = login_with({MECHANISM: await self._mechanism(), **account})
+        if self._mechanism is None:
+            self._mechanism = await self._strongest_mechanism()
+        login = login_with({MECHANISM: self._mechanism, **account})
         cluster = shared_cluster(self._settings, logged_in(self._connect, login))
         try:
             await cluster.refresh()
@@ -238,10 +245,8 @@ class Sessions(Consoles):
             raise
         return Console(self._settings, cluster, self._renderer, self._navigation, user)
 
-    async def _mechanism(self) -> str:
-        """Return the mechanism of the settings, or the strongest that the brokers offer."""
-        if (named := mechanism_in(self._settings.properties)) is not None:
-            return named
+    async def _strongest_mechanism(self) -> str:
+        """Return the strongest mechanism that the brokers offer. Raises AuthenticationError."""
         offered: list[str] = []
         connect = logged_in(self._connect, only_asking(offered))
         asking: Cluster = shared_cluster(self._settings, connect)

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+from barnabas.client.connection import Login
+from barnabas.client.sasl import only_asking
 from barnabas.console import sessions
 from barnabas.console.settings import ConsoleSettings
 from barnabas.security.authority import Authority
@@ -367,6 +369,30 @@ def test_plain_without_tls_is_used_only_if_it_is_named() -> None:
         with RunningConsole(broker.bootstrap_servers, properties=named) as console:
             assert "Brokers 1" in entered(console, "x", "y").see("/")
             assert Visitor(console).log_in("x", "z").status == 401
+
+
+def test_mechanisms_are_asked_for_once_and_again_after_they_changed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def offering(offered: list[str]) -> Login:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            return only_asking(offered)
+        # As if the brokers had offered only this before.
+        offered.append("PLAIN")
+        return only_asking([])
+
+    monkeypatch.setattr(sessions, "only_asking", offering)
+    with RunningConsole(broker.bootstrap_servers, properties=without_user(broker)) as console:
+        answered = Visitor(console).log_in("bob", "of bob")
+        assert answered.status == 401
+        assert "does not offer the mechanism PLAIN" in answered.words
+        for _ in range(3):
+            entered(console, "bob", "of bob")
+    assert asked == 2
 
 
 def test_brokers_that_do_not_answer_are_said() -> None:

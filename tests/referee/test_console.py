@@ -12,7 +12,7 @@ from barnabas.client.group_admin import GroupAdmin
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.referee.brokers import Address
 from tests.support.command_line import DEADLINE
-from tests.support.running_console import RunningConsole
+from tests.support.running_console import RunningConsole, confirmation
 from tests.support.transactions_by_hand import older_producer
 from tests.support.waiting import until
 
@@ -62,6 +62,41 @@ def test_every_page_is_there_with_apache_kafka(kafka: Address) -> None:
         assert "No partition is being reassigned" in words("/reassignments", "Reassignments")
         assert "will be fenced" in words("/transaction/fence", "dry run", id=id)
         assert "Offset after" in words("/group/reset", "dry run", id=group, way="to_latest")
+        assert "0 sinks" in words("/pipelines", "sinks")
+        assert "Rates need the counters of every broker" in words("/", "Health")
+        # By the end offsets of two samples.
+        rate = rf"{topic} 1 1 in sync \S+ [\d.]+ /s"
+        until(lambda: re.search(rate, console.get("/topics", q=topic).words))
         decoded = words("/records", "kind", topic="__transaction_state", isolation="uncommitted")
         assert '"kind": "transaction"' in decoded
     producer.abort_transaction(DEADLINE)
+
+
+@pytest.mark.xdist_group("referee")
+def test_topics_and_groups_of_apache_kafka_are_changed(kafka: Address) -> None:
+    servers, topic = f"{kafka.host}:{kafka.port}", f"t-{uuid.uuid4().hex[:8]}"
+    new: dict[str, object] = {"name": topic}
+    group = f"g-{topic}"
+    with RunningConsole(servers, allow_changes=True) as console:
+
+        def changed(path: str, **parameters: object) -> str:
+            address, fields = confirmation(console.get(path, **parameters))
+            done = console.post(address, **fields)
+            assert done.status == 200, done.words
+            return done.words
+
+        assert f"{topic} was created with 2 partition(s)" in changed(
+            "/topic/create", **new, partitions=2, configs="retention.ms=1d"
+        )
+        assert "was changed" in changed("/topic/config", **new, key="retention.ms", value="2d")
+        assert "172800000" in console.get("/configs", kind="topic", **new).words
+        assert "has 3 partitions" in changed("/topic/partitions", **new, count=3)
+        assert "at offset 0" in changed("/topic/produce", **new, what="text", value="one more")
+
+        async def commit() -> None:
+            async with Cluster(servers) as cluster:
+                await GroupAdmin(cluster).set_offsets(group, {TopicPartition(topic, 0): 0})
+
+        asyncio.run(commit())
+        assert f"Group {group} was deleted" in changed("/group/delete", id=group)
+        assert "was deleted" in changed("/topic/delete", **new)

@@ -42,6 +42,7 @@ from barnabas.security.sasl.credentials import (
 from barnabas.security.sasl.exchange import OffLoop
 from tests.support.data_path import running
 from tests.support.kafka.node import SMALL, Kafka
+from tests.support.running_console import RunningConsole
 from tests.support.waiting import eventually
 from tests.support.web_server import web_server
 from tests.support.web_tokens import Issuer
@@ -132,6 +133,23 @@ async def outlive_a_session(kafka: str, properties: dict[str, str]) -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_producer_outlives_a_session_with_kafka(kafka: str, mechanism: str) -> None:
     await outlive_a_session(kafka, keys(mechanism))
+
+
+@pytest.mark.parametrize("mechanism", [None, *MECHANISMS])
+async def test_console_logs_in_to_kafka(kafka: str, mechanism: str | None) -> None:
+    """Without a mechanism of the settings the strongest is taken."""
+    properties = {"security.protocol": "SASL_PLAINTEXT"}
+    if mechanism is not None:
+        properties["sasl.mechanism"] = mechanism
+    with RunningConsole(kafka, properties=properties) as console:
+        refused = console.post("/login", user="alice", password="another")
+        assert refused.status == 401
+        assert "The brokers refuse this user name or this password." in refused.words
+        entered = console.post("/login", user="alice", password="alice-secret")
+        assert entered.status == 303
+        cookie = entered.headers["Set-Cookie"].partition(";")[0]
+        seen = console.request("/brokers", headers={"Cookie": cookie})
+        assert (seen.status, "Live brokers" in seen.words) == (200, True)
 
 
 async def test_producer_with_tokens_of_an_endpoint_outlives_a_session_with_kafka(

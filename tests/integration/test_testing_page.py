@@ -77,7 +77,8 @@ def test_page_names_every_method_that_is_awaited_and_no_other() -> None:
         return iscoroutinefunction(found.fget if isinstance(found, property) else found)
 
     helpers = {"create_topic", "produce", "records", "lag", "to_read", "wait_for_group"}
-    (sentence,) = re.findall(r"^These methods are awaited: (.*?)\. ", PAGE, re.MULTILINE | re.DOTALL)
+    listed = r"^These methods are awaited: (.*?)\. "
+    (sentence,) = re.findall(listed, PAGE, re.MULTILINE | re.DOTALL)
     named = {*re.findall(r"`(\w+)`", sentence)} - {"fresh_name"} | helpers
     public = {name for name in dir(AsyncCluster) if not name.startswith("_")}
     assert named == {name for name in public if is_awaited(name)}

@@ -132,7 +132,7 @@ async def test_static_member_keeps_its_partitions_while_it_is_away(
     one = PollingMember(servers, topic, [topic], instance_id="one")
     two = PollingMember(servers, topic, [topic], instance_id="two")
     await eventually(lambda: shared(one, two, count=PARTITIONS))
-    # Whoever came first had them all.
+    # The first of the two had all partitions for a moment.
     kept, revoked = one.partitions, [*two.revoked]
     began = time.monotonic()
     await one.leave()

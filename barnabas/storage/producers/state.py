@@ -119,11 +119,10 @@ class ProducerStateManager:
     ) -> ProducerUpdate:
         """Return the changes that appending `batches` (positions in `data`, headers) will make.
 
-        `base_offset` is the offset that the first batch will get, None if the batches carry their
-        offsets. `guard` is the result of `begin_verification`; `marker` is the one that a single
-        batch is. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
-        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, DuplicateSequence. Batches from
-        REPLICATION were accepted by a leader and are taken unchanged.
+        `base_offset` is that of the first batch, None if the batches carry their offsets; `guard`
+        the result of `begin_verification`; `marker` the one that a single batch is. Batches from
+        REPLICATION are taken unchanged. Raises DuplicateSequence, or KafkaError: INVALID_TXN_STATE,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         new: dict[int, ProducerStateEntry] = {}
         started: list[tuple[int, int]] = []

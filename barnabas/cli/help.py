@@ -19,6 +19,11 @@ def in_other_number(word: str, known: Iterable[str]) -> str:
     return next((each for each in words if each in (f"{word}s", word.removesuffix("s"))), word)
 
 
+def _sharing_a_word(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that have a word of `name`, as `reset` is one of `reset-offsets`."""
+    return [each for each in known if {*each.split("-")} & {*name.split("-")}]
+
+
 class Choice(click.Choice[str]):
     """A choice between words, which may be given in the plural or in the singular."""
 
@@ -78,7 +83,10 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = in_other_number(args[0], self.list_commands(ctx))
+        known = self.list_commands(ctx)
+        name = in_other_number(args[0], known)
+        if name not in known and (near := _sharing_a_word(name, known)):
+            ctx.fail(f"No such command '{args[0]}'. Did you mean {' or '.join(near)}?")
         return super().resolve_command(ctx, [name, *args[1:]])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

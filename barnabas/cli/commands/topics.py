@@ -294,7 +294,7 @@ async def _matching(cluster: Cluster, names: Sequence[str], if_exists: bool) -> 
 @topics.command()
 @click.argument("name", shell_complete=names.topics)
 @click.option("-p", "--partitions", type=int, help="Raise the number of partitions to this.")
-@names.key_option("-c", "--config", "configs", help="Set a key.")
+@names.key_option("-c", "--config", "-s", "--set", "configs", help="Set a key.")
 @names.key_option("-d", "--delete-config", "deleted", metavar="KEY", help="Reset a key.")
 @cluster_options
 def alter(

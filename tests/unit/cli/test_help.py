@@ -83,3 +83,13 @@ def test_words_of_a_command_may_have_another_number(words: str) -> None:
     expected = CliRunner().invoke(cli, ["schema", "topics", "list"])
     assert expected.exit_code == 0
     assert CliRunner().invoke(cli, ["schema", *words.split()]).output == expected.output
+
+
+def test_command_that_shares_a_word_is_proposed() -> None:
+    done = CliRunner().invoke(cli, ["groups", "reset", "readers"], prog_name="barnabas")
+    assert (done.exit_code, done.output.splitlines()[-1]) == (
+        2,
+        "Error: No such command 'reset'. Did you mean reset-offsets?",
+    )
+    done = CliRunner().invoke(cli, ["topics", "fly"], prog_name="barnabas")
+    assert "Did you mean" not in done.output

@@ -81,7 +81,8 @@ async def _partitions(cluster: Cluster) -> list[Problem]:
     moving = await PartitionAdmin(cluster).reassignments()
     lacking = {
         topic.name: rows
-        for topic in sorted(cluster.topics.values(), key=lambda topic: topic.name)
+        # A page may show only the first of them.
+        for topic in sorted(cluster.topics.values(), key=lambda each: (each.is_internal, each.name))
         if (rows := list(_lacking(cluster, topic)))
     }
     min_isr = await Admin(cluster).min_isr(lacking)

@@ -27,6 +27,8 @@ LONGEST_NAME: Final = 249
 """The letters that are kept of a name that clients choose: those of a topic."""
 LONGEST_TEXT: Final = 500
 """The letters that are kept of a text."""
+_INTERNAL: Final = "__"
+"""The beginning of the names of internal topics."""
 SUBJECTS: Final = ("topic", "partition", "group", "transactional_id", "broker", "lever")
 """The values that say what an event is about. One without any is about its broker."""
 
@@ -193,15 +195,24 @@ class EventLog:
     @contextmanager
     def of_partitions(self, log: EventLogger) -> Iterator[Callable[..., None]]:
         """Return a function like `add`, for the partitions of one decision: of each kind it adds
-        the first FEW, and at the end how many more there were."""
+        the first FEW, those of internal topics last, and at the end how many more there were."""
         seen: Counter[EventKind] = Counter()
+        internal: list[tuple[EventKind, TopicPartition, dict[str, object]]] = []
 
         def add(kind: EventKind, at: TopicPartition, **values: object) -> None:
+            if at.topic.startswith(_INTERNAL):
+                internal.append((kind, at, values))
+            else:
+                put(kind, at, values)
+
+        def put(kind: EventKind, at: TopicPartition, values: dict[str, object]) -> None:
             seen[kind] += 1
             if seen[kind] <= FEW:
                 self.add(log, kind, topic=at.topic, partition=at.partition, **values)
 
         yield add
+        for each in internal:
+            put(*each)
         for kind, count in seen.items():
             if count > FEW:
                 self.add(log, kind, more_partitions=count - FEW)

@@ -160,6 +160,16 @@ def test_decision_about_many_partitions_adds_the_first_and_a_count(events: Event
     )
 
 
+def test_internal_topics_hide_no_partition_of_a_decision(events: EventLog) -> None:
+    with events.of_partitions(LOG) as add:
+        for number in range(FEW):
+            add(LEADER_ELECTED, TopicPartition("__consumer_offsets", number), leader=1)
+        add(LEADER_ELECTED, TopicPartition("t", 5), leader=1)
+    subjects = [each["subject"] for each in after(events)["events"]]
+    assert subjects[0] == {"topic": "t", "partition": 5}
+    assert len(subjects) == FEW + 1
+
+
 def test_names_of_kinds_differ() -> None:
     names = [each.name for each in KINDS]
     assert FAULT_SET in KINDS

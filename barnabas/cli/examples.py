@@ -17,7 +17,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "cluster events": (
         "barnabas cluster events --follow",
-        "barnabas cluster events --kind leader_elected --json",
+        "barnabas cluster events --kind leader_elected --since -1h --json",
     ),
     "cluster rolling-restart": (
         "barnabas cluster rolling-restart --check",

@@ -3,6 +3,7 @@
 import errno
 import socket
 import sys
+from contextlib import suppress
 
 
 class ReservedPorts:
@@ -37,6 +38,15 @@ class ReservedPorts:
                 for each in bound:
                     each.close()
             return taken
+
+    def take_in_a_row(self, count: int) -> int:
+        """Reserve consecutive ports, and return the first."""
+        while True:
+            first = self.take()
+            with suppress(OSError, OverflowError):
+                for other in range(first + 1, first + count):
+                    self.take(other)
+                return first
 
     def release(self) -> None:
         """Release all ports."""

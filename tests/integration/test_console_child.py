@@ -57,6 +57,10 @@ def test_console_ends_with_the_brokers(
         with urllib.request.urlopen(address, timeout=20) as answer:
             page = answer.read().decode()
         assert re.search(rf"<dt>Brokers</dt><dd><a [^>]*>{brokers}<", page)
+        with urllib.request.urlopen(f"{address}timeline", timeout=20) as answer:
+            timeline = answer.read().decode()
+        assert timeline.count("broker started: ") == brokers
+        assert "are missing" not in timeline
         process.send_signal(end)
         until(lambda: not serves(address))
         process.communicate(timeout=60)
@@ -113,3 +117,43 @@ print([each for each in sys.modules if each.split(".")[0] in ("starlette", "uvic
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment()
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+FAMILY = ("starlette", "uvicorn", "jinja2", "markupsafe", "anyio", "h11")
+HIDE = f"""
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("barnabas.console") or name.partition(".")[0] in {FAMILY}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def imported(tmp_path: Path, name: str, customized: str) -> list[str]:
+    """Return the modules that `serve` imports until it serves, in order."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "sitecustomize.py").write_text(customized)
+    where = environment()
+    where["PYTHONPATH"] = f"{tmp_path / name}:{where['PYTHONPATH']}"
+    words = ("serve", "-l", "127.0.0.1:0", "-d", str(tmp_path / name / "data"))
+    command = [sys.executable, "-X", "importtime", "-m", "barnabas", *words]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, text=True, env=where, **streams) as process:
+        assert process.stdout is not None
+        modules = []
+        for line in process.stdout:
+            if line.startswith("import time:"):
+                modules.append(line.rpartition("|")[2].strip())
+            elif line.startswith("Barnabas serves "):
+                break
+        process.kill()
+    return modules
+
+
+def test_start_is_the_same_whether_or_not_there_is_a_console(tmp_path: Path) -> None:
+    usual = imported(tmp_path, "usual", "")
+    assert "barnabas.broker.app" in usual
+    assert usual == imported(tmp_path, "hidden", HIDE)

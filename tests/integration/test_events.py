@@ -185,6 +185,9 @@ def test_command_merges_the_events_of_all_brokers(cluster: Watched) -> None:
     lines = few.stdout.splitlines()
     assert lines
     assert all("\tcontroller elected: epoch " in each for each in lines)
+    middle = rows[len(rows) // 2]["time_ms"]
+    later = CliRunner().invoke(cli, [*words, "--json", "--since", str(middle)])
+    assert json.loads(later.stdout) == [each for each in rows if each["time_ms"] >= middle]
 
 
 def test_follow_prints_events_as_they_come(cluster: Watched, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import click
 
+from barnabas.cli import arguments
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.commands.secure import secure_options, secured
 from barnabas.cli.common import UNHEALTHY, Target, cluster_options, http_options
@@ -118,9 +119,10 @@ def up(
     try:
         made = secured(properties, secure, secure_directory, several=True)
         properties = properties if made is None else made.properties
-        with console_child(console, made) as on, AddressFile(address_file, on) as address:
+        beside = console_child(console, made, properties, brokers)
+        with beside as (on, own), AddressFile(address_file, on) as address:
             run_brokers(
-                properties,
+                own,
                 brokers,
                 replicas=min(REPLICAS, brokers),
                 strict=True,
@@ -193,9 +195,19 @@ def health(target: Target, watch: bool, wait: float | None) -> None:
 @cluster.command()
 @click.option("--follow", is_flag=True, help="Print further events until Ctrl-C.")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind.")
+@click.option(
+    "--since",
+    "since_ms",
+    type=arguments.time,
+    default="0",
+    metavar="TIME",
+    help="Only events from this time on: 2026-11-22T10:00Z, -1h or ms.",
+)
 @http_options
 @cluster_options
-def events(target: Target, follow: bool, kinds: tuple[str, ...], access: "HttpAccess") -> None:
+def events(
+    target: Target, follow: bool, kinds: tuple[str, ...], since_ms: int, access: "HttpAccess"
+) -> None:
     """Show the latest events of all brokers: elections, ISRs, sessions, rebalances and so on.
 
     Brokers with metrics.listener keep the latest of each kind in memory, until they end.
@@ -207,7 +219,11 @@ def events(target: Target, follow: bool, kinds: tuple[str, ...], access: "HttpAc
     async def show(cluster: "Cluster") -> None:
         events, told = ClusterEvents(cluster, Endpoints(cluster, access)), dict[int, str]()
         while True:
-            found = [each for each in await events.read() if not kinds or each.kind in kinds]
+            found = [
+                each
+                for each in await events.read()
+                if (not kinds or each.kind in kinds) and each.time_ms >= since_ms
+            ]
             _show_events(target, found, lines=follow)
             for broker, problem in sorted(events.problems.items()):
                 if told.get(broker) != problem:

@@ -152,12 +152,10 @@ def serve(
             return
         made = secured(merged(sources), secure, secure_directory, several=processes is not None)
         properties = merged(sources) if made is None else made.properties
-        with console_child(console, made) as on, AddressFile(address_file, on) as address:
-            if processes is None:
-                _run_alone(properties, made, strict_config, log, address)
-            else:
-                several = _Several(_count(processes, properties), replicas, faults)
-                _run_several(properties, made, strict_config, log, address, several)
+        several = _Several(_count(processes, properties), replicas, faults)
+        beside = console_child(console, made, properties, several.number or 1)
+        with beside as (on, own), AddressFile(address_file, on) as address:
+            _run(own, made, strict_config, log, address, several)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
@@ -190,14 +188,15 @@ def _run_alone(
 
 
 class _Several(NamedTuple):
-    """The options of brokers in separate processes."""
+    """The options of brokers in processes of their own."""
 
-    number: int
+    number: int | None
+    """None for a broker in this process."""
     replicas: int | None
     faults: str | None
 
 
-def _run_several(
+def _run(
     properties: Mapping[str, str],
     made: "Secured | None",
     strict: bool,
@@ -205,6 +204,9 @@ def _run_several(
     address: AddressFile,
     several: _Several,
 ) -> None:
+    if several.number is None:
+        _run_alone(properties, made, strict, log, address)
+        return
     from barnabas.cli.processes.supervisor import run_brokers
     from barnabas.config.properties import cluster_id
 
@@ -234,11 +236,11 @@ def _options(listen: str | None, data: Path | None, metrics: str | None) -> dict
     return {key: str(value) for key, value in given.items() if value is not None}
 
 
-def _count(processes: int | str, properties: Mapping[str, str]) -> int:
+def _count(processes: int | str | None, properties: Mapping[str, str]) -> int | None:
+    if not isinstance(processes, str):
+        return processes
     from barnabas.cli.processes.supervisor import count_cores, count_stored
 
-    if isinstance(processes, int):
-        return processes
     return max(count_cores(), count_stored(properties))
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -23,16 +23,24 @@ NEEDS: Final = "the console needs: pip install 'barnabas[console]'"
 _STOP_S: Final = 5.0
 
 
+class Beside(NamedTuple):
+    """A console for brokers, and their properties."""
+
+    start: Callable[[str], None] | None
+    """The function that starts a console for the brokers at an address; None without one."""
+    properties: Mapping[str, str]
+
+
 @contextmanager
 def console_child(
-    option: str | None, secured: "Secured | None"
-) -> Iterator[Callable[[str], None] | None]:
-    """Yield the function that starts a console for the brokers at an address; None without one.
+    option: str | None, secured: "Secured | None", properties: Mapping[str, str], brokers: int
+) -> Iterator[Beside]:
+    """Yield a console for some brokers, and their properties: each serves its events to it.
 
     `option` is the HOST:PORT of --console. Raises ClickException.
     """
     if option is None:
-        yield None
+        yield Beside(None, properties)
         return
     if (
         find_spec("starlette") is None
@@ -40,7 +48,9 @@ def console_child(
         or find_spec("jinja2") is None
     ):
         raise click.ClickException(NEEDS)
+    # Imported here: without the option nothing of it is.
     from barnabas.client.cluster import parse_address
+    from barnabas.faults.ports import ReservedPorts
 
     try:
         host, port = parse_address(option)
@@ -48,11 +58,17 @@ def console_child(
         raise click.ClickException(f"--console: {error}") from None
     # Without a user: each person logs in.
     client = {} if secured is None else secured.client_properties
-    child = _ConsoleChild(host, port, client)
+    child, ports = _ConsoleChild(host, port, client), ReservedPorts()
     try:
-        yield child.start
+        # Everyone on the machine may ask such an endpoint, and a broker that restarts finds its
+        # port free.
+        if secured is None and "metrics.listener" not in properties:
+            first = ports.take_in_a_row(brokers)
+            properties = {**properties, "metrics.listener": f"127.0.0.1:{first}"}
+        yield Beside(child.start, properties)
     finally:
         child.stop()
+        ports.release()
 
 
 class _ConsoleChild:

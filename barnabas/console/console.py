@@ -19,6 +19,7 @@ from barnabas.operations.answers.groups import DescribedGroup
 from barnabas.operations.broker_http import Endpoints, HttpAccess
 from barnabas.operations.events import Timeline
 from barnabas.operations.group_description import describe_group
+from barnabas.operations.quantities import parse_time
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 Handler = Callable[["Console", Request], Awaitable[Response]]
@@ -154,6 +155,20 @@ def parameter(request: Request, name: str) -> str:
     if value is None:
         raise HTTPException(400, f"The address lacks the parameter {name}.")
     return value
+
+
+def time_ms(request: Request, name: str, default: T) -> int | T:
+    """Return a parameter of the address that is a date, a time or an age, in ms since 1970."""
+    text = request.query_params.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        at_ms = parse_time(text)
+    except (ValueError, OverflowError) as error:
+        raise HTTPException(400, f"Time: {error}.") from None
+    if at_ms >= 2**63:
+        raise HTTPException(400, "Time: it is too late.")
+    return at_ms
 
 
 def whole_number(

@@ -116,13 +116,15 @@ class Timeline:
         """Why events of a broker are missing, as of the last reading."""
         return self._source.problems
 
-    def latest(self, kind: str, search: str) -> list[Event]:
-        """Return events, the latest first: of a kind, and with a text in the subject; "" is any."""
+    def latest(self, kind: str, search: str, since_ms: int, until_ms: int) -> list[Event]:
+        """Return events of a time, the latest first: of a kind, and with a text in the subject; ""
+        is any."""
         wanted = search.lower()
         return [
             each
             for each in reversed(self._events)
             if kind in ("", each.kind)
+            and since_ms <= each.time_ms <= until_ms
             and any(wanted in str(value).lower() for value in each.subject.values())
         ]
 

@@ -256,6 +256,10 @@ def test_records_are_read_from_an_offset_and_a_time_and_by_key(console: RunningC
     uncommitted = [(0, each) for each in range(6)] + [(1, each) for each in range(3)]
     assert offsets(isolation="uncommitted") == uncommitted
     assert offsets(partition=0, offset=3) == [(0, 3), (0, 4)]
+    held = "Open transactions hold back 1 offset, whose records are not here"
+    assert held in console.get("/records", topic="orders").words
+    assert held in console.get("/tail", topic="orders").words
+    assert held not in console.get("/tail", topic="orders", isolation="uncommitted").words
     assert offsets(partition=0, offset=99) == []
     assert offsets(time="-1h") == committed
     assert offsets(time=str(time_ns() // 1_000_000 + 60_000)) == []
@@ -362,8 +366,10 @@ def test_brokers_that_are_gone_and_reassignments_with_their_progress() -> None:
             )
             assert re.search(r"moved-0 .* broker \d: .* of 3\.8MiB \d+ %", words)
             assert "Brokers 2" in console.get("/").words
+            assert "0 topics" in console.get("/topics", q="both", troubled="on").words
             cluster.stop_broker(1)
             assert "Broker 1 has replicas and is not alive" in ready(
                 console, "/brokers", "is not alive"
             )
             ready(console, "/", "broker 1 not alive; replicas of")
+            ready(console, "/topics", "1 topic.", q="both", troubled="on")

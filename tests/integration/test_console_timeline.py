@@ -45,6 +45,9 @@ def test_timeline_filters_by_kind_and_subject(cluster: Watched, console: Running
     assert "/topic?name=orders" in page.links
     assert "controller elected: " not in console.get("/timeline", kind="leader_elected").words
     assert "0 events" in console.get("/timeline", kind="<b>").words
+    assert "leader elected" in console.get("/timeline", q="orders", since="-1h").words
+    assert "0 events" in console.get("/timeline", until="-1h").words
+    assert console.request("/timeline?since=soon").status == 400
 
 
 def test_events_of_a_killed_broker_stay_and_its_silence_is_said(

@@ -145,6 +145,13 @@ class RunningConsole:
         assert answered.status == 200, answered.words
         return answered
 
+    def carry_out(self, path: str) -> Answered:
+        """Ask for a change, and confirm what the page says."""
+        address, fields = confirmation(self.request(path))
+        done = self.post(address, **fields)
+        assert done.status == 200, done.words
+        return done
+
     def post(self, path: str, headers: dict[str, str] | None = None, **fields: str) -> Answered:
         """Send a form as a browser would."""
         kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.url.rstrip("/")}

@@ -11,20 +11,21 @@ from starlette.responses import Response
 from barnabas.client.cluster import TopicInfo
 from barnabas.client.consumer import Message
 from barnabas.console import records
-from barnabas.console.console import Console, Page, parameter, whole_number
+from barnabas.console.console import Console, Page, parameter, time_ms, whole_number
 from barnabas.console.reads import log_ends, partitions_of, topic_named
 from barnabas.console.search import PARAMETERS, Search
-from barnabas.operations.quantities import parse_time
 from barnabas.protocol.topic_partition import TopicPartition
 
-_MOST_TAILED: Final = 16
+MOST_TAILED: Final = 16
 """The partitions of one tail: each is read anew at each update."""
 _SINCE: Final = re.compile(r"\d{1,10}:\d{1,19}(,\d{1,10}:\d{1,19})*", re.ASCII)
 
 
 async def show(console: Console, request: Request) -> Response:
     topic, every, wanted = await _wanted(console, request)
-    wanted = wanted._replace(offset=_offset(request), at_ms=_time(request))
+    offset = _offset(request)
+    at_ms = time_ms(request, "time", None) if offset is None else None
+    wanted = wanted._replace(offset=offset, at_ms=at_ms)
     reading = await records.read(console.cluster, wanted)
     given = request.query_params
     return _page(
@@ -36,15 +37,15 @@ async def show(console: Console, request: Request) -> Response:
         reading.messages,
         reading=reading,
         silent=[each.partition for each in every if each not in wanted.partitions],
-        can_tail=len(every) <= _MOST_TAILED,
+        can_tail=len(every) <= MOST_TAILED,
         next=_next(reading, given),
     )
 
 
 async def tail(console: Console, request: Request) -> Response:
     topic, every, wanted = await _wanted(console, request)
-    if len(every) > _MOST_TAILED:
-        raise HTTPException(400, f"Choose a partition: a tail is of at most {_MOST_TAILED}.")
+    if len(every) > MOST_TAILED:
+        raise HTTPException(400, f"Choose a partition: a tail is of at most {MOST_TAILED}.")
     since = _since(request, every)
     found = await records.tail(console.cluster, wanted, since)
     nexts = {**since, **found.nexts}
@@ -98,6 +99,7 @@ def _page(
         committed=wanted.committed,
         records=[records.shown(each, console.settings.masks) for each in messages],
         masks=console.settings.masks,
+        held_back=sum(each.end - each.stable for each in wanted.partitions.values()),
         kept=_kept(request.query_params),
         most=records.MOST_SHOWN,
         **values,
@@ -136,19 +138,6 @@ def _offset(request: Request) -> int | None:
     if not request.query_params.get("offset", "").strip():
         return None
     return whole_number(request, "offset", 0)
-
-
-def _time(request: Request) -> int | None:
-    text = request.query_params.get("time", "").strip()
-    if not text or request.query_params.get("offset", "").strip():
-        return None
-    try:
-        at_ms = parse_time(text)
-    except (ValueError, OverflowError) as error:
-        raise HTTPException(400, f"Time: {error}.") from None
-    if at_ms >= 2**63:
-        raise HTTPException(400, "Time: it is too late.")
-    return at_ms
 
 
 def _next(reading: records.Reading, given: Mapping[str, str]) -> dict[str, Any] | None:

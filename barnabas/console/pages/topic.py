@@ -8,6 +8,7 @@ from starlette.responses import Response
 from barnabas.client.transaction_admin import OpenTransaction
 from barnabas.console.console import Console, Page, paged, parameter, soon
 from barnabas.console.pages.favourites import favourites
+from barnabas.console.pages.records import MOST_TAILED
 from barnabas.console.reads import (
     SOON_S,
     LogEnds,
@@ -101,6 +102,7 @@ async def show(console: Console, request: Request) -> Response:
         topic=topic,
         id=uuid_text(topic.topic_id),
         is_favourite=name in favourites(console, request),
+        can_tail=len(rows) <= MOST_TAILED,
         is_end=is_end,
         most=MOST_OFFSETS,
         paging=paging,

@@ -48,13 +48,16 @@ class TopicRow(NamedTuple):
 
 async def show(console: Console, request: Request) -> Response:
     search, internal = search_of(request), "internal" in request.query_params
+    troubled = "troubled" in request.query_params
     first = set(favourites(console, request))
     await console.cluster.refresh()
     found = sorted(
         (
             topic
             for topic in console.cluster.topics.values()
-            if search.lower() in topic.name.lower() and (internal or not topic.is_internal)
+            if search.lower() in topic.name.lower()
+            and (internal or not topic.is_internal)
+            and (not troubled or any(_troubles(console, topic)))
         ),
         key=lambda topic: (topic.name not in first, topic.name),
     )
@@ -78,6 +81,16 @@ async def show(console: Console, request: Request) -> Response:
         search=search,
         internal=internal,
         are_counted=counted.are_counted,
+        troubled=troubled,
+    )
+
+
+def _troubles(console: Console, topic: TopicInfo) -> tuple[int, int]:
+    """Return the numbers of partitions without a leader, and of those that lack replicas."""
+    rows = topic.description.partitions
+    return (
+        sum(row.leader_id not in console.cluster.nodes for row in rows),
+        sum(len(row.isr_nodes) < len(row.replica_nodes) for row in rows),
     )
 
 
@@ -114,8 +127,7 @@ def _row(
         topic.name,
         len(rows),
         max((len(row.replica_nodes) for row in rows), default=0),
-        sum(row.leader_id not in console.cluster.nodes for row in rows),
-        sum(len(row.isr_nodes) < len(row.replica_nodes) for row in rows),
+        *_troubles(console, topic),
         size,
         [GroupOfTopic(each, _lag(topic, each, committed, ends)) for each in readers],
         console.rates.of_topic(topic.name),

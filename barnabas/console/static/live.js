@@ -15,7 +15,8 @@
   });
   const isLive = () => document.querySelector("#live[hx-get]") !== null;
   const pause = document.getElementById("pause");
-  const stale = document.getElementById("stale");
+  // It is another element after a failure of the cluster.
+  const stale = isHidden => (document.getElementById("stale").hidden = isHidden);
   if (!isLive()) return;
   let stream = null;
   let paused = false;
@@ -24,13 +25,14 @@
     const wanted = !paused && !document.hidden;
     if (wanted && !stream) {
       stream = new EventSource("/live");
-      stream.addEventListener("open", () => (stale.hidden = true));
+      const tick = () => isLive() && htmx.trigger("#live", "tick");
+      stream.addEventListener("open", () => stale(true));
       stream.addEventListener("error", event => {
-        stale.hidden = false;
+        stale(false);
         // Closed for good: the console refuses, and the answer to a page says why.
-        if (event.target.readyState === EventSource.CLOSED) htmx.trigger("#live", "tick");
+        if (event.target.readyState === EventSource.CLOSED) tick();
       });
-      stream.addEventListener("tick", () => htmx.trigger("#live", "tick"));
+      stream.addEventListener("tick", tick);
     } else if (!wanted && stream) {
       stream.close();
       stream = null;

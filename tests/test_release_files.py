@@ -66,7 +66,11 @@ def test_readme_of_an_upload_has_links_into_the_repository(tmp_path: Path) -> No
     for name in ("README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     prepare(tmp_path, URL, "v1.2.3")
-    links = re.findall(r"\]\(([^)#\s]+)", (tmp_path / "README.md").read_text())
+    text = (tmp_path / "README.md").read_text()
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    raw = f"{URL}/raw/v1.2.3/"
+    assert [(ROOT / each.removeprefix(raw)).is_file() for each in pictures] == [True]
+    links = re.findall(r"\]\(([^)#\s]+)", text)
     prefix = f"{URL}/blob/v1.2.3/"
     assert len(links) > 10
     for link in links:

@@ -8,13 +8,16 @@ import re
 import sys
 from pathlib import Path
 
+_PICTURE = re.compile(r"(?<=!\[)([^\]]*\]\()(?![a-z]+:)([^)\s]+)")
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s]+)")
 """The target of a link that is relative to the repository."""
 
 
 def absolute(text: str, url: str, ref: str) -> str:
     """Return a page with links into the repository at `url`, at the commit or tag `ref`."""
-    return _LINK.sub(rf"{url}/blob/{ref}/\1", text)
+    # A picture needs the file itself, not the page about it.
+    pictures = _PICTURE.sub(rf"\1{url}/raw/{ref}/\2", text)
+    return _LINK.sub(rf"{url}/blob/{ref}/\1", pictures)
 
 
 def project_urls(url: str, ref: str) -> str:

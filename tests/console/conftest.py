@@ -17,6 +17,11 @@ from tests.support.levers import TOKEN, BrokersWithLevers, brokers_with_levers
 from tests.support.running_console import RunningConsole
 
 NewTab = Callable[..., Tab]
+KEYS = (
+    "metadata.session.timeout.ms=3000",
+    "offsets.topic.num.partitions=3",
+    "transaction.state.log.num.partitions=3",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokersWithLevers]:
     directory = tmp_path_factory.mktemp("brokers")
-    with brokers_with_levers(directory, "metadata.session.timeout.ms=3000") as brokers:
+    with brokers_with_levers(directory, *KEYS) as brokers:
         yield brokers
 
 

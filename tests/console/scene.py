@@ -56,24 +56,24 @@ PAGES: Final = {
 class Scene:
     """The clients of the cluster, in a thread of their own."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, replicas: int = 3) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.flowing = 0
         """Transactions that were committed by `flow`."""
         self._flow: Future[None] | None = None
-        self.run(self._begin(servers))
+        self.run(self._begin(servers, replicas))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
-    async def _begin(self, servers: str) -> None:
+    async def _begin(self, servers: str, replicas: int) -> None:
         self.client = Cluster(servers, client_id=f"client {CODE}")
         await self.client.refresh()
         admin = Admin(self.client)
-        for name, partitions in (("orders", 3), (LONG, 1)):
-            await admin.create_topic(name, partitions=partitions, replication_factor=3)
+        await admin.create_topic("orders", partitions=3, replication_factor=replicas)
+        await admin.create_topic(LONG, partitions=1, replication_factor=1)
         async with Producer(self.client) as producer:
             for number in range(200):
                 await producer.send(

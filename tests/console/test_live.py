@@ -1,54 +1,71 @@
-"""Open pages move while a broker is killed and transactions flow."""
+"""Open pages move while brokers are killed and transactions flow."""
 
 import re
+from pathlib import Path
 
 from playwright.sync_api import expect
 
 from tests.console.browser import Tab
 from tests.console.conftest import NewTab
 from tests.console.scene import Scene
-from tests.support.running_console import RunningConsole, confirmation
+from tests.support.command_line import Served
+from tests.support.ports import free_port
+from tests.support.running_console import RunningConsole
 from tests.support.waiting import until
 
 IN_TIME_MS = 60_000
 
 
-def pull(console: RunningConsole, parameters: str) -> None:
-    address, fields = confirmation(console.request(f"/lever?{parameters}"))
-    done = console.post(address, **fields)
-    assert done.status == 200, done.words
-
-
-def test_pages_follow_transactions_and_the_death_of_a_broker(
+def test_pages_follow_transactions_and_the_death_of_each_broker(
     new_tab: NewTab, console: RunningConsole, scene: Scene
 ) -> None:
-    brokers, timeline, topic, still = (new_tab() for _ in range(4))
+    overview, brokers, timeline, topic, still = (new_tab() for _ in range(5))
+    overview.open("/")
     brokers.open("/brokers")
     timeline.open("/timeline")
     topic.open("/topic?name=orders")
     still.open("/topic?name=orders")
     still.page.click("#pause")
-    tabs = (brokers, timeline, topic, still)
+    tabs = (overview, brokers, timeline, topic, still)
     for tab in tabs:
         tab.page.evaluate("window.watched = true")
         tab.page.wait_for_timeout(100)
+    kept = still.page.inner_text("main")
     scene.flow()
     until(lambda: scene.flowing > 3)
-    before = topic.page.inner_text("main")
-    kept = still.page.inner_text("main")
-    expect(topic.page.locator("main")).not_to_have_text(before, timeout=IN_TIME_MS)
-
-    pull(console, "do=kill&broker=3")
-    moving = timeline.page.locator("main")
-    expect(moving).to_contain_text(re.compile(r"gone \[3\], new \[\]"), timeout=IN_TIME_MS)
-    expect(brokers.page.locator("main")).to_contain_text("not alive", timeout=IN_TIME_MS)
-    flowing = scene.flowing
-    until(lambda: scene.flowing > flowing)
-    pull(console, "do=start&broker=3")
-    expect(moving).to_contain_text("last_run killed", timeout=IN_TIME_MS)
+    for broker in (1, 2, 3):
+        _shows_a_death(broker, overview, brokers, timeline, topic, console, scene)
     assert still.page.inner_text("main") == kept
     # No page was loaded again.
     assert all(tab.page.evaluate("window.watched") for tab in tabs)
+
+
+def _shows_a_death(
+    broker: int,
+    overview: Tab,
+    brokers: Tab,
+    timeline: Tab,
+    topic: Tab,
+    console: RunningConsole,
+    scene: Scene,
+) -> None:
+    """Kill a broker and start it again; transactions go on, and each page shows it."""
+
+    def shows(tab: Tab, text: str | re.Pattern[str]) -> None:
+        expect(tab.page.locator("main")).to_contain_text(text, timeout=IN_TIME_MS)
+
+    dead = f"Broker {broker} has replicas and is not alive"
+    console.carry_out(f"/lever?do=kill&broker={broker}")
+    shows(brokers, dead)
+    shows(overview, re.compile(rf"broker {broker}\s*not alive"))
+    shows(timeline, f"leader elected: before {broker}, leader")
+    flowing, before = scene.flowing, topic.page.inner_text("main")
+    until(lambda: scene.flowing > flowing)
+    expect(topic.page.locator("main")).not_to_have_text(before, timeout=IN_TIME_MS)
+    console.carry_out(f"/lever?do=start&broker={broker}")
+    expect(brokers.page.locator("main")).not_to_contain_text(dead, timeout=IN_TIME_MS)
+    shows(overview, "The cluster is healthy")
+    shows(timeline, re.compile(rf"broker {broker}\s+broker started: [^\n]*last_run killed"))
 
 
 def test_tail_follows_the_end_of_a_topic(new_tab: NewTab, scene: Scene) -> None:
@@ -96,6 +113,19 @@ def test_lever_is_pulled_by_its_button(new_tab: NewTab) -> None:
     tab.page.click("button.danger")
     tab.page.click("text=See the result")
     expect(tab.page.locator("main")).to_contain_text("fault healed: links all", timeout=IN_TIME_MS)
+
+
+def test_page_comes_back_whole_after_a_failure(browser, tmp_path: Path) -> None:
+    port = free_port()
+    with RunningConsole(f"127.0.0.1:{port}") as other:
+        tab = Tab(browser, other.url)
+        assert "The cluster does not answer" in tab.open("/topics")
+        served = Served("-l", f"127.0.0.1:{port}", "-d", str(tmp_path))
+        expect(tab.page.locator("input[type=search]")).to_be_visible(timeout=IN_TIME_MS)
+        served.stop()
+        expect(tab.page.locator("main")).to_contain_text("does not answer", timeout=IN_TIME_MS)
+    expect(tab.page.locator("#stale")).to_be_visible(timeout=IN_TIME_MS)
+    tab.close()
 
 
 def test_console_that_has_ended_is_said(browser, brokers) -> None:

@@ -1,7 +1,5 @@
 """Every page of the console in a real browser: accessible, narrow, by keyboard, without scripts."""
 
-from pathlib import Path
-
 import pytest
 
 from barnabas.console.app import PAGES as SERVED
@@ -101,13 +99,3 @@ def _tab_to(tab, text: str, *, back: bool = False) -> None:
         if found is not None and (found["tag"], found["text"].strip()) == ("A", text):
             return
     raise AssertionError(f"{text} was not reached")
-
-
-@pytest.mark.parametrize("name", ["overview", "topic", "transaction", "timeline"])
-def test_picture_of_a_page(new_tab: NewTab, name: str, pictures: Path | None) -> None:
-    tab = new_tab(reduced_motion="reduce")
-    tab.open(PAGES[name])
-    drawn = tab.page.screenshot()
-    assert len(drawn) > 10_000
-    if pictures is not None:
-        (pictures / f"console-{name}.png").write_bytes(drawn)

@@ -38,6 +38,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 def test_wheel_is_complete_and_runs_a_broker(wheel: Path, tmp_path: Path) -> None:
     assert {name for name in contents(wheel) if name.endswith(".py")} == MODULES
+    assert not [name for name in contents(wheel) if name.endswith(".png")]
     installation = Installation(tmp_path)
     installation.install(wheel)
     installation.check()

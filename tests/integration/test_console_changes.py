@@ -1,8 +1,6 @@
 """Changes by the console: what is shown, what is confirmed, and what is refused."""
 
 import asyncio
-import html
-import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +17,6 @@ from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
-from tests.support.command_line import ROOT
 from tests.support.newer_producer import NewerProducer
 from tests.support.running_console import Answered, RunningConsole, confirmation
 from tests.support.transactions_by_hand import committed_values, hanging, lose_marker
@@ -339,43 +336,3 @@ def test_lost_marker_is_written_again_as_the_log_has_decided(
         answered = console.request("/topic/repair?topic=t")
         assert answered.status == 400
         assert "no marker of t is missing" in answered.words
-
-
-def test_each_job_of_the_page_is_done_by_its_clicks() -> None:
-    page = (ROOT / "docs" / "jobs.md").read_text().partition("\n## In a browser")[2]
-    jobs = re.findall(r"^\| [^|]+ \| ([^|]+) \|$", page, re.M)[2:]
-    assert len(jobs) > 10
-    with Broker() as broker:
-        broker.create_topic("clicks")
-        broker.produce("clicks", "1", "2")
-        commit(broker, "readers", {TopicPartition("clicks", 0): 1})
-        producer = NewerProducer(broker.bootstrap_servers, "payments").init()
-        producer.send("clicks", 0, b"open")
-        with RunningConsole(broker.bootstrap_servers, allow_changes=True) as console:
-            for clicks in jobs:
-                shown = console.get("/")
-                for click in clicks.split(", "):
-                    shown = clicked(console, shown, click)
-                    assert shown.status == 200, (clicks, click, shown.words)
-        assert offsets(broker, "readers") == [0]
-        assert state(broker, "payments") == "Empty"
-
-
-def clicked(console: RunningConsole, shown: Answered, click: str) -> Answered:
-    """Follow the link with a text, or send the form of a button as it is."""
-    if not click.startswith("["):
-        (address, *_) = re.findall(
-            rf'<a [^>]*href="([^"]*)"[^>]*>{re.escape(click)}</a>', shown.text
-        )
-        return console.request(html.unescape(address))
-    if 'method="post"' in shown.text:
-        assert f">{click[1:-1]}</button>" in shown.text, shown.words
-        return send(console, shown)
-    (form,) = re.findall(
-        rf"<form(?:(?!</form>).)*>{re.escape(click[1:-1])}</button>", shown.text, re.S
-    )
-    (action,) = re.findall(r'action="([^"]*)"', form)
-    fields = dict(re.findall(r'<input[^>]* name="(\w+)"[^>]* value="([^"]*)"', form))
-    for name, options in re.findall(r'<select name="(\w+)">(.*?)</select>', form, re.S):
-        fields[name] = re.findall(r'<option value="(\w*)"', options)[0]
-    return console.request(f"{action}?{urlencode(fields)}")

@@ -1,8 +1,9 @@
-"""The console of Apache Kafka: every page is there, and says what Kafka does not tell."""
+"""The console of Apache Kafka, in ZooKeeper mode too: every page, and what Kafka does not tell."""
 
 import asyncio
 import re
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,16 +11,31 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.protocol.topic_partition import TopicPartition
-from tests.referee.brokers import Address
+from tests.referee.brokers import SHARED, Address
 from tests.support.command_line import DEADLINE
+from tests.support.kafka.zookeeper_node import ZooKeeperKafka
 from tests.support.running_console import RunningConsole, confirmation
 from tests.support.transactions_by_hand import older_producer
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.xdist_group("referee")
 
-@pytest.mark.xdist_group("referee")
-def test_every_page_is_there_with_apache_kafka(kafka: Address) -> None:
-    servers, topic = f"{kafka.host}:{kafka.port}", f"t-{uuid.uuid4().hex[:8]}"
+
+@pytest.fixture(scope="module")
+def zookeeper_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    one = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+    with ZooKeeperKafka(tmp_path_factory.mktemp("kafka"), SHARED | one) as node:
+        yield Address("127.0.0.1", node.port)
+
+
+@pytest.fixture(params=["kafka", "zookeeper_kafka"])
+def node(request: pytest.FixtureRequest) -> Address:
+    found: Address = request.getfixturevalue(request.param)
+    return found
+
+
+def test_every_page_is_there_with_apache_kafka(node: Address) -> None:
+    servers, topic = f"{node.host}:{node.port}", f"t-{uuid.uuid4().hex[:8]}"
     group, id = f"g-{topic}", f"x-{topic}"
 
     async def fill() -> None:
@@ -59,6 +75,7 @@ def test_every_page_is_there_with_apache_kafka(kafka: Address) -> None:
         assert f"{topic}-0 0 1 {id}" in words("/transactions", f"{topic}-0", q=id)
         assert re.search(rf"{topic}-0 0 1 1 .*{group}", words("/transaction", group, id=id))
         assert "The coordinator keeps no events" in words("/transaction", "Timeline", id=id)
+        assert "Events of broker 1 are missing: no HTTP endpoint" in words("/timeline", "0 events")
         assert "No partition is being reassigned" in words("/reassignments", "Reassignments")
         assert "will be fenced" in words("/transaction/fence", "dry run", id=id)
         assert "Offset after" in words("/group/reset", "dry run", id=group, way="to_latest")

@@ -20,9 +20,8 @@ from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.testing.broker import Broker
 from tests.referee.given import Topic, batch, produce
 from tests.support.kafka import tools as kafka
-from tests.support.kafka.jars import ZOOKEEPER_POM
-from tests.support.kafka.node import Kafka
 from tests.support.kafka.tools import Tools
+from tests.support.kafka.zookeeper_node import ZooKeeperKafka
 from tests.support.raw import Connection
 from tests.support.waiting import until
 from tests.support.zookeeper import chroot_of, every_path, shared_server
@@ -48,28 +47,6 @@ CHANGES = (znodes.CONFIG_CHANGE, znodes.TOKEN_CHANGE)
 TOPIC = Topic("limited", bytes(16))
 SLOW = 100
 """A byte rate that makes every producer of these tests wait."""
-
-
-class OlderKafka(Kafka):
-    """A broker of Kafka 3.9 on ZooKeeper, which has an address for clients and no other one."""
-
-    def __init__(self, directory: Path, chroot: str) -> None:
-        super().__init__(directory, pom=ZOOKEEPER_POM)
-        self._chroot = chroot
-        self._properties = KEYS | {
-            "zookeeper.connect": shared_server().connect + chroot,
-            "listeners": f"SASL_PLAINTEXT://127.0.0.1:{self.port}",
-            "security.inter.broker.protocol": "SASL_PLAINTEXT",
-            "log.dirs": str(self.data),
-        }
-
-    def _format(self, _server_properties: Path) -> None:
-        """Do nothing: only brokers without ZooKeeper have a format."""
-
-    def _wait_until_started(self, deadline_s: float) -> None:
-        with shared_server().looking() as client:
-            path = f"{self._chroot}{znodes.broker_path(1)}"
-            until(lambda: client.exists(path), self.log.read_text, within_s=deadline_s)
 
 
 class Site(NamedTuple):
@@ -135,10 +112,9 @@ class Site(NamedTuple):
 @pytest.fixture(scope="module")
 def sites(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
     """Return both brokers, each with the topic of the tests."""
-    theirs, ours = chroot_of("kafka"), chroot_of("barnabas")
+    ours = chroot_of("barnabas")
     with shared_server().looking() as client:
-        for chroot in (theirs, ours):
-            client.create(chroot)
+        client.create(ours)
     keys = KEYS | {
         "zookeeper.connect": shared_server().connect + ours,
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
@@ -146,9 +122,10 @@ def sites(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         "inter.broker.listener.name": "BROKERS",
     }
     directory = tmp_path_factory.mktemp("sites")
-    with OlderKafka(directory / "kafka", theirs) as node, Broker(keys) as broker:
+    theirs = ZooKeeperKafka(directory / "kafka", KEYS, "SASL_PLAINTEXT")
+    with theirs as node, Broker(keys) as broker:
         sites = {
-            "kafka": Site(node.bootstrap_servers, theirs, tools, directory),
+            "kafka": Site(node.bootstrap_servers, node.chroot, tools, directory),
             "barnabas": Site(broker.bootstrap_servers, ours, tools, directory),
         }
         for site in sites.values():

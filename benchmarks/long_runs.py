@@ -4,6 +4,7 @@
     compaction   the compaction of one partition of --gb (10)
     churn        `verify eos --churn` on three brokers for --hours (24): memory, descriptors, files
     members      a group of --members (2,000), in the consumer and in the classic protocol
+    console      ten tabs of a console of --partitions (10,000) and half as many groups
 
 The program prints its figures. With --write it keeps them in `long_runs.json`, and writes them to
 docs/LIMITS.md. The exit code is 1 if a run has shown a fault.
@@ -26,7 +27,7 @@ from typing import Final
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.messages import list_offsets
-from benchmarks import consumer_groups, raw
+from benchmarks import consumer_groups, large_console, raw
 from benchmarks.limits import (
     LONG_RUNS,
     PAGE,
@@ -38,6 +39,7 @@ from benchmarks.limits import (
 from benchmarks.limits_loads import PATIENCE_S
 from benchmarks.measures import (
     Cost,
+    Faulty,
     Figures,
     children,
     cpu_seconds,
@@ -82,10 +84,6 @@ keep ids for days, and each of their partitions has segments of 1 MB."""
 _CLASSIC_PARTITIONS: Final = 100
 """At most: the classic members are clients of one process, and each knows all partitions."""
 _CLASSIC_WITHIN_S: Final = 600.0
-
-
-class Faulty(Exception):
-    """A run has shown a fault."""
 
 
 # -- records ---------------------------------------------------------------------------------------
@@ -296,6 +294,7 @@ RUNS: Final[Mapping[str, tuple[str, Callable[[Namespace, Path], Iterator[Figures
     "compaction": ("gb", compaction),
     "churn": ("hours", churn),
     "members": ("members", members),
+    "console": ("partitions", large_console.console),
 }
 """The runs, each with the option that is its size."""
 
@@ -322,6 +321,7 @@ def main() -> int:
     parser.add_argument("--gb", type=float, default=10.0)
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--members", type=int, default=2_000)
+    parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--directory", help="of the data, on a disk with three times as much room")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()

@@ -27,6 +27,10 @@ _SCHEDULED = 2
 """The clock of a process that counts its time on a CPU (CPUCLOCK_SCHED in the kernel)."""
 
 
+class Faulty(Exception):
+    """A run has shown a fault."""
+
+
 class Cost:
     """The seconds of a `with` block, and the CPU seconds of some processes meanwhile."""
 

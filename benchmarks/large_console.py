@@ -1,0 +1,140 @@
+"""A console of a large cluster: its first pages, its memory, and what other clients feel of it."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from barnabas.protocol.messages import offset_commit
+from benchmarks import raw
+from benchmarks.limits import Load, Probe, Scale, create_topic, timed_broker
+from benchmarks.limits_loads import TABS
+from benchmarks.measures import Cost, Faulty, Figures, peak_bytes
+from tests.support.ports import free_port
+
+PER_TOPIC: Final = 20
+FIRST_S, MEMORY_MB, RATIO = 1.0, 150.0, 1.1
+"""The bounds: seconds until the first page, memory of the console, and the ratio of p99s."""
+MEMORY: Final = "largest memory of the console, MB"
+ROUNDS, WINDOW_S = 7, 10.0
+_COMMIT: Final = 7
+_WINDOW: Final = 16
+
+
+class ConsoleProcess(NamedTuple):
+    """The process of a console, and its port."""
+
+    pid: int
+    port: int
+
+    def seconds_of(self, path: str) -> float:
+        """Ask for a page as a browser does, and return the time that it takes."""
+        began = time.perf_counter()
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+            answer.read()
+        return time.perf_counter() - began
+
+
+@contextmanager
+def running(servers: str) -> Iterator[ConsoleProcess]:
+    """Run a console that nothing was asked of yet."""
+    command = ["-m", "barnabas", "console", "-b", servers, "--port", "0", "--json"]
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            url = json.loads(process.stdout.readline())["url"]
+            yield ConsoleProcess(process.pid, urlsplit(url).port or 0)
+        finally:
+            process.terminate()
+
+
+def console(options: Namespace, directory: Path) -> Iterator[Figures]:
+    """Show many partitions, and half as many groups, to ten tabs."""
+    metrics = f"127.0.0.1:{free_port()}"
+    with timed_broker(directory / "data", metrics_listener=metrics) as broker:
+        fill(broker.port, options.partitions)
+        probe = Probe(broker)
+        first = {}
+        for path in TABS:
+            with running(broker.bootstrap_servers) as cold:
+                first[f"seconds until the first page, {path}"] = cold.seconds_of(path)
+        yield first
+        with running(broker.bootstrap_servers) as warm:
+            tabs = partial(Load, "tabs", warm.port, len(TABS))
+            with tabs(), Cost(warm.pid) as used, Cost(broker.pid) as caused:
+                before = metadata_requests(metrics)
+                time.sleep(2 * WINDOW_S)
+                asked = metadata_requests(metrics) - before
+            felt = probe.alternating(Scale(rounds=ROUNDS, window_s=WINDOW_S), tabs)
+            figures = {
+                "Metadata requests a second": asked / used.seconds,
+                "CPU of the console, share of a core": used.cpu / used.seconds,
+                "CPU of the broker, share of a core": caused.cpu / caused.seconds,
+                MEMORY: peak_bytes(warm.pid) / 1e6,
+                "Produce of one record without tabs, p99, ms": felt.calm_p99,
+                "Produce of one record with tabs, p99, ms": felt.disturbed_p99,
+                "with tabs over without": felt.ratio,
+                "the same of two windows without": felt.noise,
+                "longest CPU time of the broker's loop without tabs, ms": felt.calm.longest_work,
+                "longest CPU time of the broker's loop with tabs, ms": felt.disturbed.longest_work,
+            }
+        yield figures
+    require(max(first.values()) <= FIRST_S, "a first page took too long")
+    # One request may have begun just before.
+    require(asked <= used.seconds + 1, "the console asks for metadata too often")
+    require(figures[MEMORY] <= MEMORY_MB, "the console takes too much memory")
+    require(felt.ratio <= max(RATIO, felt.noise), "other clients feel the tabs")
+
+
+def require(kept: bool, fault: str) -> None:
+    """Raise Faulty unless a bound is kept."""
+    if not kept:
+        raise Faulty(fault)
+
+
+def fill(port: int, partitions: int) -> None:
+    """Create topics, and a group for every second partition, which reads one topic."""
+    topics = partitions // PER_TOPIC
+    with raw.connect(port) as client:
+        create_topic(client, "probe")
+        for number in range(topics):
+            create_topic(client, f"many-{number}", PER_TOPIC)
+        client.stream([raw.produce_request("many-0", records=10, record_bytes=100)] * 100, _WINDOW)
+        first, *others = (_commit(number, topics) for number in range(partitions // 2))
+        raw.coordinator_port(client, "group-0", raw.GROUP)
+        raw.until(lambda: _committed(client.exchange(first)))
+        client.stream(others, _WINDOW)
+        if not _committed(client.last_answer):
+            raise Faulty("a commit was refused")
+
+
+def _commit(number: int, topics: int) -> bytes:
+    rows = [
+        {"partition_index": index, "committed_offset": 0, "committed_metadata": ""}
+        for index in range(PER_TOPIC)
+    ]
+    topic = {"name": f"many-{number % topics}", "partitions": rows}
+    request = {"group_id": f"group-{number}", "member_id": "", "topics": [topic]}
+    return raw.frame(offset_commit.API, _COMMIT, request)
+
+
+def _committed(answer: bytes) -> bool:
+    found = raw.response(offset_commit.API, _COMMIT, answer)
+    return not any(row.error_code for topic in found.topics for row in topic.partitions)
+
+
+def metadata_requests(address: str) -> int:
+    """Return how often clients have asked a broker for metadata."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    pattern = r'^kafka_network_requestmetrics_requests_total\{request="Metadata".*\} (\S+)$'
+    return int(sum(map(float, re.findall(pattern, text, re.M))))

@@ -198,7 +198,8 @@ def do(page: Page, click: str) -> None:
     """Follow a link, press a button, or fill in a field."""
     field, is_field, text = click.partition(" = ")
     if is_field:
-        _fill(page.locator("main label", has_text=field).locator("input, select"), text)
+        label = page.locator("main label", has_text=re.compile(rf"^\s*{re.escape(field)}"))
+        _fill(label.locator("input, select"), text)
     elif click.startswith("["):
         page.get_by_role("button", name=click[1:-1], exact=True).click()
     else:

@@ -1,6 +1,8 @@
 """A broker of Apache Kafka 3.9 in ZooKeeper mode: the last release that has it."""
 
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from barnabas.broker.cluster import znodes
@@ -36,3 +38,10 @@ class ZooKeeperKafka(Kafka):
         path = f"{self.chroot}{znodes.broker_path(1)}"
         with shared_server().looking() as client:
             until(lambda: client.exists(path), self.log.read_text, within_s=deadline_s)
+        until(self._accepts, self.log.read_text, within_s=deadline_s)
+
+    def _accepts(self) -> bool:
+        """Return whether clients can connect, some time after the broker is registered."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False

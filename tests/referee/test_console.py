@@ -90,8 +90,8 @@ def test_every_page_is_there_with_apache_kafka(node: Address) -> None:
 
 
 @pytest.mark.xdist_group("referee")
-def test_topics_and_groups_of_apache_kafka_are_changed(kafka: Address) -> None:
-    servers, topic = f"{kafka.host}:{kafka.port}", f"t-{uuid.uuid4().hex[:8]}"
+def test_topics_and_groups_of_apache_kafka_are_changed(node: Address) -> None:
+    servers, topic = f"{node.host}:{node.port}", f"t-{uuid.uuid4().hex[:8]}"
     new: dict[str, object] = {"name": topic}
     group = f"g-{topic}"
     with RunningConsole(servers, allow_changes=True) as console:

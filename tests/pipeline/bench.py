@@ -12,20 +12,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from barnabas.client.blocking import ClientLoop
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.pipeline.sink.protocol import is_task_id
 from barnabas.testing import Cluster
+from tests.pipeline.connect import ConnectServer
 from tests.pipeline.drivers import ANSWER_WITHIN_S, DriverDied, DriverProcess, Drivers
 from tests.pipeline.standalone import SETTINGS, standalone
 from tests.support.kafka.jars import POM, ZOOKEEPER_POM
 from tests.support.kafka.node import Kafka
 from tests.support.waiting import until
 
+MASTER = "local[2,4]"
+"""Two cores; a task is tried four times, as in a cluster."""
 PARTITIONS = 3
+KEYS = 4
+"""The keys of a state."""
 CONFIGS = {
     "transaction.two.phase.commit.enable": "true",
     "transaction.max.timeout.ms": "900000",
@@ -88,6 +93,27 @@ class Bench:
         drivers = Drivers(self.folder / "drivers-of-executors", master, SETTINGS)
         self.ending.callback(drivers.kill_all)
         return drivers
+
+    @cached_property
+    def connect_server(self) -> ConnectServer:
+        """A server of Spark Connect."""
+        server = ConnectServer(self.folder / "connect", master=MASTER)
+        self.ending.callback(server.kill)
+        server.start()
+        return server
+
+    @cached_property
+    def clients(self) -> Drivers:
+        """Clients of the Spark Connect server."""
+        clients = Drivers(self.folder / "clients", self.connect_server.address)
+        self.ending.callback(clients.kill_all)
+        return clients
+
+    def kill_drivers(self) -> None:
+        """Kill all drivers: one in an unknown state would spoil the next cell."""
+        for name in ("drivers", "on_executors", "clients"):
+            if name in vars(self):
+                vars(self)[name].kill_all()
 
     @property
     def servers(self) -> str:
@@ -156,12 +182,17 @@ class Stream:
         servers: str | None = None,
         topics: int = 1,
         is_join: bool = False,
+        for_each: bool = False,
+        from_topic: bool = False,
+        counts: bool = False,
         **options: str,
     ) -> None:
         """`servers` are those of another cluster than the bench's; `options` are of each run.
 
-        With several topics each value goes to all of them. A join is of two streams of files: the
-        second has the values of a batch in the next one, so that they come from the state.
+        `for_each` writes by foreachBatch. With several topics each value goes to all of them. A
+        join is of two streams of files: the second has the values of a batch in the next one, so
+        that they come from the state. `from_topic` reads a topic by our source in place of files,
+        and `counts` numbers the records of each key there, by a state that Python keeps.
         """
         self.bench = bench
         self.servers = servers or bench.servers
@@ -171,6 +202,10 @@ class Stream:
         self.topics = [f"{name}-out{number or ''}" for number in range(topics)]
         self.topic = self.topics[0]
         self.is_join = is_join
+        self.for_each = for_each
+        self.counts: Counter[str] | None = Counter() if counts else None
+        self.records = f"{name}-in" if from_topic or counts else None
+        """The topic of the input."""
         self.folder = bench.folder / name
         self.input = self.folder / "input"
         self.checkpoint = self.folder / "checkpoint"
@@ -187,19 +222,39 @@ class Stream:
         self._write_faults()
         self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         wanted = [NewTopic(topic, PARTITIONS) for topic in self.topics]
+        if self.records is not None:
+            wanted.append(NewTopic(self.records, 1))
         for done in self._admin.create_topics(wanted).values():
             done.result(ADMIN_WITHIN_S)
 
     def add(self, files: int = 1, rows: int = 20) -> None:
-        """Add input: each file is a batch."""
+        """Add input: each file, and each 20 records of a topic, is a batch."""
         for _ in range(files):
             values = [f"{self._files}-{row}" for row in range(rows)]
-            text = "".join(f"{value}\n" for value in values)
-            self._put(self.input, self._files, text)
-            if self.is_join:
-                self._put(self.folder / "matches", self._files + 1, text)
+            if self.records is not None:
+                values = self._produce(values)
+            else:
+                text = "".join(f"{value}\n" for value in values)
+                self._put(self.input, self._files, text)
+                if self.is_join:
+                    self._put(self.folder / "matches", self._files + 1, text)
             self.values += values
             self._files += 1
+
+    def _produce(self, values: Sequence[str]) -> list[str]:
+        """Write records to the topic of the input; return the values of the output."""
+        assert self.records is not None
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        found = []
+        for number, value in enumerate(values):
+            key = value if self.counts is None else f"key-{number % KEYS}"
+            producer.produce(self.records, value, key)
+            if self.counts is not None:
+                self.counts[key] += 1
+                value = f"{key}={self.counts[key]}"
+            found.append(value)
+        assert producer.flush(ADMIN_WITHIN_S) == 0
+        return found
 
     def _put(self, folder: Path, number: int, text: str) -> None:
         temporary = self.folder / "next"
@@ -245,6 +300,9 @@ class Stream:
             "checkpoint": str(self.checkpoint),
             "folder": str(self.folder),
             "tasks": tasks,
+            "for_each": self.for_each,
+            "records": self.records,
+            "counts": self.counts is not None,
             "options": {
                 "kafka.bootstrap.servers": self.servers,
                 **({"topic": self.topic} if len(self.topics) == 1 else {}),
@@ -272,6 +330,10 @@ class Stream:
             driver.kill()
             return True
         return False
+
+    def has_finished(self, batch: int) -> bool:
+        """Return whether the checkpoint has a batch as finished."""
+        return (self.checkpoint / "commits" / str(batch)).exists()
 
     def copy_checkpoint(self, to: str) -> Path:
         """Copy the checkpoint as it is now."""

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.pipeline.bench import PARTITIONS, Bench, Evidence, Stream
+from tests.pipeline.declarative import DeclarativePipeline
 from tests.pipeline.drivers import DriverProcess
 from tests.support.waiting import until
 
@@ -44,13 +45,26 @@ def _stream(
     kafka: str | None = None,
     topics: int = 1,
     is_join: bool = False,
+    for_each: bool = False,
+    from_topic: bool = False,
+    counts: bool = False,
     **options: str,
 ) -> Stream:
     """Return a query with input; with a protocol of Apache Kafka, its sink is bounded and there."""
     if kafka is not None:
         options["delivery"] = BOUNDED
     servers = kafka and bench.kafka(kafka)
-    stream = Stream(bench, name, servers=servers, topics=topics, is_join=is_join, **options)
+    stream = Stream(
+        bench,
+        name,
+        servers=servers,
+        topics=topics,
+        is_join=is_join,
+        for_each=for_each,
+        from_topic=from_topic,
+        counts=counts,
+        **options,
+    )
     stream.add(files)
     return stream
 
@@ -86,11 +100,10 @@ def driver_killed(
     when: str,
     tasks: int = 3,
     kafka: str | None = None,
-    topics: int = 1,
-    is_join: bool = False,
+    **shape: Any,
 ) -> list[Stream]:
     """Kill the driver before or after a step; another one continues at its checkpoint."""
-    stream = _stream(bench, name, kafka=kafka, topics=topics, is_join=is_join)
+    stream = _stream(bench, name, kafka=kafka, **shape)
     fault = stream.fault(site, when, "kill driver", batch=BATCH, callback="commit")
     driver = bench.drivers.take()
     bench.drivers.start_spare()
@@ -476,6 +489,118 @@ def restarted_after_timeout(
     return _run_on_another(bench, stream)
 
 
+# -- Spark Connect -------------------------------------------------------------------------------
+
+
+def client_killed(
+    bench: Bench, evidence: Evidence, name: str, *, site: str, when: str, for_each: bool
+) -> list[Stream]:
+    """Kill the client before or after a step: the server ends the query without it."""
+    stream = _stream(bench, name, for_each=for_each)
+    fault = stream.fault(site, when, "kill client", batch=BATCH, callback="commit")
+    client = bench.clients.take()
+    bench.clients.start_spare()
+    killed = stream.run_until_killed(client)
+    evidence.saw(fault.has_struck and killed, f"client killed {when} step {site!r}")
+    until(lambda: stream.has_finished(BATCH + 1), bench.connect_server.said)
+    evidence.saw(True, "the server finished the query without its client")
+    stream.add(1)
+    return _run_by_another_client(bench, stream)
+
+
+def client_replaced(
+    bench: Bench, evidence: Evidence, name: str, *, site: str, for_each: bool
+) -> list[Stream]:
+    """Kill the client, and start the query by another one before the first run has ended."""
+    stream = _stream(bench, name, for_each=for_each)
+    fault = stream.fault(site, "before", "wait", batch=BATCH, callback="commit")
+    client = bench.clients.take()
+    bench.clients.start_spare()
+    stream.start(client)
+    fault.wait()
+    client.kill()
+    evidence.saw(not stream.has_finished(BATCH), f"client killed while a run waits before {site!r}")
+    another = bench.clients.take()
+    another.send("start", **stream.order())
+    fault.go()
+    error = another.answer() or another.order("await", query=stream.name)
+    evidence.saw(True, f"the second run ended: {_last_line(error) or 'without an error'}")
+    stream.run_well(another)
+    bench.clients.give_back(another)
+    return [stream]
+
+
+def server_killed(
+    bench: Bench, evidence: Evidence, name: str, *, site: str, when: str, for_each: bool
+) -> list[Stream]:
+    """Kill the server before or after a step, and start it again: a new client continues."""
+    stream = _stream(bench, name, for_each=for_each)
+    fault = stream.fault(site, when, "kill server", batch=BATCH, callback="commit")
+    client = bench.clients.take()
+    stream.start(client)
+    client.send("await", query=stream.name)
+    until(lambda: fault.has_struck, bench.connect_server.said)
+    bench.connect_server.wait_until_dead()
+    evidence.saw(fault.has_struck, f"server killed {when} step {site!r}")
+    bench.connect_server.start()
+    streams = _run_by_another_client(bench, stream)
+    error = client.answer()
+    evidence.saw(error is not None, f"its client was told: {(error or '').splitlines()[0][:200]}")
+    client.kill()
+    return streams
+
+
+def _run_by_another_client(bench: Bench, stream: Stream) -> list[Stream]:
+    another = bench.clients.take()
+    stream.run_well(another)
+    bench.clients.give_back(another)
+    return [stream]
+
+
+# -- declarative pipelines -----------------------------------------------------------------------
+
+
+def declarative_killed(
+    bench: Bench, evidence: Evidence, name: str, *, site: str, when: str
+) -> list[Stream]:
+    """Kill the JVM of `spark-pipelines` before or after a step; the next run continues."""
+    stream = _stream(bench, name, from_topic=True)
+    fault = stream.fault(site, when, "kill server", batch=BATCH, callback="commit")
+    pipeline = DeclarativePipeline(stream)
+    code, said = pipeline.run()
+    evidence.saw(
+        fault.has_struck and code, f"spark-pipelines killed {when} step {site!r}", error=said
+    )
+    _run_declared(pipeline)
+    stream.add(1)
+    _run_declared(pipeline)
+    return [stream]
+
+
+def declarative_retried(bench: Bench, evidence: Evidence, name: str, *, site: str) -> list[Stream]:
+    """Let a step raise: `spark-pipelines` starts the flow again in the same run."""
+    stream = _stream(bench, name, from_topic=True)
+    fault = stream.fault(site, "after", "raise", batch=BATCH, callback="commit")
+    _run_declared(DeclarativePipeline(stream))
+    evidence.saw(fault.has_struck, f"raise after step {site!r}")
+    return [stream]
+
+
+def declarative_refreshed(bench: Bench, evidence: Evidence, name: str) -> list[Stream]:
+    """Ask for a full refresh."""
+    stream = _stream(bench, name, from_topic=True)
+    pipeline = DeclarativePipeline(stream)
+    _run_declared(pipeline)
+    code, said = pipeline.run("--full-refresh-all")
+    evidence.saw(code and "takeOverFrom" in said, "the full refresh was refused", error=said)
+    return [stream]
+
+
+def _run_declared(pipeline: DeclarativePipeline) -> None:
+    code, said = pipeline.run()
+    assert code == 0, said
+
+
 # -- exactly-once-bounded ------------------------------------------------------------------------
 
 SHORT_TIMEOUT_S: Final = 40
@@ -654,7 +779,28 @@ def _cells() -> Iterator[Cell]:
     yield Cell(
         "bounded on Kafka, 3.9: asleep until too late", partial(bounded_asleep, protocol="3.9")
     )
+    yield from _cells_of_connect()
+    for site, when in (("decide", "before"), ("decide", "after"), ("commit", "after")):
+        play = partial(declarative_killed, site=site, when=when)
+        yield Cell(f"declarative: killed {when} {site}", play)
+    yield Cell(
+        "declarative: commit raises after decide", partial(declarative_retried, site="decide")
+    )
+    yield Cell("declarative: full refresh", declarative_refreshed)
     yield Cell("soak", soak)
+
+
+def _cells_of_connect() -> Iterator[Cell]:
+    for for_each in (False, True):
+        of = "Connect, foreachBatch" if for_each else "Connect"
+        for site, when in (("write_decision", "after"), ("decide", "after")):
+            play = partial(client_killed, site=site, when=when, for_each=for_each)
+            yield Cell(f"{of}: client killed {when} {site}", play)
+        play = partial(client_replaced, site="decide", for_each=for_each)
+        yield Cell(f"{of}: client replaced before decide", play)
+        for site, when in (("decide", "before"), ("decide", "after"), ("commit", "after")):
+            play = partial(server_killed, site=site, when=when, for_each=for_each)
+            yield Cell(f"{of}: server killed {when} {site}", play)
 
 
 def _cells_of_drivers() -> Iterator[Cell]:
@@ -668,6 +814,11 @@ def _cells_of_drivers() -> Iterator[Cell]:
         for when in ("before", "after"):
             play = partial(driver_killed, site=site, when=when, is_join=True)
             yield Cell(f"join: driver killed {when} {site}", play)
+    for site, when in (("decide", "before"), ("decide", "after"), ("commit", "after")):
+        play = partial(driver_killed, site=site, when=when, counts=True)
+        yield Cell(f"transformWithState: driver killed {when} {site}", play)
+        play = partial(driver_killed, site=site, when=when, for_each=True)
+        yield Cell(f"foreachBatch: driver killed {when} {site}", play)
     for site in ("list_open", "fence", "write_decision", "last_decision", "drop decision", CLEAN):
         play = partial(killed_in_abort, site=site)
         yield Cell(f"driver killed in abort after {_word(site)}", play)

@@ -25,7 +25,7 @@ from barnabas.pipeline.sink.planning import SinkPlan
 from barnabas.pipeline.sink.port import SinkPort
 from barnabas.pipeline.sink.protocol import Batch
 from barnabas.pipeline.spark.format import BarnabasDataSource
-from barnabas.pipeline.spark.sink import Driver, SinkMessage, StreamWriter
+from barnabas.pipeline.spark.sink import BatchWriter, Driver, SinkMessage, StreamWriter
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 FAULTS = "faults.json"
@@ -72,7 +72,10 @@ class Faults(NamedTuple):
                 for process in map(int, self.processes.split()):
                     os.kill(process, signal.SIGKILL)
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "kill executor":
+            case "kill client":
+                for process in map(int, self.processes.split()):
+                    os.kill(process, signal.SIGKILL)
+            case "kill executor" | "kill server":
                 # The worker's parent is the daemon, and the daemon's is the executor.
                 os.kill(_parent(os.getppid()), signal.SIGKILL)
                 os._exit(1)
@@ -166,8 +169,35 @@ class FaultyDriver(Driver):
         self.faults.strike(callback, "after", **self.facts)
 
 
+def _write(
+    faults: Faults,
+    batch: int,
+    rows: Iterator[Any],
+    write: Callable[[Iterator[Any]], SinkMessage],
+) -> SinkMessage:
+    """Write the rows of a task, with faults before, while and after."""
+    context = TaskContext.get()
+    assert context is not None
+    facts = {
+        "batch": batch,
+        "task": context.partitionId(),
+        "attempt": context.attemptNumber(),
+        "speculative": context.attemptNumber() > 0,
+    }
+
+    def with_faults() -> Iterator[Any]:
+        for each in rows:
+            yield each
+            faults.strike("rows", "after", **facts)
+
+    faults.strike("task", "before", **facts)
+    message = write(with_faults())
+    faults.strike("task", "after", **facts)
+    return message
+
+
 class FaultyStreamWriter(StreamWriter):
-    """The writer of a batch, with faults in its tasks."""
+    """The writer of a batch of a stream, with faults in its tasks."""
 
     def __init__(self, driver: FaultyDriver) -> None:
         super().__init__(driver)
@@ -176,22 +206,19 @@ class FaultyStreamWriter(StreamWriter):
     def write(self, iterator: Iterator[Any]) -> SinkMessage:
         context = TaskContext.get()
         assert context is not None
-        facts = {
-            "batch": int(context.getLocalProperty("streaming.sql.batchId") or -1),
-            "task": context.partitionId(),
-            "attempt": context.attemptNumber(),
-            "speculative": context.attemptNumber() > 0,
-        }
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
+        return _write(self.faults, batch, iterator, super().write)
 
-        def rows() -> Iterator[Any]:
-            for each in iterator:
-                yield each
-                self.faults.strike("rows", "after", **facts)
 
-        self.faults.strike("task", "before", **facts)
-        message = super().write(rows())
-        self.faults.strike("task", "after", **facts)
-        return message
+class FaultyBatchWriter(BatchWriter):
+    """The writer of foreachBatch, with faults in its tasks."""
+
+    def __init__(self, driver: FaultyDriver) -> None:
+        super().__init__(driver)
+        self.faults = driver.faults
+
+    def write(self, iterator: Iterator[Any]) -> SinkMessage:
+        return _write(self.faults, self.number, iterator, super().write)
 
 
 class FaultySink(BarnabasDataSource):
@@ -213,4 +240,6 @@ class FaultySink(BarnabasDataSource):
         return FaultyStreamWriter(FaultyDriver(writer.driver.plan, self.faults))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        raise NotImplementedError("the matrix has streams only")
+        writer = super().writer(schema, overwrite)
+        assert isinstance(writer, BatchWriter)
+        return FaultyBatchWriter(FaultyDriver(writer.driver.plan, self.faults))

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.testing import Cluster
-from tests.pipeline.bench import CONFIGS, Bench, Evidence
+from tests.pipeline.bench import CONFIGS, MASTER, Bench, Evidence
 from tests.pipeline.cells import Cell
 from tests.pipeline.drivers import Drivers
-
-MASTER = "local[2,4]"
-"""Two cores; a task is tried four times, as in a cluster."""
 
 Figures = dict[str, Any]
 
@@ -49,8 +46,7 @@ def run_cell(bench: Bench, cell: Cell, suffix: str = "") -> Figures:
     except Exception as error:
         figures["failed"] = f"{type(error).__name__}: {error}"[-6000:]
         figures["trace"] = traceback.format_exc()[-1500:]
-        # A driver in an unknown state would spoil the next cell.
-        bench.drivers.kill_all()
+        bench.kill_drivers()
     figures["seconds"] = round(time.monotonic() - began, 1)
     return figures
 

@@ -195,6 +195,16 @@ async def test_assignment_of_a_large_group_is_computed_outside_of_the_event_loop
     assert host.group.state.value == "Stable"
 
 
+@finds(Assigning.assign, "if offloads and settings.offloads_assignment:", "if offloads:")
+async def test_assignment_of_a_large_group_is_computed_on_the_event_loop_if_told_so() -> None:
+    host = await consumers(partitions=300, assignment_interval_ms=1_000, offloads_assignment=False)
+    for number in range(150):
+        Member(host, f"m{number}").join()
+    host.time.pass_ms(1_000)
+    host.beat("m0", 2)
+    assert (host.offloaded, host.group.assignment_epoch) == (0, 151)
+
+
 @finds(steady, "or not group.has_seen(table.topics.version)")
 @finds(Assigning.advance, "or not group.has_seen(version)")
 @finds(Assigning._look_at_topics, "if bumps or metadata_hash != group.metadata_hash:", "if bumps:")

@@ -1,6 +1,7 @@
 """Jobs of the pipeline run by the command line, and the records of their topics."""
 
 import asyncio
+import os
 import subprocess
 import sys
 
@@ -10,9 +11,10 @@ from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import Producer
 from barnabas.protocol.topic_partition import TopicPartition
-from tests.support.command_line import environment
+from tests.support.command_line import ROOT, environment
 
 PARTITIONS = 2
+_PATH = os.pathsep.join((str(ROOT / "tests/support/without_pandas"), str(ROOT)))
 
 
 def command(servers: str, *arguments: str) -> subprocess.Popen[str]:
@@ -21,7 +23,7 @@ def command(servers: str, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers),
+        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers, PYTHONPATH=_PATH),
     )
 
 

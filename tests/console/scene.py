@@ -83,7 +83,7 @@ class Scene:
                     headers=[(f"header {CODE}", CODE.encode())],
                     partition=number % 3,
                 )
-        await admin.create_topic("sums.decisions", partitions=1, replication_factor=3)
+        await admin.create_topic("sums.decisions", partitions=1, replication_factor=replicas)
         async with Producer(self.client) as producer:
             decision = SinkDecision(f"query {CODE}", 1, None, ())
             await producer.send("sums.decisions", encode(decision), key=key_of("sums"))

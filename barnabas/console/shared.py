@@ -4,7 +4,8 @@ import asyncio
 import copy
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
 
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.errors import ErrorCode
@@ -14,6 +15,10 @@ T = TypeVar("T")
 MOST_KEPT: Final = 256
 PERIOD_S: Final = 1.0
 """The shortest time between two Metadata requests."""
+_LONG_S: Final = 0.1
+_REST, _LONGEST_REST_S = 20, 10.0
+"""Longer work begins again after so many times its duration, at most the seconds: tabs that stay
+open cost a large cluster little, and a broker that is away delays no news for long."""
 
 
 class SharedCluster(Cluster):
@@ -78,11 +83,23 @@ def _unknown(name: str) -> metadata.MetadataResponseTopic:
     )
 
 
-class _Kept(NamedTuple):
+@dataclass(slots=True)
+class _Kept:
     task: asyncio.Future[Any]
     began: float
     before: asyncio.Future[Any] | None
     """The result before, while the task runs."""
+    rest_s: float = 0.0
+
+    def end(self, task: asyncio.Future[Any]) -> None:
+        # No caller may wait for the error any more.
+        if not task.cancelled() and task.exception() is None:
+            took = asyncio.get_running_loop().time() - self.began
+            self.rest_s = min(_REST * took, _LONGEST_REST_S) if took > _LONG_S else 0.0
+
+    def is_old(self, now: float, for_s: float) -> bool:
+        """Return whether the work is due again."""
+        return self.task.done() and now - self.began >= max(for_s, self.rest_s)
 
 
 class Results:
@@ -110,16 +127,17 @@ class Results:
         for_s: float,
         stale_s: float = 0.0,
     ) -> "asyncio.Future[T]":
-        """Return the future of a result that is not older than `for_s`.
+        """Return the future of a result that is not older than `for_s`, or than a multiple of the
+        time that its work takes.
 
         Its work continues if the caller does not wait for it. While it is computed anew, the
         previous result takes its place, if that is not older than `stale_s`.
         """
         now = asyncio.get_running_loop().time()
         kept = self._kept.get(key)
-        if kept is None or (kept.task.done() and now - kept.began >= for_s):
+        if kept is None or kept.is_old(now, for_s):
             kept = _Kept(asyncio.ensure_future(work()), now, _usable(kept, now - stale_s))
-            kept.task.add_done_callback(_retrieve)
+            kept.task.add_done_callback(kept.end)
             self._kept[key] = kept
         self._kept.move_to_end(key)
         while len(self._kept) > MOST_KEPT:
@@ -142,9 +160,3 @@ def _usable(kept: _Kept | None, since: float) -> "asyncio.Future[Any] | None":
         return None
     failed = kept.task.cancelled() or kept.task.exception() is not None
     return None if failed else kept.task
-
-
-def _retrieve(task: "asyncio.Future[Any]") -> None:
-    """Take the error of work for which no caller waits any more."""
-    if not task.cancelled():
-        task.exception()

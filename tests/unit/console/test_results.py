@@ -80,3 +80,21 @@ async def test_change_makes_all_results_new() -> None:
     assert await results.get("key", work, for_s=60) == 1
     results.forget()
     assert await results.get("key", work, for_s=60) == 2
+
+
+async def test_long_work_rests_for_a_multiple_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large cluster answered the same questions all the time while a tab was open."""
+    loop, ahead = asyncio.get_running_loop(), 0.0
+    time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time() + ahead)
+    results, work = Results(), Work()
+    work.ends.clear()
+    begun = results.begin("key", work, for_s=0)
+    await asyncio.sleep(0)
+    ahead = 0.4
+    work.ends.set()
+    assert await begun == 1
+    ahead = 4.0
+    assert await results.get("key", work, for_s=0) == 1
+    ahead = 30.0
+    assert await results.get("key", work, for_s=0) == 2

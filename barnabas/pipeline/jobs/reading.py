@@ -13,9 +13,9 @@ from pydantic_core import ErrorDetails
 
 from barnabas.client.security import KEYS, SECRETS
 from barnabas.config.key import ConfigError
-from barnabas.pipeline.jobs.references import IN_CLEAR, resolve
+from barnabas.pipeline.jobs.references import IN_CLEAR, References
 from barnabas.pipeline.jobs.spec import (
-    FOLDER,
+    REFERENCES,
     SINKS,
     Job,
     Location,
@@ -62,22 +62,27 @@ class _Scalar(NamedTuple):
 class JobFile:
     """A job and the positions of its keys. `text` is the content of the file at `path`."""
 
-    def __init__(self, path: Path, text: str) -> None:
-        """Read the job; raises JobError."""
+    def __init__(self, path: Path, text: str, *, packs: bool = False) -> None:
+        """Read the job; raises JobError.
+
+        A job that is packed runs elsewhere: its security and registry are left out, once the
+        names of their keys are checked.
+        """
         self.path = path
+        self.references = References(path.parent, packs=packs)
         self._lines = text.splitlines()
         self._keys: dict[Location, Position] = {}
         self._values: dict[Location, _Scalar] = {}
         data = self._parse(text)
         try:
-            self.job = Job.model_validate(data, context={FOLDER: path.parent})
+            self.job = Job.model_validate(data, context={REFERENCES: self.references})
         except ValidationError as error:
             raise self.failure(_problems(error.errors())) from None
         if problems := check_references(self.job):
             raise self.failure(problems)
         for part, check in (("security", _check_security), ("registry", read_settings)):
             if given := getattr(self.job, part):
-                keys = self.located(partial(_keys, part, check, given, path.parent))
+                keys = self.located(partial(_keys, part, check, given, self.references))
                 self.job = self.job.model_copy(update={part: keys})
 
     @property
@@ -191,13 +196,13 @@ class TextProblem(Problem):
         self.column = column
 
 
-def read_job(path: Path) -> JobFile:
+def read_job(path: Path, *, packs: bool = False) -> JobFile:
     """Read the job file at `path`; raises JobError, and OSError if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise JobError(f"{path}: not UTF-8; is it a job file?") from None
-    return JobFile(path, text)
+    return JobFile(path, text, packs=packs)
 
 
 # -- security and registry -----------------------------------------------------------------------
@@ -212,13 +217,18 @@ def _check_security(keys: Mapping[str, str]) -> None:
 
 
 def _keys(
-    part: str, check: Callable[[Mapping[str, str]], object], given: Mapping[str, Any], folder: Path
+    part: str,
+    check: Callable[[Mapping[str, str]], object],
+    given: Mapping[str, Any],
+    references: References,
 ) -> dict[str, str]:
     """Return the keys of a client or of a registry with all their values, checked.
 
     Raises Problem; no text shows a value.
     """
-    keys = {name: _value_of(part, name, value, folder) for name, value in given.items()}
+    keys = {name: _value_of(part, name, value, references) for name, value in given.items()}
+    if references.packs:
+        return {}
     try:
         check(keys)
     except ConfigError as error:
@@ -226,13 +236,13 @@ def _keys(
     return keys
 
 
-def _value_of(part: str, name: str, value: object, folder: Path) -> str:
+def _value_of(part: str, name: str, value: object, references: References) -> str:
     known, secrets = _KEYS[part]
     location = (part, name)
     if name not in known:
         raise Problem(location, f"unknown key {name!r}; {nearest(name, known)}")
     try:
-        found = resolve(name, value, folder)
+        found = references.resolve(name, value)
     except ValueError as error:
         raise Problem(location, str(error)) from None
     if found is not None:

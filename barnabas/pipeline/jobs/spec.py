@@ -7,7 +7,6 @@ run the queries is found out by `barnabas.pipeline.spark.plan`.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -24,7 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from barnabas.config.spelling import closest
-from barnabas.pipeline.jobs.references import IN_CLEAR, resolve
+from barnabas.pipeline.jobs.references import IN_CLEAR, References
 from barnabas.pipeline.security import is_security
 from barnabas.registry.client import LATEST, Reference
 from barnabas.registry.settings import RegistrySettings, read_settings
@@ -34,8 +33,8 @@ from barnabas.registry.usable import CODECS
 Location = tuple[str | int, ...]
 """The keys and indexes that lead from the root of a job file to a value."""
 
-FOLDER: Final = "folder"
-"""The name of the folder of the job file in the context of a validation."""
+REFERENCES: Final = "references"
+"""The name of the references of a job file in the context of a validation."""
 FAIL: Final = "fail"
 AVAILABLE_NOW: Final = "available-now"
 OF_REGISTRY: Final = ("subject", "naming", "record", "version")
@@ -45,7 +44,7 @@ _NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
 _DURATION = re.compile(r"(\d{1,9}) (millisecond|second|minute|hour|day)s?")
 _WITHOUT_BATCHES = re.compile(r"(?i)continuous|real[-_ ]?time")
-_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 _TYPE = re.compile(r"([a-z_]+)(\s*\(\s*\d+\s*(,\s*\d+\s*)?\))?")
 _NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 _TYPES: Final = (
@@ -109,14 +108,14 @@ def _texts_or_references(value: object, info: ValidationInfo) -> object:
     given = _texts(value)
     if not isinstance(given, Mapping):
         return given
-    folder: Path = (info.context or {}).get(FOLDER, Path())
+    references: References = (info.context or {})[REFERENCES]
     found = {}
     for name, each in given.items():
         try:
-            text = resolve(name, each, folder)
+            text = references.resolve(name, each)
         except ValueError as error:
             raise _error(str(error)) from None
-        if text is None and _SECRET.search(name):
+        if text is None and SECRET.search(name):
             raise _error(f"{name}: {IN_CLEAR}")
         found[name] = each if text is None else text
     return found
@@ -176,8 +175,9 @@ def _registry(value: object) -> object:
 
 def _schema_text(value: object, info: ValidationInfo) -> object:
     """Return the text of a schema, which may stand in a file next to the job file."""
+    references: References = (info.context or {})[REFERENCES]
     try:
-        found = resolve("schema", value, (info.context or {}).get(FOLDER, Path()))
+        found = references.resolve("schema", value, goes_along=True)
     except ValueError as error:
         raise _error(str(error)) from None
     if found is not None:

@@ -141,6 +141,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "debug bundle": ("barnabas debug bundle -o bundle.zip",),
     "pipeline example": ("barnabas pipeline example --seconds 60",),
     "pipeline check": ("barnabas pipeline check job.yaml --plan",),
+    "pipeline package": ("barnabas pipeline package job.yaml -o orders.py",),
     "pipeline run": ("barnabas pipeline run job.yaml",),
     "pipeline status": ("barnabas pipeline status job.yaml",),
     "pipeline verify": ("barnabas pipeline verify job.yaml",),

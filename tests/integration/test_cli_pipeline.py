@@ -208,6 +208,22 @@ def test_a_wrong_job_file_is_told_in_one_line(cli: Cli, job: Job) -> None:
     assert "unknown key 'kodec'; did you mean 'codec'?" in message
 
 
+def test_package_is_refused_before_it_is_written(cli: Cli, job: Job, tmp_path: Path) -> None:
+    text = job.path.read_text()
+    to = tmp_path / "orders.zip"
+    message = refused(cli, "package", str(job.path), "-o", str(to))
+    assert message.startswith(f"barnabas: {job.path}:4:1: checkpoint: on a cluster 'points' is")
+    job.path.write_text(text.replace("points", "/points"))
+    assert refused(cli, "package", str(job.path), "-o", str(to)) == (
+        f"barnabas: --output {to}: spark-submit runs only files whose names end in .py"
+    )
+    job.path.write_text(text.replace("startingOffsets", "startingOfsets"))
+    message = refused(cli, "package", str(job.path))
+    assert message.startswith(f"barnabas: {job.path}:2:")
+    assert "startingofsets" in message.lower()
+    assert not to.exists()
+
+
 def test_topics_that_are_missing_are_told_before_spark_starts(cli: Cli, job: Job) -> None:
     text = job.path.read_text()
     job.path.write_text(text.replace("-in,", "-inn,"))

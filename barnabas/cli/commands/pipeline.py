@@ -44,9 +44,9 @@ def pipeline() -> None:
     """Run, check and watch jobs on Spark; recover a sink, verify its output."""
 
 
-def _need_extra() -> None:
+def _need_extra(*more: str) -> None:
     """Fail with one line if the optional packages are not installed."""
-    missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
+    missing = [name for name in (*_EXTRA, *more) if importlib.util.find_spec(name) is None]
     if missing:
         raise click.ClickException(
             f"the pipeline needs {', '.join(missing)}: pip install 'barnabas[spark]'"
@@ -234,6 +234,52 @@ def check(
     if plan:
         click.echo(text)
     click.echo(f"{path}: job {file.job.name} is correct")
+
+
+# -- package -------------------------------------------------------------------------------------
+
+
+@pipeline.command()
+@click.argument("path", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file, whose name ends in .py. [default: the job's name, in this folder]",
+)
+def package(path: Path, output: Path | None) -> None:
+    """Write a job as one file that spark-submit runs on a cluster.
+
+    It has the job, Barnabas and the packages that it imports; the cluster has Spark, and the same
+    Python. Neither brokers nor Spark are asked: see `barnabas pipeline check`. The same job and
+    packages give the same bytes.
+    """
+    _need_extra("packaging")
+    from barnabas.pipeline.jobs.package import (
+        ENDING,
+        check_package,
+        plan_package,
+        write_package,
+    )
+    from barnabas.pipeline.jobs.reading import read_job
+    from barnabas.pipeline.spark.job_options import check_options
+
+    file = read_job(path, packs=True)
+    file.located(lambda: check_options(file.job))
+    check_package(file)
+    to = output or Path(f"{file.job.name}{ENDING}")
+    if to.suffix != ENDING:
+        raise click.ClickException(
+            f"--output {to}: spark-submit runs only files whose names end in {ENDING}"
+        )
+    made = plan_package(file)
+    size = write_package(made, to)
+    versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
+    click.echo(f"{to}: {size / 1e6:.0f} MB, for Python {made.python} on {made.platform}")
+    click.echo(f"job: {', '.join(made.job_files)}")
+    click.echo(f"packages: {versions}")
+    click.echo("not in it: PySpark and Java, which the cluster has; secrets and other references")
+    click.echo(f"spark-submit --master MASTER {to}")
 
 
 # -- status, recover, verify -----------------------------------------------------------------------

@@ -47,12 +47,14 @@ from barnabas.pipeline.spark.job_options import (
     sink_options,
     source_options,
 )
+from barnabas.pipeline.spark.packaged import UNDER_SUBMIT
 from barnabas.pipeline.spark.plan import INPUT_METRICS, build
 from barnabas.pipeline.spark.stream_rules import check_streaming
 from barnabas.pipeline.spark.tables import Tables, plan_table
 
 LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
 _LOG: Final = logging.getLogger("barnabas.pipeline")
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
 _POLL_SECONDS: Final = 0.5
 _BATCH: Final = re.compile(r"batch = (\d+)")
 
@@ -68,33 +70,44 @@ class JobFailed(ValueError):
 def session_of(job: Job, *, log_level: str, **settings: str) -> Iterator[SparkSession]:
     """Start a JVM with the session of a job, and stop both; `settings` overrule the job's.
 
-    Raises JobFailed if there is no Java.
+    Under `spark-submit` the JVM runs already. Raises JobFailed if there is no Java.
     """
-    check_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # About the version of pandas, which is not used.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     # PySpark repeats on standard error what its exceptions say.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    if UNDER_SUBMIT in os.environ:
+        # Spark gives a program the last word, also about the cluster that it was submitted to.
+        own = {key: text for key, text in job.spark.items() if key != "spark.master"}
+        with own_interrupts():
+            spark = _start_session({_TIME_ZONE: "UTC", **own, **settings}, lambda: "")
+        with spark:
+            yield spark
+        return
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="barnabas-job-") as directory:
         logs = Path(directory) / "log4j2.properties"
         logs.write_text(_LOG4J.format(level=log_level))
-        builder = SparkSession.builder
-        for key, value in {**_settings(job, logs), **settings}.items():
-            builder = builder.config(key, value)
         home = _spark_home(job, Path(directory) / "spark")
         with own_interrupts(), home, _stderr_of_java(Path(directory), log_level) as said:
-            try:
-                spark = builder.getOrCreate()
-            except (PySparkException, Py4JError) as error:
-                why = said() or failure_text(str(error))
-                raise JobFailed(f"Spark does not start: {why}") from error
-        try:
+            spark = _start_session({**_settings(job, logs), **settings}, said)
+        with spark:
             yield spark
-        finally:
-            spark.stop()
+
+
+def _start_session(settings: Mapping[str, str], said: Callable[[], str]) -> SparkSession:
+    """Start a session; `said` returns what the JVM gives as the reason if it does not start."""
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        why = said() or failure_text(str(error))
+        raise JobFailed(f"Spark does not start: {why}") from error
 
 
 def _settings(job: Job, logs: Path) -> Mapping[str, str]:
@@ -103,7 +116,7 @@ def _settings(job: Job, logs: Path) -> Mapping[str, str]:
         "spark.master": "local[*]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
+        _TIME_ZONE: "UTC",
     }
     settings = {**own, **job.spark}
     if settings["spark.master"].startswith("local"):

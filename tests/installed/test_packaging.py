@@ -5,6 +5,7 @@ Spark finds the data source in the wheel.
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -59,6 +60,20 @@ from barnabas.pipeline import register
 register(spark)
 print("again", spark.read.format("barnabas").options(**options).load().count())
 """
+
+
+def test_job_is_packaged_the_same_by_the_wheel_and_by_the_sources(
+    wheel: Path, tmp_path: Path
+) -> None:
+    installation = Installation(tmp_path)
+    installation.install(wheel)
+    job = tmp_path / "job.yaml"
+    job.write_text("name: a\nsource: {topic: b}\nsink: {topic: c}\ncheckpoint: /d\n")
+    for python, to in ((installation.python, "wheel.py"), (sys.executable, "sources.py")):
+        command = (python, "-m", "barnabas", "pipeline", "package", job, "-o", to)
+        told = succeed(*command, cwd=tmp_path)
+        assert told.splitlines()[-1] == f"spark-submit --master MASTER {to}"
+    assert (tmp_path / "wheel.py").read_bytes() == (tmp_path / "sources.py").read_bytes()
 
 
 def test_spark_finds_the_data_source_of_the_wheel(wheel: Path, tmp_path: Path) -> None:

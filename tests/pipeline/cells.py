@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from tests.pipeline.bench import PARTITIONS, Bench, Evidence, Stream
 from tests.pipeline.declarative import DeclarativePipeline
 from tests.pipeline.drivers import DriverProcess
+from tests.pipeline.submitted import submitted_driver_killed, submitted_executor_killed
 from tests.support.waiting import until
 
 Play = Callable[[Bench, Evidence, str], list[Stream]]
@@ -787,6 +788,8 @@ def _cells() -> Iterator[Cell]:
         "declarative: commit raises after decide", partial(declarative_retried, site="decide")
     )
     yield Cell("declarative: full refresh", declarative_refreshed)
+    yield Cell("spark-submit: executor killed", submitted_executor_killed)
+    yield Cell("spark-submit: driver killed", submitted_driver_killed)
     yield Cell("soak", soak)
 
 

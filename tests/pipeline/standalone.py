@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyspark
@@ -31,20 +32,26 @@ SETTINGS = (
     # A task that has lost may write for so long.
     "spark.python.task.killTimeout=60s",
 )
-_HOME = Path(pyspark.__file__).parent
+HOME = Path(pyspark.__file__).parent
+WITH_BARNABAS = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+"""The environment in which Python processes of executors have Barnabas and the tests."""
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
 @contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    """Start a master and two workers; yield the master's address."""
+def standalone(folder: Path, python: Mapping[str, str] = WITH_BARNABAS) -> Iterator[str]:
+    """Start a master and two workers; yield the master's address.
+
+    `python` is the environment that says which Python executors start.
+    """
     folder.mkdir(parents=True)
-    programs = [_start(folder / "master", "master.Master", "--host", "127.0.0.1", "--port", "0")]
+    start = partial(_start, python)
+    programs = [start(folder / "master", "master.Master", "--host", "127.0.0.1", "--port", "0")]
     try:
         master = until(lambda: _ADDRESS.search((folder / "master").read_text(errors="replace")))[1]
         size = ("--cores", "1", "--memory", "600m")
         programs += [
-            _start(folder / host, "worker.Worker", master, "--host", host, *size) for host in HOSTS
+            start(folder / host, "worker.Worker", master, "--host", host, *size) for host in HOSTS
         ]
         for host in HOSTS:
             log = folder / host
@@ -56,16 +63,22 @@ def standalone(folder: Path) -> Iterator[str]:
             program.wait()
 
 
-def _start(log: Path, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+def outside(python: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program with the Python that `python` names, and no other."""
+    others = {"PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
+    return {**{key: each for key, each in os.environ.items() if key not in others}, **python}
+
+
+def _start(
+    python: Mapping[str, str], log: Path, program: str, *arguments: str
+) -> "subprocess.Popen[bytes]":
     environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(_HOME),
+        **outside(python),
+        "SPARK_HOME": str(HOME),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_WORKER_DIR": str(log.parent / f"work-of-{log.name}"),
     }
-    command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{program}"]
+    command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{program}"]
     with log.open("wb") as out:
         return subprocess.Popen(
             [*command, *arguments, "--webui-port", "0"],

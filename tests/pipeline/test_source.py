@@ -415,14 +415,6 @@ def test_a_topic_that_was_created_again_ends_a_stream_or_is_read(
     assert careless.run() == [["newer"]]
 
 
-def test_a_stream_has_no_end(
-    spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
-) -> None:
-    stream = Stream(spark, topics, topic, tmp_path, endingOffsets="latest")
-    with pytest.raises(StreamingQueryException, match="a stream has no end"):
-        stream.run()
-
-
 def test_register_leaves_a_format_that_spark_has_found(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

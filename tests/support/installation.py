@@ -111,8 +111,10 @@ class Installation:
         return succeed(*command, cwd=self.folder, **more)
 
     def run(self, program: str, *arguments: str) -> str:
-        """Run a program, with this installation's Python in Spark's workers too."""
-        spark = {"PYSPARK_PYTHON": str(self.python), "SPARK_HOME": str(SPARK), "PYTHONPATH": ""}
+        """Run a program, with this installation's Python in Spark's processes too."""
+        # A session of the tests in this process has set both for itself.
+        pythons = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(self.python))
+        spark = {**pythons, "SPARK_HOME": str(SPARK), "PYTHONPATH": ""}
         done = subprocess.run(
             [str(self.python), "-c", program, *arguments],
             capture_output=True,

@@ -38,3 +38,6 @@ def test_no_path_is_dearer_than_its_figures() -> None:
     except PermissionError as error:
         pytest.skip(str(error))
     assert path_costs.dearer(now, figures) == []
+    # A cost that falls by so much was not counted: late imports once stood in the idle share.
+    twice = {path: {kind: 2 * cost for kind, cost in costs.items()} for path, costs in now.items()}
+    assert path_costs.dearer(figures, twice) == []

@@ -138,7 +138,7 @@ def _requirement(job: Job) -> Requirement:
     extras = ["spark"]
     if all(map(find_spec, _SECURITY)):
         extras.append("security")
-    if any(each.is_registered for each in parts):
+    if any(each.has_schemas for each in parts):
         extras.append("formats")
     return Requirement(f"barnabas[{','.join(extras)}]")
 

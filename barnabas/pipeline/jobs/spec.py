@@ -240,6 +240,16 @@ class Coded(_Part):
         """Whether a schema registry has the schema of the values."""
         return self.codec in CODECS
 
+    @property
+    def with_keys(self) -> "Mapping[str, Coded]":
+        """This, and the codec of its keys if it has one, by the names of their job keys."""
+        return {"codec": self}
+
+    @property
+    def has_schemas(self) -> bool:
+        """Whether a schema registry has the schema of the values, or that of their keys."""
+        return any(each.is_registered for each in self.with_keys.values())
+
     def _check_registered(self, *names: str) -> None:
         """Refuse keys that only the codecs with a registry have."""
         given = {*OF_REGISTRY, *names} & self.model_fields_set
@@ -268,6 +278,10 @@ class Source(Coded):
     watermark: Watermark | None = None
     json_options: Texts = {}
     options: Texts = {}
+
+    @property
+    def with_keys(self) -> Mapping[str, Coded]:
+        return {"codec": self, "key": self.key}
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Source":
@@ -433,6 +447,10 @@ class Sink(Written):
     json_options: Texts = {}
     options: Texts = {}
 
+    @property
+    def with_keys(self) -> Mapping[str, Coded]:
+        return {"codec": self, "key_codec": self.key_codec}
+
 
 class FileSink(_Part):
     """An output into files: a folder for each batch below `path`."""
@@ -513,6 +531,11 @@ class Job(_Part):
         """The sinks of files, each with its location."""
         sinks = enumerate(self.sinks or ())
         return [(("sinks", index), each) for index, each in sinks if isinstance(each, FileSink)]
+
+    @property
+    def every_sink(self) -> Sequence[tuple[Location, Sink | FileSink]]:
+        """The sinks of topics, and those of files, each with its location."""
+        return [*self.outputs, *self.files]
 
     @property
     def sink_id(self) -> str:
@@ -597,8 +620,7 @@ def check_references(job: Job) -> list[Problem]:
         if step.input is not None and step.input not in views:
             problems.append(_unknown_view(("steps", index, *step.from_location), step.input, views))
         add(("steps", index), step.view)
-    sinks: list[tuple[Location, Sink | FileSink]] = [*job.outputs, *job.files]
-    for location, sink in sinks:
+    for location, sink in job.every_sink:
         if sink.view is not None and sink.view not in views:
             problems.append(_unknown_view((*location, "from"), sink.view, views))
         if sink.view in [table.view for table in job.tables]:
@@ -610,8 +632,7 @@ def check_references(job: Job) -> list[Problem]:
     of_topics = [each for each in tables if each[1].format is None]
     parts: list[tuple[Location, Source | Sink]] = [*job.inputs, *of_topics, *job.outputs]
     for location, part in parts:
-        keys = ("key", part.key) if isinstance(part, Source) else ("key_codec", part.key_codec)
-        for key, coded in (("codec", part), keys):
+        for key, coded in part.with_keys.items():
             if coded.is_registered and not job.registry:
                 text = f"codec {coded.codec} needs the key 'registry', the address of a registry"
                 problems.append(Problem((*location, key), text))

@@ -35,8 +35,7 @@ def source_options(
         options["subscribePattern"] = source.pattern or ""
     options["kafka.bootstrap.servers"] = job.bootstrap
     options |= options_of(job.security)
-    of_schemas = source.is_registered or source.key.is_registered
-    if of_schemas or (stream and job.bad_topic is not None):
+    if source.has_schemas or (stream and job.bad_topic is not None):
         # Bad records leave with their headers, and a header may have the id of a schema.
         options["includeHeaders"] = "true"
     if stream and job.trigger != AVAILABLE_NOW:

@@ -134,8 +134,7 @@ def build(
 
 def _check_sources_are_read(job: Job, views: Mapping[str, DataFrame]) -> None:
     """Raise Problem for a source whose records reach no sink."""
-    written = {sink.view or job.last_view for _, sink in job.outputs}
-    written |= {sink.view or job.last_view for _, sink in job.files}
+    written = {sink.view or job.last_view for _, sink in job.every_sink}
     plans = [views[name]._jdf.queryExecution().analyzed().toString() for name in written]
     for index, (location, source) in enumerate(job.inputs):
         if not any(f"CollectMetrics {INPUT_METRICS}_{index}," in plan for plan in plans):
@@ -225,9 +224,8 @@ def _decoded(
 def _shows_headers(job: Job, source: Source, records: DataFrame) -> bool:
     """Return whether views have the headers, which may have been read for their schemas only."""
     asked = {name.lower(): value.lower() for name, value in source.options.items()}
-    of_schemas = source.is_registered or source.key.is_registered
     is_wanted = job.bad_topic is not None or asked.get("includeheaders") == "true"
-    return "headers" in records.columns and (is_wanted or not of_schemas)
+    return "headers" in records.columns and (is_wanted or not source.has_schemas)
 
 
 def _parse_column(location: Location, step: Parse, view: DataFrame) -> DataFrame:

@@ -54,6 +54,23 @@ def small(package: Package) -> Package:
     return package._replace(files=files)
 
 
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        ("{topic: in, key: {codec: avro}}", "{topic: out}"),
+        ("{topic: in}", "{topic: out, key: _key, key_codec: avro}"),
+    ],
+)
+def test_schemas_of_keys_alone_need_their_packages_too(
+    tmp_path: Path, source: str, sink: str
+) -> None:
+    """Only the codecs of values were asked: such a job found no fastavro on the cluster."""
+    path = tmp_path / "job.yaml"
+    registry = 'registry: {url: "https://registry"}'
+    path.write_text(f"name: a\nsource: {source}\nsink: {sink}\ncheckpoint: /d\n{registry}\n")
+    assert "fastavro" in planned(path).versions
+
+
 def test_archive_has_job_schemas_program_and_packages_and_no_spark(path: Path) -> None:
     package = planned(path)
     assert package.job_files == ["job.yaml", "schemas/out.proto"]

@@ -61,8 +61,8 @@ class Done(NamedTuple):
 class Change(NamedTuple):
     """A kind of change: `plan` is the dry run of a request, and `carry_out` does it.
 
-    Both raise ValueError for what cannot be done, and `carry_out` raises `changed()` if the facts
-    are not true any more.
+    Both raise ValueError for what cannot be done. Before it is carried out, the plan is made again,
+    and must have the facts that the person saw.
     """
 
     path: str
@@ -74,6 +74,8 @@ class Change(NamedTuple):
     needed: tuple[str, ...] = ()
     """The parameters of the plan. While they are missing, the page shows the form."""
     fields: tuple[Field, ...] = ()
+    is_planned_again: bool = True
+    """False if `carry_out` compares the facts itself, and raises `changed()`."""
 
     def page(self) -> Page:
         return Page(self.path, self.answer, methods=("GET", "POST"))
@@ -115,7 +117,10 @@ class Change(NamedTuple):
         console.tokens.take(_action(request), form["facts"], form["issued"], form["token"])
         person = console.person(request)
         _LOG.warning("%s asks for: %s", person, _action(request)[:_MOST_LOGGED])
-        done = await self.carry_out(console, request, json.loads(form["facts"]))
+        facts = json.loads(form["facts"])
+        if self.is_planned_again and (await self.plan(console, request)).facts != facts:
+            raise changed()
+        done = await self.carry_out(console, request, facts)
         # A name from the cluster must not begin a new line of the log.
         _LOG.warning("%s has done: %r", person, done.sentence)
         console.results.forget()

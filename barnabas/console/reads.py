@@ -13,7 +13,11 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import TopicInfo
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
-from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
+from barnabas.client.transaction_admin import (
+    OpenTransaction,
+    TransactionAdmin,
+    TransactionListing,
+)
 from barnabas.console.console import CLUSTER_ERRORS, Console, soon
 from barnabas.console.rates import PERIOD_S, Rates
 from barnabas.operations.answers.cluster import Problem
@@ -96,6 +100,14 @@ async def log_ends(
     by_leader = await led(console, partitions)
     found = await ask_each(by_leader, of_leader)
     return {each: ends for rows in found.answers.values() for each, ends in rows.items()}
+
+
+async def transactions(console: Console, states: Sequence[str]) -> list[TransactionListing]:
+    """Return the transactional ids in some states, or in all, by id."""
+    admin = TransactionAdmin(console.cluster)
+    return await console.results.get(
+        ("transactions", states), lambda: admin.transactions(states=states), for_s=_FEW_S
+    )
 
 
 async def open_transactions(

@@ -5,7 +5,8 @@ from typing import Any
 from starlette.requests import Request
 
 from barnabas.client.transaction_admin import TransactionAdmin, client_of
-from barnabas.console.changes import Change, Done, Field, Plan, changed
+from barnabas.config.key import INT_MAX
+from barnabas.console.changes import Change, Done, Field, Plan
 from barnabas.console.console import Console, parameter, whole_number
 from barnabas.console.reads import now_ms
 from barnabas.operations.partitions import partitions_of
@@ -49,9 +50,7 @@ async def _plan_fence(console: Console, request: Request) -> Plan:
     )
 
 
-async def _fence(console: Console, request: Request, facts: Any) -> Done:
-    if (await _plan_fence(console, request)).facts != facts:
-        raise changed()
+async def _fence(console: Console, request: Request, _facts: Any) -> Done:
     id = parameter(request, "id")
     producer_id, epoch = await TransactionAdmin(console.cluster).fence(id)
     sentence = f"{id} was fenced: producer id {producer_id} goes on with epochs above {epoch}."
@@ -59,7 +58,7 @@ async def _fence(console: Console, request: Request, facts: Any) -> Done:
 
 
 def _place(request: Request) -> tuple[TopicPartition, int]:
-    index = whole_number(request, "partition", 0, most=2**31 - 1)
+    index = whole_number(request, "partition", 0, most=INT_MAX)
     place = TopicPartition(parameter(request, "topic"), index)
     return place, whole_number(request, "start", 0)
 
@@ -80,9 +79,7 @@ async def _plan_abort(console: Console, request: Request) -> Plan:
     )
 
 
-async def _abort(console: Console, request: Request, facts: Any) -> Done:
-    if (await _plan_abort(console, request)).facts != facts:
-        raise changed()
+async def _abort(console: Console, request: Request, _facts: Any) -> Done:
     place, start = _place(request)
     await abort_one(console.cluster, place, start, force=False, now_ms=now_ms())
     sentence = f"The transaction at offset {start} of {place.topic}-{place.partition} was aborted."
@@ -120,9 +117,7 @@ async def _plan_repair(console: Console, request: Request) -> Plan:
     )
 
 
-async def _repair(console: Console, request: Request, facts: Any) -> Done:
-    if (await _plan_repair(console, request)).facts != facts:
-        raise changed()
+async def _repair(console: Console, request: Request, _facts: Any) -> Done:
     topic = parameter(request, "topic").strip()
     places = await partitions_of(console.cluster, [(topic, None)])
     rows = await repair_all(console.cluster, places, dry_run=False)
@@ -152,9 +147,7 @@ async def _plan_end(console: Console, request: Request) -> Plan:
     )
 
 
-async def _end(console: Console, request: Request, facts: Any) -> Done:
-    if (await _plan_end(console, request)).facts != facts:
-        raise changed()
+async def _end(console: Console, request: Request, _facts: Any) -> Done:
     id, is_commit = parameter(request, "id"), parameter(request, "outcome") == "commit"
     await end_two_phase(console.cluster, id, committed=is_commit)
     done = "committed" if is_commit else "aborted"

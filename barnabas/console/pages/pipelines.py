@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from barnabas.client.transaction_admin import ONGOING, TransactionAdmin, is_two_phase
 from barnabas.console.console import CLUSTER_ERRORS, Console, Page, paged, parameter, search_of
-from barnabas.console.reads import now_ms
+from barnabas.console.reads import now_ms, transactions
 from barnabas.operations.sinks.decisions import (
     Identity,
     SinkDecision,
@@ -134,12 +134,8 @@ async def _decisions(console: Console, id: str) -> tuple[list[CommittedDecision]
 async def _open_of(console: Console, ids: Iterable[str]) -> dict[str, list[TransactionState]]:
     """Return the open transactions of sinks: those whose ids begin with the sink's and a dot."""
     admin = TransactionAdmin(console.cluster)
-    states = (ONGOING,)
-    listed = await console.results.get(
-        ("transactions", states), lambda: admin.transactions(states=states), for_s=_FOR_S
-    )
     wanted = tuple(f"{each}." for each in ids)
-    names = [each.transactional_id for each in listed]
+    names = [each.transactional_id for each in await transactions(console, (ONGOING,))]
     described = await admin.describe_all(
         [each for each in names if each.startswith(wanted)][:_MOST_OPEN]
     )

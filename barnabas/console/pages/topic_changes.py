@@ -5,8 +5,10 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from barnabas.client.admin import Admin
+from barnabas.client.cluster import TopicInfo
 from barnabas.client.producer import Producer
-from barnabas.console.changes import Change, Done, Field, Plan, changed
+from barnabas.config.key import INT_MAX
+from barnabas.console.changes import Change, Done, Field, Plan
 from barnabas.console.console import Console, parameter, whole_number
 from barnabas.console.reads import disks, topic_named
 from barnabas.console.render import NONE, size
@@ -18,7 +20,6 @@ from barnabas.protocol.config_resources import (
 )
 from barnabas.protocol.types import uuid_text
 
-_MOST_INT: Final = 2**31 - 1
 _NAME: Final = Field("name", "Topic", is_needed=True, is_fixed=True)
 
 
@@ -42,7 +43,7 @@ def _new(request: Request) -> dict[str, Any]:
     configs = _lines(request, "configs")
     return {
         "name": parameter(request, "name").strip(),
-        "partitions": whole_number(request, "partitions", -1, least=1, most=_MOST_INT),
+        "partitions": whole_number(request, "partitions", -1, least=1, most=INT_MAX),
         "replication_factor": whole_number(request, "replicas", -1, least=1, most=2**15 - 1),
         "configs": {key: kafka_value(key, value) for key, value in configs.items()},
     }
@@ -70,9 +71,7 @@ async def _plan_creation(console: Console, request: Request) -> Plan:
     )
 
 
-async def _create(console: Console, request: Request, facts: Any) -> Done:
-    if _new(request) != facts:
-        raise changed()
+async def _create(console: Console, _request: Request, facts: Any) -> Done:
     row = await Admin(console.cluster).create_topic(**facts)
     await console.cluster.refresh_after_now()
     count = row.num_partitions
@@ -80,8 +79,15 @@ async def _create(console: Console, request: Request, facts: Any) -> Done:
     return Done(f"{row.name} was created{partitions}.", "/topic", {"name": row.name})
 
 
+async def _topic(console: Console, request: Request) -> TopicInfo:
+    """Return the topic of a request: as it is now, and not a second ago, once it is confirmed."""
+    if request.method == "POST":
+        await console.cluster.refresh_after_now()
+    return await topic_named(console, parameter(request, "name"))
+
+
 async def _plan_deletion(console: Console, request: Request) -> Plan:
-    topic = await topic_named(console, parameter(request, "name"))
+    topic = await _topic(console, request)
     bytes_ = (await disks(console)).size(topic)
     id = uuid_text(topic.topic_id)
     return Plan(
@@ -94,10 +100,7 @@ async def _plan_deletion(console: Console, request: Request) -> Plan:
     )
 
 
-async def _delete(console: Console, request: Request, facts: Any) -> Done:
-    await console.cluster.refresh_after_now()
-    if (await _plan_deletion(console, request)).facts != facts:
-        raise changed()
+async def _delete(console: Console, request: Request, _facts: Any) -> Done:
     name = parameter(request, "name")
     await Admin(console.cluster).delete_topic(name)
     await console.cluster.refresh_after_now()
@@ -108,8 +111,8 @@ async def _delete(console: Console, request: Request, facts: Any) -> Done:
 
 
 async def _plan_partitions(console: Console, request: Request) -> Plan:
-    topic = await topic_named(console, parameter(request, "name"))
-    count = whole_number(request, "count", 0, least=1, most=_MOST_INT)
+    topic = await _topic(console, request)
+    count = whole_number(request, "count", 0, least=1, most=INT_MAX)
     await Admin(console.cluster).create_partitions(topic.name, count, validate_only=True)
     return Plan(
         f"{topic.name} will have {count} partitions in place of {len(topic.leaders)}. Records with "
@@ -122,9 +125,6 @@ async def _plan_partitions(console: Console, request: Request) -> Plan:
 
 
 async def _add_partitions(console: Console, request: Request, facts: Any) -> Done:
-    await console.cluster.refresh_after_now()
-    if (await _plan_partitions(console, request)).facts != facts:
-        raise changed()
     name, (_, _, count) = parameter(request, "name"), facts
     await Admin(console.cluster).create_partitions(name, count)
     await console.cluster.refresh_after_now()
@@ -165,9 +165,7 @@ async def _plan_config(console: Console, request: Request) -> Plan:
     )
 
 
-async def _alter_config(console: Console, request: Request, facts: Any) -> Done:
-    if (await _plan_config(console, request)).facts != facts:
-        raise changed()
+async def _alter_config(console: Console, request: Request, _facts: Any) -> Done:
     name, change = parameter(request, "name"), _config_change(request)
     await Admin(console.cluster).alter_configs(ConfigResourceType.TOPIC, name, [change])
     sentence = f"{change[0]} of the topic {name} was changed."
@@ -184,7 +182,7 @@ async def _plan_record(console: Console, request: Request) -> Plan:
     topic = await topic_named(console, parameter(request, "name"))
     index = None
     if given.get("partition", "").strip():
-        index = whole_number(request, "partition", 0, most=_MOST_INT)
+        index = whole_number(request, "partition", 0, most=INT_MAX)
         if index not in topic.leaders:
             raise ValueError(f"{topic.name} has no partition {index}")
     what = given.get("what", "text")
@@ -208,8 +206,6 @@ async def _plan_record(console: Console, request: Request) -> Plan:
 
 
 async def _produce(console: Console, request: Request, facts: Any) -> Done:
-    if (await _plan_record(console, request)).facts != facts:
-        raise changed()
     name, (_, index, key, value, headers) = parameter(request, "name"), facts
     async with Producer(console.cluster) as producer:
         written = await (

@@ -97,7 +97,7 @@ def _troubles(console: Console, topic: TopicInfo) -> tuple[int, int]:
 def _read(topics: Sequence[TopicInfo], committed: Committed | None) -> list[TopicPartition]:
     """Return the partitions of topics that a group reads."""
     known = {} if committed is None else committed.by_partition
-    return [each for topic in topics for each in partitions_of(topic) if each in known]
+    return [each for each in _every(topics) if each in known]
 
 
 def _every(topics: Sequence[TopicInfo]) -> list[TopicPartition]:

@@ -15,11 +15,11 @@ from barnabas.console.reads import (
     begin_stuck,
     log_ends,
     now_ms,
+    transactions,
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
 _ON_A_PAGE: Final = 25
-_FOR_S: Final = 1.5
 _MOST_SHOWN: Final = 50
 _UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _STATES: Final = ("Empty", *_UNDER_WAY, "CompleteCommit", "CompleteAbort")
@@ -38,12 +38,10 @@ async def show_all(console: Console, request: Request) -> Response:
     if state not in ("", "all", *_STATES):
         raise HTTPException(400, f"The state must be one of {', '.join(_STATES)}.")
     states = {"": _UNDER_WAY, "all": ()}.get(state, (state,))
-    admin = TransactionAdmin(console.cluster)
-    listed = await console.results.get(
-        ("transactions", states), lambda: admin.transactions(states=states), for_s=_FOR_S
-    )
+    listed = await transactions(console, states)
     found = [each for each in listed if search.lower() in each.transactional_id.lower()]
     paging = paged(request, found, _ON_A_PAGE)
+    admin = TransactionAdmin(console.cluster)
     described = await admin.describe_all(each.transactional_id for each in paging.rows)
     stuck = await soon(begin_stuck(console), SOON_S)
     return console.page(

@@ -275,7 +275,7 @@ class _Latest:
 def _kept(value: object) -> object:
     """Return a value that does not change, of a bounded length."""
     if isinstance(value, str):
-        return value if len(value) <= LONGEST_TEXT else value[:LONGEST_TEXT]
+        return value[:LONGEST_TEXT]
     return value if isinstance(value, int | float | None) else f"{value}"[:LONGEST_TEXT]
 
 

@@ -59,10 +59,8 @@ class Mode(Enum):
     EXCLUSIVE = "made when every earlier write is committed"
     PIPELINED = "made at once, unless an exclusive one waits"
     IMMEDIATE = "made at once: it writes nothing, or its state machine refuses an overlap"
-    CERTAIN = "as IMMEDIATE, but refused if it cannot be committed at once"
 
 
-_AT_ONCE: Final = (Mode.IMMEDIATE, Mode.CERTAIN)
 _GIVEN_OTHERWISE: Final = (DeferredAnswer, KafkaError)
 """Answers of a decision that are not returned as they are."""
 
@@ -211,6 +209,12 @@ class HostedShard(Generic[S, R]):
 
     # -- deciding --------------------------------------------------------------------------------
 
+    @property
+    def lands_at_once(self) -> bool:
+        """Whether a write of few records lands in the same call: its log commits at once, and
+        nothing that it would have to wait for is on its way."""
+        return self.log.commits_at_once and not self._queues and self._replays is None
+
     def is_writing(self, key: str) -> bool:
         """See `CoordinatorRuntime.is_writing`."""
         return key in self._queues
@@ -219,11 +223,8 @@ class HostedShard(Generic[S, R]):
         self, key: str, decide: Callable[[S, Instant], Decision[R, A]], mode: Mode
     ) -> Soon[A]:
         """See `CoordinatorRuntime.write`."""
-        at_once = self.log.commits_at_once
-        if mode is Mode.CERTAIN and (not at_once or self._queues or self._replays is not None):
-            raise KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
         queue = self._queues.get(key)
-        if queue is not None and mode not in _AT_ONCE and not queue.admits(mode):
+        if queue is not None and mode is not Mode.IMMEDIATE and not queue.admits(mode):
             answer: DeferredAnswer[A] = DeferredAnswer()
             queue.waiting.append(_Waiting(mode, partial(self._decide_later, key, decide, answer)))
             return self._keep(answer)
@@ -235,7 +236,7 @@ class HostedShard(Generic[S, R]):
         known, records, effects, then, _, steps, _ = decision
         if not (records or effects or then or steps) and not isinstance(known, _GIVEN_OTHERWISE):
             return known
-        write = _Write(key, decision, now, at_once)
+        write = _Write(key, decision, now, self.log.commits_at_once)
         self._carry_out(write)
         if write.landed and write.error is None and not isinstance(known, _GIVEN_OTHERWISE):
             return known
@@ -403,12 +404,7 @@ class HostedShard(Generic[S, R]):
         Returns False, too, if the log refuses the record, and while something is on its way that a
         decision would have to wait for: nothing has changed then.
         """
-        if (
-            self._queues
-            or self._replays is not None
-            or self._compression
-            or not self.log.commits_at_once
-        ):
+        if not self.lands_at_once or self._compression:
             return False
         postponed = self.postponed
         waits = postpones and postponed.takes(now[1])

@@ -126,6 +126,11 @@ class CoordinatorRuntime(Generic[S, R]):
         hosted = self._hosted.get(index)
         return hosted is not None and hosted.is_writing(key)
 
+    def lands_at_once(self, index: int) -> bool:
+        """Return whether a write of few records of a partition is answered in the same call."""
+        hosted = self._hosted.get(index)
+        return hosted is not None and hosted.serving and hosted.lands_at_once
+
     def begin_verification(self, index: int, claim: Claim) -> object | None:
         """Return the guard for a `TransactionalProducer`; None if it needs no guard.
 

@@ -67,6 +67,12 @@ def chain(answer: asyncio.Future[T], make: Callable[[T], Soon[R]]) -> asyncio.Fu
     return outer
 
 
+def at_hand(answer: Soon[T]) -> T:
+    """Return an answer of which its caller knows that it is available."""
+    assert not isinstance(answer, asyncio.Future)
+    return answer
+
+
 def settle(answer: Soon[T] | Steps[Soon[T]]) -> Steps[T]:
     """Return the result of work in any form, after waiting for it."""
     result: Any = answer

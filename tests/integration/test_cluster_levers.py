@@ -16,6 +16,7 @@ from barnabas.client.cluster import TRANSACTION, check
 from barnabas.client.cluster import Cluster as ClientCluster
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.group import GroupMember
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -125,6 +126,30 @@ async def test_held_produce_appends_the_bytes_that_were_sent(cluster: Cluster) -
         while len(values) < 2:
             values += [message.value for message in await consumer.poll()]
     assert values == [b"x" * 10_000, b"y" * 30_000]
+
+
+async def test_levers_reach_members_of_consumer_groups(cluster: Cluster) -> None:
+    api, group = "ConsumerGroupHeartbeat", "levers"
+    await cluster.aio.create_topic("read", partitions=1)
+
+    def member(client: ClientCluster) -> GroupMember:
+        return GroupMember(client, Consumer(client), group, ["read"], protocol="consumer")
+
+    async with (
+        ClientCluster(cluster.bootstrap_servers, client_id="held") as one,
+        ClientCluster(cluster.bootstrap_servers, client_id="refused") as two,
+        member(one) as held,
+        member(two) as refused,
+    ):
+        with cluster.hold(api, client_id="held") as lever:
+            joining = asyncio.create_task(held.ensure_joined())
+            await lever.arrived(DEADLINE)
+            with cluster.error(api, "COORDINATOR_LOAD_IN_PROGRESS", client_id="refused", times=2):
+                await asyncio.wait_for(refused.ensure_joined(), DEADLINE)
+            await cluster.aio.wait_for_group(group, members=1)
+            assert not joining.done()
+        await asyncio.wait_for(joining, DEADLINE)
+        await cluster.aio.wait_for_group(group, members=2)
 
 
 async def test_error_applies_to_matching_requests_as_often_as_given(

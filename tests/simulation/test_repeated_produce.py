@@ -128,7 +128,7 @@ TOO_LARGE = "if sum(map(len, template.constants)) > LARGEST:"
     (
         [AWAY, WRITE.says("NOT_LEADER_OR_FOLLOWER"), BACK, *KNOWN],
         (again, "(*basis, ", "(place, opener, "),
-        (Repeats.serve, "if answer is None:", "if False:"),
+        (Repeats._serve_whole, "if answer is None:", "if False:"),
     ),
     ([TOPIC_GOES, do("create"), *KNOWN],),
     (
@@ -301,7 +301,7 @@ OF_Y_BEFORE = do("send", "y", epochs=-1, base_sequence=0)
             ProduceVerification.add_again,
             "guard if self._verifier.add_again(added, producer, now_ms) else None", "guard",
         ),
-        (ProduceVerification.add_again, "except KafkaError:", "except ZeroDivisionError:"),
+        (Repeats.serve, "except KafkaError:", "except ZeroDivisionError:"),
     ),
     ([*OPEN_X, WRITE.quick, do("send", "x", transactional=False).says("INVALID_TXN_STATE")],),
     (

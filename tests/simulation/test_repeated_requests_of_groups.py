@@ -9,7 +9,7 @@ from barnabas.broker.groups import known_offsets
 from barnabas.broker.handlers import consumer_group_heartbeat as consuming
 from barnabas.broker.handlers import heartbeat as beating
 from barnabas.broker.handlers import txn_offset_commit as in_transaction
-from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.broker.server.repeats import Repeats
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import heartbeat
 from barnabas.security.acl.rules import AclOperation, ResourceType
@@ -54,10 +54,7 @@ BY_ID = [commit(at, "u", version=LATEST) for at in range(3)]
     ),
     (
         [*WORKS, LEAVE, BEAT.says(UNKNOWN_MEMBER), commit(5).says(UNKNOWN_MEMBER)],
-        (
-            GroupCoordinator._write_at_once,
-            "except KafkaError: return None", "except KafkaError: return True",
-        ),
+        (Repeats.serve, "except KafkaError:", "except ZeroDivisionError:"),
     ),
     # Heartbeats extend the session.
     ([*BEATS, *[do("wait", 7), BEAT.quick] * 5, do("wait", 14), BEAT.says(UNKNOWN_MEMBER)],),
@@ -66,7 +63,7 @@ BY_ID = [commit(at, "u", version=LATEST) for at in range(3)]
             *BEATS, do("another_joins"), *2 * [BEAT.says("REBALANCE_IN_PROGRESS")],
             do("exchange", on=4, answers=1),
         ],
-        (GroupCoordinator.heartbeat_at_once, " and not answer.error_code"),
+        (beating._beat_again, "None if groups.heartbeat(request).error_code else ()", "()"),
     ),
     # Refused offsets are not remembered.
     (
@@ -151,7 +148,7 @@ NEXT = commit(2, version=3, who="x")
     "version, story",
     (
         3, [do("init", "x"), commit(2, version=3, who="former").says(EPOCH)],
-        (in_transaction._commit_again, "except KafkaError:", "except ZeroDivisionError:"),
+        (Repeats.serve, "except KafkaError:", "except ZeroDivisionError:"),
     ),
     (5, [do("init", "y"), commit(2, version=5, who="former").says(EPOCH)]),
     # A group that moves to another partition joins the transaction with that.
@@ -163,7 +160,7 @@ NEXT = commit(2, version=3, who="x")
     (3, [sent(3, 2, epochs=1).says(EPOCH)]),
     (
         3, [JOIN, sent(3).slow, sent(3).quick, LEAVE, sent(3, 2).says(UNKNOWN_MEMBER)],
-        (in_transaction._commit_again, "(commit, index) else", "(commit, index) or True else"),
+        (Repeats.serve, "except KafkaError:", "except ZeroDivisionError:"),
     ),
 )  # fmt: skip
 def test_changed_producer_group_and_member_are_noticed(version: int, story: list[Step]) -> None:
@@ -174,11 +171,11 @@ def test_changed_producer_group_and_member_are_noticed(version: int, story: list
 @finds(in_transaction._commit_again, "claim.epoch_per_transaction or ", "", "false")
 @finds(in_transaction._commit_again, " or verifier.verifies", "", "true")
 @finds(in_transaction._commit_again, "or verifier.verifies", "or True", "false")
-@finds(in_transaction._commit_again, "transactions.verify_at_once((asked,))", "True", "true")
+@finds(in_transaction._commit_again, "elif guard is not None:", "elif False:", "true")
 @finds(
     in_transaction._commit_again,
-    "verifier.add_again(added, producer, now_ms) if",
-    "True if",
+    "if not verifier.add_again(added, producer, now_ms):",
+    "if False:",
     "false",
 )
 @pytest.mark.parametrize("verifies", ["true", "false"])

@@ -14,7 +14,6 @@ from barnabas.broker.transactions import marker_sender
 from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.broker.transactions.marker_writer import MarkerWriter
 from barnabas.coordinator.transaction import partitions as rules
-from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import end_txn, write_txn_markers
@@ -98,13 +97,11 @@ def pending(*partitions: TopicPartition) -> Any:
             question(OF_OTHER, OF_X).slow, do("init", "x"), do("add", "x", T0),
             question(asks("x", T0, epochs=-1)).slow, question(OF_X).quick,
         ],
-        (rules.verifies, "and txn.partitions.issuperset(partitions)"),
-        (TransactionCoordinator.verify_at_once, "request=each)):", "request=each)) and False:"),
-        (Repeats._serve_by_element, "if answers is None:", "if False:"),
+        (rules.verify_all, "if any(answers.values()):", "if False:"),
     ),
     (
         [pending(U0), question(OF_X).slow, pending()],
-        (rules.verifies, "and entry.pending is None"),
+        (rules._answers, "txn.partitions if pending is None else", "txn.partitions if True else"),
     ),
     (
         [
@@ -126,13 +123,14 @@ def pending(*partitions: TopicPartition) -> Any:
     (
         [MISSING_TOPIC, question(OF_X).slow],
         (adding._verify_again, "if None in [cache", "if False and [cache"),
+        (Repeats._serve_by_element, "if answers is None:", "if False:"),
     ),
 )  # fmt: skip
 def test_question_about_a_known_transaction_is_answered(story: list[Any]) -> None:
     happens(*ASKED, *story)
 
 
-@finds(rules.verifies, "txn.state is TransactionState.ONGOING and")
+@finds(rules._answers, "if txn.state in PREPARED:", "if False:")
 def test_transaction_that_waits_for_markers_is_refused() -> None:
     with (
         world(*ASKED) as it,

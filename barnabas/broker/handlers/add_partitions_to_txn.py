@@ -222,7 +222,8 @@ def _verify_again(
         else:
             assert added is not None
             return None if added.again((Producer(*producer), False), now_ms) is None else [()]
-    return [()] * len(questions) if coordinator.verify_at_once(questions) else None
+    coordinator.verify_all(questions)
+    return [()] * len(questions)
 
 
 def _refused(
@@ -284,7 +285,8 @@ def _for_leader(
     producer = Producer(asked.producer_id, asked.producer_epoch)
     try:
         if asked.verify_only:
-            return coordinator.verify(asked.transactional_id, producer, partitions, asked.principal)
+            question = asked.transactional_id, producer, partitions, asked.principal
+            return coordinator.verify(VerifyPartitions(*question))
         added = coordinator.add_partitions(
             AddPartitions(
                 asked.transactional_id, producer, partitions, TV2, principal=asked.principal

@@ -137,7 +137,7 @@ def _beat_again(
     groups, features, request, client, interval_ms = known
     if not features.has_consumer_groups:
         return None
-    answer = groups.consumer_heartbeat_at_once(request, client)
+    answer = groups.steady_heartbeat(request, client)
     # The configuration of the group, or of the broker, may have changed.
     is_equal = answer is not None and answer.heartbeat_interval_ms == interval_ms
     return () if is_equal else None

@@ -450,10 +450,7 @@ def _read_again(
     if at_hand is not None:
         records, end_offset = at_hand
     else:
-        try:
-            records = found = log.read(offset, most, limit=end)
-        except KafkaError:
-            return None
+        records = found = log.read(offset, most, limit=end)
         end_offset = found.end_offset
     size = len(records)
     if (size < min_bytes and size < limit) or (

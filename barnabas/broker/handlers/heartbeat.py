@@ -9,7 +9,6 @@ from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeat
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon
 from barnabas.protocol.messages.heartbeat import API, HeartbeatRequest, HeartbeatResponse
 
 __all__ = ["API", "RIGHTS", "again", "handle"]
@@ -21,7 +20,7 @@ def handle(
     groups: GroupCoordinator,
     request: HeartbeatRequest,
     _context: RequestContext,
-) -> Soon[HeartbeatResponse]:
+) -> HeartbeatResponse:
     """Answer at once."""
     return groups.heartbeat(request)
 
@@ -40,4 +39,4 @@ def _beat_again(
     known: tuple[GroupCoordinator, HeartbeatRequest], _now_ms: int, _values: tuple[()]
 ) -> tuple[()] | None:
     groups, request = known
-    return () if groups.heartbeat_at_once(request) else None
+    return None if groups.heartbeat(request).error_code else ()

@@ -25,7 +25,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import Repeat
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon
+from barnabas.coordinator.soon import Soon, at_hand
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_commit import (
     API,
@@ -111,9 +111,11 @@ def _commit_again(
 ) -> tuple[()] | None:
     groups, cache, commit = known
     offsets = next_offsets(cache, commit.offsets, values)
-    if offsets is None:
+    index = groups.partition_of(commit.group_id)
+    if offsets is None or not groups.commits_at_once(index):
         return None
-    return () if groups.commit_offsets_at_once(commit._replace(offsets=offsets)) else None
+    at_hand(groups.commit_offsets(commit._replace(offsets=offsets), index))
+    return ()
 
 
 def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> Steps[OffsetCommitResponseTopic]:

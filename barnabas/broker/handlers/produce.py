@@ -691,10 +691,7 @@ def _append_again(
                     return None
             elif opened != opener:
                 return None
-    try:
-        appended = partition.append(records, now_ms, header, guard)
-    except KafkaError:
-        return None
+    appended = partition.append(records, now_ms, header, guard)
     first_offset, _, append_time, log_start_offset, duplicate = appended
     cells = partition.cells
     cells.produces.value += 1

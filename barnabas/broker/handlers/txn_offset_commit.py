@@ -40,7 +40,7 @@ from barnabas.coordinator.client_errors import coordinator_error
 from barnabas.coordinator.decision import TransactionWriter
 from barnabas.coordinator.group.committing import CommitOffsets, NewOffset
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon, settle
+from barnabas.coordinator.soon import Soon, at_hand, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
@@ -213,25 +213,23 @@ def _commit_again(known: _Known, now_ms: int, values: tuple[int, ...]) -> tuple[
         return None
     claim = claim._replace(producer_epoch=epoch)
     index = groups.partition_of(commit.group_id)
-    if index != place.partition:
+    if index != place.partition or not groups.commits_at_once(index):
         return None
     guard: object | None = UNVERIFIED
     if claim.epoch_per_transaction or verifier.verifies:
-        try:
-            guard = groups.begin_verification(commit.group_id, claim, index)
-        except KafkaError:
-            return None
+        guard = groups.begin_verification(commit.group_id, claim, index)
         # If the offsets are refused then, the handler asks once more, which has no other effect.
         producer = Producer(claim.producer_id, epoch)
-        asked = VerifyPartitions(claim.transactional_id, producer, (place,), claim.principal)
-        if guard is not None and not (
-            verifier.add_again(added, producer, now_ms)
-            if claim.epoch_per_transaction
-            else transactions.verify_at_once((asked,))
-        ):
-            return None
+        if guard is not None and claim.epoch_per_transaction:
+            if not verifier.add_again(added, producer, now_ms):
+                return None
+        elif guard is not None:
+            transactions.verify_all(
+                (VerifyPartitions(claim.transactional_id, producer, (place,), claim.principal),)
+            )
     commit = _guarded(commit, claim, guard)._replace(offsets=offsets)
-    return () if groups.commit_offsets_at_once(commit, index) else None
+    at_hand(groups.commit_offsets(commit, index))
+    return ()
 
 
 def _answer(

@@ -6,9 +6,9 @@ It gets a request that `handle` has answered, and returns which fields vary and 
 other values there is served. The bytes around these fields are remembered too. So the next request
 is compared with them and served without decoder, handler and encoder.
 
-The short way may only accept: where something is not certain, it has changed nothing, and the
-handler decides. The function that serves again asks for everything that may have changed. The
-memory itself asks for the rules of the authorizer, and the dispatcher for quotas.
+The short way may only accept: where something is refused or not certain, it has changed nothing,
+and the handler decides. The function that serves again asks for everything that may have changed.
+The memory itself asks for the rules of the authorizer, and the dispatcher for quotas.
 """
 
 from bisect import bisect_left
@@ -20,6 +20,7 @@ from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.metrics.registry import Cell, HistogramCell
 from barnabas.protocol.codec import encode
 from barnabas.protocol.compile_decode import has_records
+from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.template import (
     COMPACT_LENGTH,
@@ -56,7 +57,8 @@ class Repeat(NamedTuple):
 
     serve: Callable[[Any, int, tuple[Any, ...]], Sequence[Any] | None]
     """Is called with `known`, the time in ms and the values of the varying fields. Returns the
-    values of the response, or None, having changed nothing, if the handler has to serve."""
+    values of the response. If the handler has to serve, it has changed nothing, and returns None or
+    raises KafkaError."""
     known: Any
     """The rest of the request."""
     fields: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class RepeatByElement(NamedTuple):
 
     serve: Callable[[Sequence[tuple[Any, tuple[Any, ...]]], int], Sequence[Sequence[Any]] | None]
     """Is called with a list of elements, what is known of each and its values, and the time in ms.
-    Returns the values of the response for each element, or None, having changed nothing."""
+    Returns the values of the response for each element; None or KafkaError as in `Repeat`."""
     form: ByElement
     known: Sequence[Any]
     """The rest of each element of the request."""
@@ -152,30 +154,16 @@ class Repeats:
             self._asker is not None and self._asker.standing() is not self._standing
         ):
             return None
-        parts: list[Any] | None
-        if self._form is not None:
-            parts = self._serve_by_element(self._form, bytes(frame), now_ms)
-            if parts is None:
-                return None
-        else:
-            found = self._find(frame)
-            if found is None:
-                return None
-            (serve, known, _, pack, size, first, last, end), correlation_id, values = found
-            answer = serve(known, now_ms, values)
-            if answer is None:
-                return None
-            if end is None:
-                parts = [pack(size, correlation_id, first, *answer, last)]
-            else:
-                answer, records = answer
-                count = len(records)
-                length = COMPACT_LENGTH(count + 1) if self._flexible else LENGTH.pack(count)
-                start = pack(size + len(length) + count, correlation_id, first, *answer, last)
-                if isinstance(records, LogSlice):
-                    parts = [start + length, records, end]
-                else:
-                    parts = [b"".join((start, length, records, end))]
+        try:
+            parts = (
+                self._serve_whole(frame, now_ms)
+                if self._form is None
+                else self._serve_by_element(self._form, bytes(frame), now_ms)
+            )
+        except KafkaError:
+            return None
+        if parts is None:
+            return None
         self._credit += 1
         cells = self._cells
         cells.bytes_in.value += len(frame)
@@ -185,6 +173,24 @@ class Repeats:
         times.counts[bisect_left(times.bounds, taken_ms)] += 1
         times.sum += taken_ms
         return parts
+
+    def _serve_whole(self, frame: memoryview, now_ms: int) -> list[Any] | None:
+        found = self._find(frame)
+        if found is None:
+            return None
+        (serve, known, _, pack, size, first, last, end), correlation_id, values = found
+        answer = serve(known, now_ms, values)
+        if answer is None:
+            return None
+        if end is None:
+            return [pack(size, correlation_id, first, *answer, last)]
+        answer, records = answer
+        count = len(records)
+        length = COMPACT_LENGTH(count + 1) if self._flexible else LENGTH.pack(count)
+        start = pack(size + len(length) + count, correlation_id, first, *answer, last)
+        if isinstance(records, LogSlice):
+            return [start + length, records, end]
+        return [b"".join((start, length, records, end))]
 
     def _serve_by_element(self, form: ByElement, data: bytes, now_ms: int) -> list[Any] | None:
         at = _CONTENT_AT + len(self._head)

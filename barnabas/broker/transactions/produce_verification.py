@@ -88,14 +88,11 @@ class ProduceVerification:
         now_ms: int,
     ) -> VerificationGuard | None:
         """Add the partition of a batch to its transaction; return the guard for the append, or None
-        if the batch is not certainly accepted."""
+        if the batch is not certainly accepted; raises KafkaError too."""
         _, _, _, _, _, _, _, _, _, producer_id, epoch, sequence, _ = header
         transactional_id, adds, principal = opener
         claim = transactional_id, producer_id, epoch, sequence, adds, principal
-        try:
-            guard = producers.begin_verification(_new(Claim, claim))
-        except KafkaError:
-            return None
+        guard = producers.begin_verification(_new(Claim, claim))
         producer = _new(Producer, (producer_id, epoch))
         return guard if self._verifier.add_again(added, producer, now_ms) else None
 

@@ -16,7 +16,7 @@ from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.soon import Soon, chain, spawn, wait
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV2, Producer
-from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.coordinator.transaction.repeated import RepeatedStep
 from barnabas.metrics.catalogue import TransactionMetrics
 from barnabas.protocol.backoff import Backoff
@@ -92,7 +92,8 @@ class TransactionVerifier:
         transactional_id, producer, partitions, adds, principal = request
         try:
             if not adds:
-                return self._coordinator.verify(transactional_id, producer, partitions, principal)
+                question = transactional_id, producer, partitions, principal
+                return self._coordinator.verify(VerifyPartitions(*question))
             answer = self._coordinator.add_partitions(
                 AddPartitions(transactional_id, producer, partitions, TV2, principal=principal)
             )

@@ -1,6 +1,5 @@
 """The group coordinator, and its state machine for a partition of `__consumer_offsets`."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -36,7 +35,7 @@ from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.coordinator.hosted_shard import Mode
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.soon import Soon, wait
+from barnabas.coordinator.soon import Soon, at_hand, wait
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.messages.consumer_group_describe import (
@@ -102,19 +101,9 @@ class GroupCoordinator:
             index = self.partition_of(group_id)
         return self._runtime.write(index, group_id, decide, mode)
 
-    def _write_at_once(
-        self, group_id: str, decide: Decide[A], index: int | None = None
-    ) -> A | None:
-        """Return the answer, if it is certainly committed at once and no refusal.
-
-        None otherwise: nothing has changed then, and `_write` decides.
-        """
-        try:
-            answer = self._write(group_id, decide, Mode.CERTAIN, index)
-        except KafkaError:
-            return None
-        assert not isinstance(answer, asyncio.Future)
-        return answer
+    def _write_nothing(self, group_id: str, decide: Decide[A], index: int | None = None) -> A:
+        """Carry out a decision without records, beside the writes that are on their way."""
+        return at_hand(self._write(group_id, decide, Mode.IMMEDIATE, index))
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -132,29 +121,17 @@ class GroupCoordinator:
             request.group_id, lambda table, now: membership.sync(table, request, now)
         )
 
-    def heartbeat(self, request: HeartbeatRequest) -> Soon[HeartbeatResponse]:
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Extend a session; while the group is being loaded, every member counts as alive."""
         _require_id(request.group_id)
         try:
-            return self._write(
-                request.group_id,
-                lambda table, now: membership.heartbeat(table, request, now),
-                Mode.IMMEDIATE,
+            return self._write_nothing(
+                request.group_id, lambda table, now: membership.heartbeat(table, request, now)
             )
         except KafkaError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return HeartbeatResponse()
             raise
-
-    def heartbeat_at_once(self, request: HeartbeatRequest) -> bool:
-        """Extend a session, if that is certainly answered at once without an error.
-
-        Otherwise returns False; `heartbeat` then decides, and may extend the session again.
-        """
-        answer = self._write_at_once(
-            request.group_id, lambda table, now: membership.heartbeat(table, request, now)
-        )
-        return answer is not None and not answer.error_code
 
     def leave(self, group_id: str, members: Sequence[MemberIdentity]) -> Soon[list[ErrorCode]]:
         """Remove members, with one code for each of them."""
@@ -175,26 +152,23 @@ class GroupCoordinator:
         group_id = request.group_id
         index = self.partition_of(group_id)
         if self._runtime.is_writing(index, group_id) and not tells_about_itself(request):
-            answer = self._runtime.write(
-                index,
-                group_id,
-                lambda table, now: steady(table, request, client, now),
-                Mode.IMMEDIATE,
-            )
+            answer = self.steady_heartbeat(request, client, index)
             if answer is not None:
-                assert not isinstance(answer, asyncio.Future)
                 return answer
-        return self._runtime.write(
-            index, group_id, lambda table, now: heartbeat(table, request, client, now)
+        return self._write(
+            group_id, lambda table, now: heartbeat(table, request, client, now), index=index
         )
 
-    def consumer_heartbeat_at_once(
-        self, request: ConsumerGroupHeartbeatRequest, client: ConsumerClient
+    def steady_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        client: ConsumerClient,
+        index: int | None = None,
     ) -> ConsumerGroupHeartbeatResponse | None:
         """Extend the session of a member that tells nothing about itself, and for which nothing has
         changed; None otherwise, and nothing has changed then."""
-        return self._write_at_once(
-            request.group_id, lambda table, now: steady(table, request, client, now)
+        return self._write_nothing(
+            request.group_id, lambda table, now: steady(table, request, client, now), index
         )
 
     def describe_consumers(self, group_id: str) -> Steps[DescribedConsumerGroup]:
@@ -217,16 +191,10 @@ class GroupCoordinator:
             index,
         )
 
-    def commit_offsets_at_once(self, request: CommitOffsets, index: int | None = None) -> bool:
-        """Commit offsets, if that is certainly committed at once.
-
-        Otherwise returns False; `commit_offsets` then decides. No offset has longer metadata than
-        one that was committed before.
-        """
-        decided = self._write_at_once(
-            request.group_id, lambda table, now: commit_offsets(table, request, now), index
-        )
-        return decided is not None
+    def commits_at_once(self, index: int) -> bool:
+        """Return whether `commit_offsets` of few offsets of a partition of `__consumer_offsets`
+        answers, or raises, in the same call."""
+        return self._runtime.lands_at_once(index)
 
     def begin_verification(self, group_id: str, claim: Claim, index: int) -> object | None:
         """Return the guard that a producer needs to commit its first offsets for the group, of

@@ -14,7 +14,7 @@ from barnabas.coordinator.transaction import ending, partitions, producers
 from barnabas.coordinator.transaction.ending import EndTxn, resume
 from barnabas.coordinator.transaction.events import TransactionEvents, events_of
 from barnabas.coordinator.transaction.metadata import Producer, TransactionMetadata
-from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
+from barnabas.coordinator.transaction.partitions import AddPartitions, Answers, VerifyPartitions
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded, ProducerIds
 from barnabas.coordinator.transaction.producers import Initialised, InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, decode_record, encode_record
@@ -111,38 +111,23 @@ class TransactionCoordinator:
             lambda table, now: partitions.add_partitions(table, request, now),
         )
 
-    def verify(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        asked: Collection[TopicPartition],
-        principal: str | None = None,
-    ) -> dict[TopicPartition, ErrorCode]:
+    def verify(self, request: VerifyPartitions) -> Answers:
         """Answer a leader whether partitions are in the open transaction."""
-        index = self._index(transactional_id)
-        return self._verify(index, VerifyPartitions(transactional_id, producer, asked, principal))
-
-    def verify_at_once(self, requests: Collection[VerifyPartitions]) -> bool:
-        """Answer leaders, if all their partitions are certainly in the open transactions.
-
-        Otherwise returns False and changes nothing; `verify` then decides.
-        """
-        indexes = []
-        try:
-            for each in requests:
-                index = self._index(each.transactional_id)
-                indexes.append(index)
-                if not self._runtime.read(index, partial(partitions.verifies, request=each)):
-                    return False
-        except KafkaError:
-            return False
-        for index, each in zip(indexes, requests, strict=True):
-            self._verify(index, each)
-        return True
-
-    def _verify(self, index: int, request: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
         now_ms = self._clock.now_ms()
-        return self._runtime.read(index, lambda table: partitions.verify(table, request, now_ms))
+        return self._read(
+            request.transactional_id, lambda table: partitions.verify(table, request, now_ms)
+        )
+
+    def verify_all(self, requests: Collection[VerifyPartitions]) -> None:
+        """Answer leaders whose partitions are all in the open transactions. Raises
+        TRANSACTION_ABORTABLE otherwise, and has changed nothing after an error."""
+        now_ms = self._clock.now_ms()
+        verified = [
+            self._read(each.transactional_id, partial(partitions.verify_all, request=each))
+            for each in requests
+        ]
+        for noted in verified:
+            noted(now_ms)
 
     def end(self, request: EndTxn) -> Soon[Producer]:
         """Commit or abort; answered, once decided, with the producer that the client uses next."""

@@ -3,7 +3,8 @@
 # The annotations of nested functions would be evaluated at each call.
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.decision import NOTHING, Instant
@@ -20,6 +21,7 @@ from barnabas.coordinator.transaction.transactional_id import TransactionalId, W
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
+Answers = dict[TopicPartition, ErrorCode]
 EXPECTED: Final = 64
 """The largest number of partitions in a request that are told whom to expect."""
 
@@ -106,25 +108,7 @@ class VerifyPartitions(NamedTuple):
     principal: str | None
 
 
-def verifies(table: TransactionTable, request: VerifyPartitions) -> bool:
-    """Return whether `verify` certainly answers NONE for each partition. Changes nothing."""
-    transactional_id, producer, partitions, principal = request
-    try:
-        entry = table.require_known(transactional_id)
-        entry.require_owner(principal)
-        txn = entry.require(producer)
-    except KafkaError:
-        return False
-    return (
-        txn.state is TransactionState.ONGOING
-        and entry.pending is None
-        and txn.partitions.issuperset(partitions)
-    )
-
-
-def verify(
-    table: TransactionTable, request: VerifyPartitions, wall_ms: int
-) -> dict[TopicPartition, ErrorCode]:
+def verify(table: TransactionTable, request: VerifyPartitions, wall_ms: int) -> Answers:
     """Answer a leader whether partitions are in the open transaction (KIP-890 part 1).
 
     A step that is being written does not count, because the leader checks once more when it
@@ -132,6 +116,21 @@ def verify(
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE
     (the transaction is kept).
     """
+    entry, answers = _answers(table, request)
+    _note(table, entry, answers, wall_ms)
+    return answers
+
+
+def verify_all(table: TransactionTable, request: VerifyPartitions) -> Callable[[int], None]:
+    """Answer as `verify` does that each partition is in the open transaction. Returns what notes
+    it at a wall time in ms; raises TRANSACTION_ABORTABLE too. Changes nothing itself."""
+    entry, answers = _answers(table, request)
+    if any(answers.values()):
+        raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE)
+    return partial(_note, table, entry, answers)
+
+
+def _answers(table: TransactionTable, request: VerifyPartitions) -> tuple[TransactionalId, Answers]:
     transactional_id, producer, partitions, principal = request
     entry = table.require_known(transactional_id)
     entry.require_owner(principal)
@@ -140,13 +139,15 @@ def verify(
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     pending = entry.pending
     inside = txn.partitions if pending is None else txn.partitions & pending.partitions
-    answers = {
+    return entry, {
         each: ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE
         for each in partitions
     }
-    entry.asked_about(inside.intersection(answers))
+
+
+def _note(table: TransactionTable, entry: TransactionalId, answers: Answers, wall_ms: int) -> None:
+    entry.asked_about([each for each, code in answers.items() if code is ErrorCode.NONE])
     # The history keeps no more events than these of one id.
     for each, code in list(answers.items())[-EVENTS_PER_ID:]:
         event = "first record for" if code is ErrorCode.NONE else f"{code.name}: record for"
         table.history.note(entry, wall_ms, event, (each,))
-    return answers

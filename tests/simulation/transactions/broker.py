@@ -15,7 +15,7 @@ from barnabas.coordinator.transaction.coordinator import (
     TransactionShard,
 )
 from barnabas.coordinator.transaction.metadata import TV2, Markers, Producer
-from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.coordinator.transaction.transactional_id import Expectation
@@ -345,7 +345,8 @@ class Brokers:
                     await answer
                     return True
                 return False
-            code = self.coordinator.verify(transactional_id, producer, [place])[place]
+            question = VerifyPartitions(transactional_id, producer, [place], None)
+            code = self.coordinator.verify(question)[place]
         except KafkaError as error:
             if error.code is ErrorCode.PRODUCER_FENCED:
                 raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH) from None

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.coordinator.decision import Decision
-from barnabas.coordinator.hosted_shard import HostedShard, Mode, _WriteQueue
+from barnabas.coordinator.hosted_shard import HostedShard, _WriteQueue
+from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
@@ -140,27 +141,25 @@ async def test_repeated_step_is_refused_behind_a_write_or_a_long_replay() -> Non
     assert transactions.again(add, producer) == ()
 
 
-async def test_certain_write_is_refused_where_it_would_wait() -> None:
-    host = await Host().load()
+async def test_write_lands_at_once_unless_it_would_wait() -> None:
+    host = Host()
+    assert not host.runtime.lands_at_once(0)
+    await host.load()
     hosted = host.runtime._hosted[0]
-
-    def is_refused() -> bool:
-        try:
-            host.runtime.write(0, KEY, lambda *_: Decision(None, [1]), Mode.CERTAIN)
-        except KafkaError:
-            return True
-        return False
-
     host.log.commits_at_once = False
-    assert is_refused()
+    assert not host.runtime.lands_at_once(0)
     host.log.commits_at_once = True
     hosted._replays = deque()
-    assert is_refused()
+    assert not host.runtime.lands_at_once(0)
     hosted._replays = None
     hosted._queues["another"] = _WriteQueue()
-    assert is_refused()
+    assert not host.runtime.lands_at_once(0)
     hosted._queues.clear()
-    assert not is_refused()
+    hosted.serving = False
+    assert not host.runtime.lands_at_once(0)
+    hosted.serving = True
+    assert host.runtime.lands_at_once(0)
+    host.runtime.write(0, KEY, lambda *_: Decision(None, [1]))
     assert host.numbers == [1]
 
 
@@ -194,15 +193,16 @@ async def test_nothing_is_postponed_behind_a_long_replay() -> None:
 WAITS = "test_repeated_step_is_refused_where_it_would_wait"
 BEHIND = "test_repeated_step_is_refused_behind_a_write_or_a_long_replay"
 PUT, CARRY_OUT = HostedShard.put, HostedShard._carry_out
-CERTAIN = "test_certain_write_is_refused_where_it_would_wait"
+LANDS = "test_write_lands_at_once_unless_it_would_wait"
+AT_ONCE: Any = HostedShard.lands_at_once.fget  # type: ignore[attr-defined]
 MUTANTS = (
-    Mutant(HostedShard.write, "not at_once or ", "", CERTAIN),
-    Mutant(HostedShard.write, "self._queues or ", "", CERTAIN),
-    Mutant(HostedShard.write, " or self._replays is not None", "", CERTAIN),
-    Mutant(PUT, "or not self.log.commits_at_once", "", WAITS),
-    Mutant(PUT, "self._queues or ", "", BEHIND),
-    Mutant(PUT, "or self._replays is not None", "", BEHIND),
-    Mutant(PUT, "or self._compression", "", BEHIND),
+    Mutant(AT_ONCE, "self.log.commits_at_once and ", "", LANDS),
+    Mutant(AT_ONCE, "not self._queues and ", "", LANDS),
+    Mutant(AT_ONCE, " and self._replays is None", "", LANDS),
+    Mutant(CoordinatorRuntime.lands_at_once, "hosted.serving and ", "", LANDS),
+    Mutant(PUT, "not self.lands_at_once or ", "", WAITS),
+    Mutant(PUT, "not self.lands_at_once or ", "", BEHIND),
+    Mutant(PUT, " or self._compression", "", BEHIND),
     Mutant(
         CARRY_OUT,
         "and not self._queues",

@@ -200,7 +200,7 @@ async def test_partition_of_an_id_is_computed_once_for_each_request() -> None:
     request = VerifyPartitions(ID, producer, (A,), None)
     assert asked(lambda: here.add(producer, A)) == 1
     assert asked(lambda: here.verify(producer, A)) == 1
-    assert asked(lambda: here.coordinator.verify_at_once([request])) == 1
+    assert asked(lambda: here.coordinator.verify_all([request])) == 1
     assert asked(lambda: here.end(producer, version=TV0)) == 1
     assert asked(lambda: here.coordinator.note(0, ID, "marker in", A)) == 0
     assert asked(lambda: here.coordinator.markers_written(ID, producer, 0)) == 0

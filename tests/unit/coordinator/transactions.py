@@ -20,7 +20,7 @@ from barnabas.coordinator.transaction.metadata import (
     Producer,
     TransactionMetadata,
 )
-from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded
 from barnabas.coordinator.transaction.producers import InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, encode_record
@@ -184,7 +184,7 @@ class Transactions:
         return step.again((producer, commits), self.time.now_ms())
 
     def verify(self, producer: Producer, *partitions: TopicPartition) -> dict[TopicPartition, str]:
-        answers = self.coordinator.verify(ID, producer, partitions)
+        answers = self.coordinator.verify(VerifyPartitions(ID, producer, partitions, None))
         return {each: code.name for each, code in answers.items()}
 
     def end(

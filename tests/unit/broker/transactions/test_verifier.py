@@ -1,7 +1,7 @@
 """The verifier: its requests to the coordinator, its retries, and its metrics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -11,11 +11,10 @@ from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.soon import wait
 from barnabas.coordinator.transaction.metadata import TV2, Producer
-from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.partitions import AddPartitions, VerifyPartitions
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.topic_partition import TopicPartition
 
 A, B = ("a", 0), ("b", 1)
 PRODUCER = Producer(1000, 4)
@@ -64,11 +63,9 @@ class Rig:
     def config(self) -> BrokerConfig:
         return BrokerConfig.from_properties({"log.dirs": "/data", **self.properties})
 
-    def verify(
-        self, key: str, producer: Producer, asked: Iterable[TopicPartition], _principal: str | None
-    ) -> Answers:
+    def verify(self, request: VerifyPartitions) -> Answers:
         """Verify in place of the coordinator."""
-        self.asked.append((key, producer, list(asked)))
+        self.asked.append((request.transactional_id, request.producer, list(request.partitions)))
         answer = self._next()
         assert isinstance(answer, dict)
         return answer

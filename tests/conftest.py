@@ -4,9 +4,10 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Generator
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 # Containers often forbid bytecode files. Without them every pytest process and every broker that a
 # test starts compiles all modules again: half of the time that collecting takes.
@@ -30,6 +31,11 @@ raise_file_limit()
 # A machine that is busy with other tests takes longer than any deadline for one example.
 settings.register_profile("barnabas", deadline=None)
 settings.load_profile("barnabas")
+
+
+UNTIL: Final = "BARNABAS_TESTS_UNTIL"
+"""The Unix time in seconds after which no test begins."""
+NO_TIME: Final = "the time of this run is over"
 
 
 class TimedOutError(BaseException):
@@ -73,6 +79,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[COLLECTED] = {
         item.nodeid: {mark.name for mark in item.iter_markers()} for item in items
     }
+    if UNTIL in os.environ:
+        # If the time is too short, it is for these.
+        items.sort(key=lambda item: is_rest(item.nodeid))
 
 
 def pytest_collection_finish() -> None:
@@ -87,6 +96,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     A broker that its module shares still holds the topics and groups of the run that failed.
     """
+    if time.time() > float(os.environ.get(UNTIL, "inf")):
+        pytest.skip(NO_TIME)
     if getattr(item, "execution_count", 1) == 1 or not isinstance(item, pytest.Function):
         return
     for definitions in item._fixtureinfo.name2fixturedefs.values():
@@ -96,7 +107,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show why a test failed that was run again: the second run often says something else."""
+    """Say how many tests had no time, and why a test failed that was run again: the second run
+    often says something else."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if late := sum(NO_TIME in report.longreprtext for report in skipped):
+        terminalreporter.section(f"{late} tests did not run: {NO_TIME}", "!")
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first run of {report.nodeid}", "_")
         terminalreporter.line(report.longreprtext)

@@ -1,6 +1,8 @@
-"""Tests that fail and are run again."""
+"""Tests that fail and are run again, and those for which there is no time."""
 
 from pathlib import Path
+
+import pytest
 
 from tests.support.inner_pytest import printed
 
@@ -36,3 +38,16 @@ def test_summary_shows_what_the_first_run_said(tmp_path: Path) -> None:
     found = printed(tmp_path, TWO_RUNS, "--reruns", "1")
     assert "first run of test_inner.py::test_creates" in found
     assert "AssertionError: slow machine" in found
+
+
+def test_no_test_begins_when_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine at a third of the speed the run was cut off, and nobody saw what had failed."""
+    test = "def test_fails():\n    assert False\n"
+    monkeypatch.setenv("BARNABAS_TESTS_UNTIL", "0")
+    found = printed(tmp_path, test)
+    assert "1 skipped" in found
+    assert "1 tests did not run: the time of this run is over" in found
+    monkeypatch.setenv("BARNABAS_TESTS_UNTIL", "1e12")
+    assert "1 failed" in printed(tmp_path, test)

@@ -147,21 +147,25 @@ def test_streams_are_taken_if_java_takes_them(
 ) -> None:
     codec, stream, count = given
     batch = batch_of(stream, count, codec)
-    assert _ours(batch) == _javas(java, batch)
+    ours = _ours(batch)
+    # An older OpenJDK may take a stream that ends within a header or an empty member of gzip.
+    assert _javas(java, batch) == ours or (ours is None and b"\x1f\x8b\x08" in stream[-18:])
 
 
-@pytest.mark.parametrize("behind", [_gzip(b"")[:size] for size in (9, 10, 18, 19)])
-def test_gzip_member_that_ends_where_java_has_read_to(java: Resident, behind: bytes) -> None:
-    """Java looks for a further member if it has to read for it, or has more than 18 bytes of it."""
-    taken = set()
-    for size in range(8_140, 8_190):
-        value = _RANDOM.randbytes(size)
-        stream = _gzip(_body((value,)), level=0)
-        batch = batch_of(stream + behind, 1, Compression.GZIP)
+@pytest.mark.parametrize("size", [0, 9, 10, 18, 19, 20])
+def test_gzip_member_that_is_cut_off_is_refused_wherever_javas_buffer_ends(
+    java: Resident, size: int
+) -> None:
+    """OpenJDK 17.0.15 ignored 10 to 18 bytes of it at every 8,192nd byte: such a batch would stop
+    the consumers on 17.0.21."""
+    behind = _gzip(b"")[:size]
+    for length in range(8_140, 8_190):
+        value = _RANDOM.randbytes(length)
+        batch = batch_of(_gzip(_body((value,)), level=0) + behind, 1, Compression.GZIP)
         ours = _ours(batch)
-        assert ours == _javas(java, batch), len(stream)
-        taken.add(ours is not None)
-    assert taken == ({True, False} if 10 <= len(behind) <= 18 else {len(behind) < 10})
+        assert ours == ([value] if size in (0, 9, 20) else None), length
+        if not 10 <= size <= 18:
+            assert _javas(java, batch) == ours, length
 
 
 @pytest.mark.parametrize("size", [1, 131_074, 131_075, 131_076, 262_150])

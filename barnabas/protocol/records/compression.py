@@ -89,10 +89,6 @@ _GZIP_START = b"\x1f\x8b\x08"
 _GZIP_HEADER: Final = 10
 _GZIP_CHECKSUM, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
 _GZIP_TRAILER: Final = struct.Struct("<II")
-_JAVA_GZIP_INPUT: Final = 8 * 1024
-"""The bytes of a gzip stream that Java reads at once."""
-_JAVA_GZIP_REST: Final = 18
-"""The bytes behind a gzip member that Java ignores, whatever they are, if it has read them."""
 
 
 class Compressor(Protocol):
@@ -293,11 +289,12 @@ def _inflate_zstd(view: memoryview, max_size: int) -> Iterator[bytes]:
 def _inflate_gzip(view: memoryview, max_size: int) -> Iterator[bytes]:
     """Yield the content of all members.
 
-    Java ignores what follows a member and begins with no header, and short rests whatever they are.
+    Java ignores what follows a member and begins with no header. OpenJDK 17.0.15
+    ignored a rest of up to 18 bytes, whatever it was, where its buffer ended; 17.0.21 does not.
     """
     frames = _Frames(view, max_size, _zlib().error)
-    frames.at = read = _gzip_header_end(view, 0)
-    if not read:
+    frames.at = _gzip_header_end(view, 0)
+    if not frames.at:
         raise _damaged("no gzip header")
     while True:
         stream = _GzipDecompressor()
@@ -307,13 +304,9 @@ def _inflate_gzip(view: memoryview, max_size: int) -> Iterator[bytes]:
             raise _damaged("cut off")
         if _GZIP_TRAILER.unpack_from(view, frames.at) != stream.trailer:
             raise _damaged("incorrect data check")
-        read += -(-max(frames.at - read, 0) // _JAVA_GZIP_INPUT) * _JAVA_GZIP_INPUT
-        if len(view) <= max(read, end) and len(view) - end <= _JAVA_GZIP_REST:
-            return
         frames.at = _gzip_header_end(view, end)
         if not frames.at:
             return
-        read = max(read, frames.at)
 
 
 def _gzip_header_end(view: memoryview, at: int) -> int:

@@ -1,6 +1,7 @@
 """The reads of records for a page: bounded, and with an account of what was not read."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final, NamedTuple
@@ -87,17 +88,26 @@ async def _read_from(
     while consumer.positions and looked_at < MOST_READ:
         if asyncio.get_running_loop().time() > until:
             break
+        # No partition fills the page alone, unless the others have too little.
+        share = -(-(wanted.most - len(found)) // len(consumer.positions))
+        taken: Counter[TopicPartition] = Counter()
         for each in await consumer.poll():
             at = TopicPartition(each.topic, each.partition)
-            if at not in consumer.positions:
+            if at not in consumer.positions or taken[at] > share:
                 continue
             if len(found) >= wanted.most or each.offset >= ends[at]:
                 # The first record that is left out: the next page begins with it.
                 nexts[at] = min(each.offset, ends[at])
                 del consumer.positions[at]
                 continue
+            is_wanted = wanted.matches(each)
+            taken[at] += is_wanted
+            if taken[at] > share:
+                # The next poll goes on with it.
+                consumer.positions[at] = each.offset
+                continue
             looked_at += 1
-            if wanted.matches(each):
+            if is_wanted:
                 found.append(each)
         for at, position in list(consumer.positions.items()):
             nexts[at] = min(position, ends[at])

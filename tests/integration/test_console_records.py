@@ -57,6 +57,21 @@ def test_records_are_found_by_header_and_by_json_path(console: RunningConsole) -
     assert console.request("/records?topic=people&path=a%5B").status == 400
 
 
+def test_no_partition_fills_the_page_alone_unless_the_others_have_too_little(
+    broker: Broker, console: RunningConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MOST_SHOWN", 7)
+    broker.create_topic("shared", partitions=4)
+    for partition in (0, 0, 0, 0, 0, 1, 2, 2, 2, 2):
+        broker.produce("shared", "x", partition=partition)
+    answered = console.get("/records", topic="shared")
+    # The share of a partition is 2 of 7; what 1 and 3 do not have is for the first that has more.
+    assert offsets(answered) == [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (2, 2)]
+    assert "Not everything was read" in answered.words
+    following = [link for link in answered.links if "partition=0" in link]
+    assert offsets(console.request(following[0])) == [(0, 3), (0, 4)]
+
+
 def test_search_is_kept_by_the_pages_that_go_on(
     console: RunningConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,8 @@ _EXTENSION: Final = "extension_"
 _SCRAM: Final = {each.value: each for each in ScramMechanism}
 BY_PASSWORD: Final[tuple[str, ...]] = (*sorted(_SCRAM, reverse=True), "PLAIN")
 """The mechanisms with a password, the strongest first."""
+BY_TOKEN: Final = "OAUTHBEARER"
+"""The mechanism with a token."""
 _ACCOUNT: Final = frozenset((JAAS, "sasl.username", "sasl.password"))
 
 NewExchange = Callable[[], Awaitable[ClientExchange]]
@@ -82,7 +84,7 @@ def login_with(properties: Mapping[str, str]) -> Login:
     if mechanism not in _MODULES:
         raise ConfigError.invalid(MECHANISM, mechanism, f"Supported are {', '.join(_MODULES)}")
     module = _module(mechanism, properties)
-    if mechanism == "OAUTHBEARER":
+    if mechanism == BY_TOKEN:
         exchange = _by_token(properties, module.options if module else {})
     else:
         user, password, options = _account(properties, module)
@@ -94,11 +96,26 @@ def login_with(properties: Mapping[str, str]) -> Login:
 
 
 def lacks_user(properties: Mapping[str, str]) -> bool:
-    """Whether `security.protocol` wants a user with a password, and the keys name none."""
+    """Whether `security.protocol` wants a user with a password or a token, and the keys name
+    none."""
     protocol = properties.get("security.protocol", "").strip().upper()
     mechanism = mechanism_in(properties)
-    by_password = mechanism is None or mechanism in BY_PASSWORD
-    return protocol.startswith("SASL_") and by_password and not _ACCOUNT & properties.keys()
+    if not protocol.startswith("SASL_"):
+        return False
+    if mechanism == BY_TOKEN:
+        return not {JAAS, _TOKEN_URL} & properties.keys()
+    return mechanism in (None, *BY_PASSWORD) and not _ACCOUNT & properties.keys()
+
+
+def login_with_token(token: str, properties: Mapping[str, str]) -> Login:
+    """Return the login with one token of OAUTHBEARER, and the extensions that the keys name.
+
+    Raises AuthenticationError for a text that is no token.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise AuthenticationError(ErrorCode.SASL_AUTHENTICATION_FAILED, "this is no token")
+    begin = partial(oauthbearer.login, token, _extensions(properties, {}))
+    return partial(_login, BY_TOKEN, _at_once(begin))
 
 
 def mechanism_in(properties: Mapping[str, str]) -> str | None:

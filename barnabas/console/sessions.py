@@ -1,8 +1,8 @@
 """The consoles of persons: one for everyone, or one for each who logs in.
 
 A login is that of a client: the brokers check the password, and the rights of the user decide what
-the pages show and change. A cookie names the session; the password stays in this process, because
-a lost connection needs it again.
+the pages show and change. A cookie names the session; the password or token stays in this process,
+because a lost connection needs it again.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,12 +19,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.connection import AuthenticationError, Connect
+from barnabas.client.connection import AuthenticationError, Connect, Login
 from barnabas.client.sasl import (
     BY_PASSWORD,
+    BY_TOKEN,
     MECHANISM,
     logged_in,
     login_with,
+    login_with_token,
     mechanism_in,
     only_asking,
 )
@@ -36,6 +38,7 @@ from barnabas.console.render import Renderer, url
 from barnabas.console.settings import ConsoleSettings
 from barnabas.console.shared import SharedCluster
 from barnabas.protocol.errors import ErrorCode
+from barnabas.security.sasl.oauthbearer import subject
 
 MOST_SESSIONS: Final = 20
 MOST_OF_A_USER: Final = 4
@@ -45,10 +48,12 @@ IDLE_S: Final = 1800.0
 _SWEEP_S: Final = 30.0
 _AT_ONCE: Final = 4
 """The logins under way at the same time."""
-_MOST_BYTES: Final = 8192
+_MOST_BYTES: Final = 16384
 """The size of the form of a login."""
 _FIELDS: Final = {"user", "password"}
+_TOKEN_FIELDS: Final = {"token"}
 _REFUSED: Final = "The brokers refuse this user name or this password."
+_TOKEN_REFUSED: Final = "The brokers refuse this token. It may be too old."
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -123,6 +128,7 @@ class Sessions(Consoles):
         self.common = Console(settings, shared_cluster(settings, self._connect), renderer, ())
         self._mechanism = mechanism_in(settings.properties)
         """Asked for at the first login: brokers log each question as a login that failed."""
+        self._is_by_token = self._mechanism == BY_TOKEN
         self._open: dict[str, Session] = {}
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._sweeping: asyncio.Task[None] | None = None
@@ -174,27 +180,24 @@ class Sessions(Consoles):
         """Show the form of a login, or log in."""
         if request.method != "POST":
             return self._form(request, "", None)
-        form = await form_fields(request, _FIELDS, _MOST_BYTES)
+        fields = _TOKEN_FIELDS if self._is_by_token else _FIELDS
+        form = await form_fields(request, fields, _MOST_BYTES)
         if form is None:
-            raise HTTPException(400, "The form has no user name and password: begin again.")
-        user, password = form["user"], form["password"]
-        if not user or not password:
-            return self._form(request, user, "Give a user name and a password.", 400)
+            raise HTTPException(
+                400, f"The form has no {' and '.join(sorted(fields))}: begin again."
+            )
+        user = form.get("user", "")
+        if not all(form.values()):
+            return self._form(request, user, "Fill in the form.", 400)
         await self.end_idle()
         self._require_place()
         if self._turns.locked():
             raise HTTPException(503, "Too many logins are under way: try again.")
         try:
             async with self._turns:
-                console = await self._logged_in(user, password)
+                console = await self._logged_in(form)
         except AuthenticationError as error:
-            _LOG.warning("%s is refused", self.common.person(request))
-            if error.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-                # The brokers may offer others by now.
-                self._mechanism = mechanism_in(self._settings.properties)
-            if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
-                return self._form(request, user, _REFUSED, 401)
-            return self._form(request, user, f"The brokers refuse the login: {error}.", 401)
+            return self._refused(request, user, error)
         key = await self._begin(request, console)
         response = RedirectResponse(_next(request), 303)
         response.set_cookie(
@@ -205,6 +208,16 @@ class Sessions(Consoles):
             secure=self._settings.is_over_tls,
         )
         return response
+
+    def _refused(self, request: Request, user: str, error: AuthenticationError) -> Response:
+        _LOG.warning("%s is refused", self.common.person(request))
+        if error.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            # The brokers may offer others by now.
+            self._mechanism = mechanism_in(self._settings.properties)
+        problem = f"The brokers refuse the login: {error}."
+        if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+            problem = _TOKEN_REFUSED if self._is_by_token else _REFUSED
+        return self._form(request, user, problem, 401)
 
     async def logout(self, request: Request) -> Response:
         """End the session of a request."""
@@ -227,16 +240,20 @@ class Sessions(Consoles):
             status,
             name=user,
             problem=problem,
+            is_by_token=self._is_by_token,
         )
 
     # -- a login ---------------------------------------------------------------------------------
 
-    async def _logged_in(self, user: str, password: str) -> Console:
+    async def _logged_in(self, form: Mapping[str, str]) -> Console:
         """Return a console whose client has logged in; raises AuthenticationError."""
-        account = {"sasl.username": user, "sasl.password": password}
-        if self._mechanism is None:
-            self._mechanism = await self._strongest_mechanism()
-        login = login_with({MECHANISM: self._mechanism, **account})
+        if self._is_by_token:
+            token = form["token"].strip()
+            # The claim is that of the brokers, once they have taken the token.
+            login = login_with_token(token, self._settings.properties)
+            user = subject(token) or "a token"
+        else:
+            login, user = await self._login_by_password(form["user"], form["password"])
         cluster = shared_cluster(self._settings, logged_in(self._connect, login))
         try:
             await cluster.refresh()
@@ -244,6 +261,12 @@ class Sessions(Consoles):
             await cluster.close()
             raise
         return Console(self._settings, cluster, self._renderer, self._navigation, user)
+
+    async def _login_by_password(self, user: str, password: str) -> tuple[Login, str]:
+        if self._mechanism is None:
+            self._mechanism = await self._strongest_mechanism()
+        account = {"sasl.username": user, "sasl.password": password}
+        return login_with({MECHANISM: self._mechanism, **account}), user
 
     async def _strongest_mechanism(self) -> str:
         """Return the strongest mechanism that the brokers offer. Raises AuthenticationError."""
@@ -261,7 +284,8 @@ class Sessions(Consoles):
         raise AuthenticationError(
             ErrorCode.UNSUPPORTED_SASL_MECHANISM,
             f"they offer {', '.join(offered) or 'no mechanism'}, and this console logs in by "
-            f"{', '.join(BY_PASSWORD)}; by PLAIN without TLS only if sasl.mechanism names it",
+            f"{', '.join(BY_PASSWORD)}; by {BY_TOKEN}, and by PLAIN without TLS, only if "
+            "sasl.mechanism names it",
         )
 
     async def _begin(self, request: Request, console: Console) -> str:

@@ -18,6 +18,7 @@ from barnabas.security.authority import Authority
 from barnabas.testing import Broker, allow
 from tests.support.running_console import Answered, RunningConsole, confirmation
 from tests.support.waiting import until
+from tests.support.web_tokens import Issuer
 
 ALICE: Final = "alice <b>&\"'"
 PASSWORD: Final = "säcret ${x:y} & more"
@@ -60,8 +61,11 @@ class Visitor:
         self.cookie = ""
 
     def log_in(self, user: str, password: str, next: str = "") -> Answered:
-        path = f"/login?next={next}" if next else "/login"
-        answered = self._console.post(path, self._headers(), user=user, password=password)
+        return self.send(f"/login?next={next}" if next else "/login", user=user, password=password)
+
+    def send(self, path: str, **fields: str) -> Answered:
+        """Send the form of a login, and keep the cookie."""
+        answered = self._console.post(path, self._headers(), **fields)
         if found := answered.headers.get("Set-Cookie"):
             self.cookie = found.partition(";")[0]
         return answered
@@ -302,6 +306,7 @@ def test_console_with_a_certificate_serves_https(broker: Broker, tmp_path: Path)
 
 
 SASL: Final = {"security.protocol": "SASL_SSL"}
+TOKENS: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "console.example"])
@@ -331,7 +336,9 @@ def test_levers_are_refused_beside_logins() -> None:
         ({"security.protocol": "sasl_plaintext"}, True),
         ({**SASL, "sasl.mechanism": "PLAIN"}, True),
         ({**SASL, "sasl.jaas.config": "x"}, False),
-        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, False),
+        ({**SASL, "sasl.mechanism": "GSSAPI"}, False),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, True),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", TOKENS: "file:///token"}, False),
     ],
 )
 def test_logins_are_for_a_client_without_user(properties: dict[str, str], has: bool) -> None:
@@ -369,6 +376,61 @@ def test_plain_without_tls_is_used_only_if_it_is_named() -> None:
         with RunningConsole(broker.bootstrap_servers, properties=named) as console:
             assert "Brokers 1" in entered(console, "x", "y").see("/")
             assert Visitor(console).log_in("x", "z").status == 401
+
+
+def test_login_by_a_token_has_the_rights_and_the_end_of_its_user(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer = Issuer()
+    keys = {
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": issuer.write(tmp_path / "keys.json"),
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:x;User:{ALICE}",
+    }
+    protocol = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    caplog.set_level(logging.DEBUG)
+
+    def log_in(token: str) -> tuple[Visitor, Answered]:
+        visitor = Visitor(console)
+        return visitor, visitor.send("/login", token=token)
+
+    with (
+        plain_broker(**keys) as broker,
+        RunningConsole(broker.bootstrap_servers, properties=protocol) as console,
+    ):
+        form = Visitor(console).ask("/login").text
+        assert 'name="token" type="password"' in form
+        assert 'name="user"' not in form
+        good = issuer.token(ALICE, aud="kafka")
+        alice, answered = log_in(f" {good}\n")
+        assert answered.status == 303
+        assert "Brokers 1" in alice.see("/")
+        assert ALICE in alice.see("/")
+        assert f"{ALICE!r} at 127.0.0.1 has logged in" in caplog.text
+        bob, _ = log_in(issuer.token("bob", aud="kafka"))
+        assert "The cluster refuses" in bob.see("/security")
+        bad = {
+            "another": issuer.token(ALICE, aud="another"),
+            "old": issuer.token(ALICE, aud="kafka", lasts_s=-100),
+            "foreign": Issuer().token(ALICE, aud="kafka"),
+            "text": "no token at all",
+        }
+        for token in bad.values():
+            refused = log_in(token)[1]
+            assert refused.status == 401
+            assert "The brokers refuse this token." in refused.words
+            assert "Set-Cookie" not in refused.headers
+            assert token not in refused.text
+        assert log_in("")[1].status == 400
+        assert Visitor(console).log_in("x", "y").status == 400
+        short, _ = log_in(issuer.token(ALICE, aud="kafka", lasts_s=2))
+        until(lambda: short.ask("/topics").status != 200)
+        # The client has to log in again, and the token is too old: the session is over.
+        assert until(lambda: short.ask("/topics").status == 303)
+        for token in (good, *bad.values()):
+            assert token not in caplog.text
 
 
 def test_mechanisms_are_asked_for_once_and_again_after_they_changed(

@@ -31,6 +31,7 @@ from barnabas.console.pages import (
     records,
     resets,
     security,
+    security_changes,
     timeline,
     topic,
     topic_changes,
@@ -58,6 +59,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *endings.PAGES,
     *timeline.PAGES,
     *security.PAGES,
+    *security_changes.PAGES,
 )
 """All pages; those with a title are in the navigation, in this order."""
 _STATIC: Final = Path(__file__).parent / "static"

@@ -13,8 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from barnabas.client.connection import AuthenticationError
 from barnabas.console.console import CLUSTER_ERRORS, Console, Page
 from barnabas.console.forms import form_fields
+from barnabas.protocol.errors import KafkaError
 
 _MOST_BYTES: Final = 2 << 20
 """The size of a form: a reset names thousands of partitions."""
@@ -68,7 +70,8 @@ class Change(NamedTuple):
     path: str
     title: str
     plan: Callable[[Console, Request], Awaitable[Plan]]
-    carry_out: Callable[[Console, Request, Any], Awaitable[Done]]
+    carry_out: Callable[..., Awaitable[Done]]
+    """Called with console, request and facts, and with what was typed, by name."""
     form: str = "change.html"
     """A template with another form than that of `fields`."""
     needed: tuple[str, ...] = ()
@@ -76,6 +79,8 @@ class Change(NamedTuple):
     fields: tuple[Field, ...] = ()
     is_planned_again: bool = True
     """False if `carry_out` compares the facts itself, and raises `changed()`."""
+    passwords: tuple[tuple[str, str], ...] = ()
+    """Names and labels of the passwords that a person types to confirm: no address has them."""
 
     def page(self) -> Page:
         return Page(self.path, self.answer, methods=("GET", "POST"))
@@ -93,7 +98,14 @@ class Change(NamedTuple):
     async def _ask(self, console: Console, request: Request) -> Response:
         needed = {*self.needed, *(each.name for each in self.fields if each.is_needed)}
         given = all(request.query_params.get(each) for each in needed)
-        plan = await self.plan(console, request) if given else None
+        plan = trouble = None
+        try:
+            plan = await self.plan(console, request) if given else None
+        except (HTTPException, KafkaError, ValueError) as error:
+            if not needed or isinstance(error, AuthenticationError):
+                raise
+            # With the form: a person corrects what was typed.
+            trouble = console.trouble(error)
         facts = issued = token = ""
         if plan is not None:
             facts = json.dumps(plan.facts)
@@ -101,17 +113,21 @@ class Change(NamedTuple):
         return console.page(
             request,
             self.form,
+            200 if trouble is None else trouble.status,
             title=self.title,
+            trouble=trouble,
             fields=self.fields,
             given=request.query_params,
             plan=plan,
             facts=facts,
             issued=issued,
             token=token,
+            passwords=self.passwords,
         )
 
     async def _confirmed(self, console: Console, request: Request) -> Response:
-        form = await form_fields(request, _FIELDS, _MOST_BYTES)
+        names = {name for name, _ in self.passwords}
+        form = await form_fields(request, _FIELDS | names, _MOST_BYTES)
         if form is None:
             raise HTTPException(403, "The form has no valid token of this console: begin again.")
         console.tokens.take(_action(request), form["facts"], form["issued"], form["token"])
@@ -120,7 +136,8 @@ class Change(NamedTuple):
         facts = json.loads(form["facts"])
         if self.is_planned_again and (await self.plan(console, request)).facts != facts:
             raise changed()
-        done = await self.carry_out(console, request, facts)
+        typed = {name: form[name] for name in names}
+        done = await self.carry_out(console, request, facts, **typed)
         # A name from the cluster must not begin a new line of the log.
         _LOG.warning("%s has done: %r", person, done.sentence)
         console.results.forget()

@@ -50,6 +50,14 @@ class Page(NamedTuple):
         return "POST" in self.methods and not self.is_local
 
 
+class Trouble(NamedTuple):
+    """An error as a person is told it."""
+
+    title: str
+    text: str
+    status: int
+
+
 class Console:
     """The cluster, as one client sees it, with the results and forms of that client."""
 
@@ -73,6 +81,7 @@ class Console:
         self.rates = Rates(cluster, endpoints)
         self._renderer = renderer
         self._navigation = [(each.path, each.title) for each in navigation if each.title]
+        self._changes = {each.path for each in navigation if each.is_change}
         self._sampling: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -96,18 +105,32 @@ class Console:
         address = request.client.host if request.client else "?"
         return address if self.user is None else f"{self.user!r} at {address}"
 
+    def trouble(self, error: Exception) -> Trouble:
+        """Return what a person is told about an error of the cluster or of the request."""
+        if isinstance(error, HTTPException):
+            return Trouble("Not possible", error.detail, error.status_code)
+        text = str(error) or type(error).__name__
+        if isinstance(error, KafkaError):
+            return Trouble("The cluster refuses", text, 404 if error.code in _MISSING else 502)
+        if isinstance(error, TimeoutError):
+            text = str(error) or "No broker has answered in time."
+        elif not isinstance(error, CLUSTER_ERRORS):
+            return Trouble("Not possible", f"{text}.", 400)
+        return Trouble("The cluster does not answer", text, 502)
+
     def failure(self, request: Request, error: Exception) -> Response:
         """Return the page about an error of the cluster or of the request."""
-        title, status = "The cluster does not answer", 502
-        text = str(error) or type(error).__name__
-        if isinstance(error, HTTPException):
-            title, status, text = "Not possible", error.status_code, error.detail
-        elif isinstance(error, KafkaError):
-            title = "The cluster refuses"
-            status = 404 if error.code in _MISSING else 502
-        elif isinstance(error, TimeoutError):
-            text = str(error) or "No broker has answered in time."
-        return self.page(request, "failure.html", status, title=title, text=text)
+        trouble, is_form = self.trouble(error), request.method == "POST"
+        return self.page(
+            request,
+            "failure.html",
+            trouble.status,
+            title=trouble.title,
+            text=trouble.text,
+            # What follows a form must not be replaced before it is read.
+            is_live=not is_form,
+            can_begin_again=is_form and request.url.path in self._changes,
+        )
 
     async def close(self) -> None:
         if self._sampling is not None:

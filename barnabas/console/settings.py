@@ -53,11 +53,16 @@ class ConsoleSettings(BaseModel):
         """Whether browsers speak TLS."""
         return self.certificate_file is not None or self.behind_proxy
 
+    @property
+    def is_private(self) -> bool:
+        """Whether what a browser sends is hidden from the network."""
+        return self.is_over_tls or _is_local(self.host)
+
     def require_safety(self) -> None:
         """Raise ValueError if a login would be read by others, or could do more than its user."""
         if not self.has_logins:
             return
-        if not self.is_over_tls and not _is_local(self.host):
+        if not self.is_private:
             raise ValueError(
                 f"logins at {self.host} without TLS would show passwords to the network: give "
                 "--certificate-file, or listen at 127.0.0.1, or give --behind-proxy if browsers "

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from os import geteuid
-from typing import Any
+from typing import Any, Final
 
 from axe_playwright_python import base as _axe
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -21,6 +21,10 @@ _NOTES = """
     window.alert = text => window.notes.push(`alert: ${text}`);
 """
 
+_BACK: Final = "getComputedStyle(document.body).backgroundColor"
+_FOCUSABLE: Final = """
+    a[href]:not([tabindex="-1"]), button, input:not([type=hidden]), select, textarea, [tabindex="0"]
+"""
 _WIDER = """() => {
     const wide = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= wide) return [];
@@ -120,3 +124,38 @@ class Tab:
 
     def close(self) -> None:
         self._context.close()
+
+
+def require_accessible(tab: Tab, path: str) -> None:
+    """Fail unless axe finds nothing, and Tab reaches all that a mouse does, in a light window."""
+    tab.hold_still()
+    tab.open(path)
+    assert tab.page.evaluate(_BACK) == "rgb(255, 255, 255)"
+    tab.require_quiet()
+    assert tab.findings() == []
+    expected = min(tab.page.locator(_FOCUSABLE).locator("visible=true").count(), 40)
+    reached = []
+    for _ in range(expected):
+        tab.page.keyboard.press("Tab")
+        if (found := tab.focused()) is None:
+            break
+        reached.append(found)
+    assert len(reached) == expected
+    assert [each for each in reached if not (each["outlined"] and each["seen"])] == []
+
+
+def require_narrow(tab: Tab, path: str) -> None:
+    """Fail unless a page fits 360 px, with colours that can be read in the dark."""
+    tab.hold_still()
+    tab.open(path)
+    assert tab.page.evaluate(_BACK) == "rgb(18, 23, 30)"
+    assert tab.too_wide() == []
+    assert tab.findings("color-contrast") == []
+
+
+def require_no_scripts(tab: Tab, path: str) -> None:
+    """Fail unless a page is whole without scripts."""
+    tab.open(path)
+    assert tab.page.locator("h1:visible").count() == 1
+    assert tab.page.locator("header nav a:visible").count() > 5
+    assert tab.page.locator("#pause:visible").count() == 0

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -51,6 +51,34 @@ PAGES: Final = {
     "no such topic": "/topic?name=none",
     "no such page": "/nothing",
 }
+USER: Final = f"{'alice' * 12} {CODE}"
+_OF_USER: Final = f"user={quote(USER)}&mechanism=SCRAM-SHA-256"
+_RULE: Final = urlencode(
+    {
+        "principal": f"User:{USER}",
+        "permission": "Allow",
+        "operation": "Read",
+        "type": "Topic",
+        "name": "orders",
+        "pattern": "Literal",
+        "host": "*",
+    }
+)
+_QUOTA: Final = f"user={quote(USER)}&quota=producer_byte_rate"
+OF_SECURITY: Final = {
+    "rules": "/security",
+    "quotas": "/security?show=quotas",
+    "users": "/security?show=users",
+    "why": f"/security/why?principal=User:{quote(USER)}&operation=Read&type=Topic&name=orders",
+    "rule": "/security/rule",
+    "new rule": f"/security/rule?{_RULE.replace('Read', 'Write')}",
+    "rule to remove": f"/security/rule/remove?{_RULE}",
+    "quota": f"/security/quota?{_QUOTA}&value=2MB",
+    "quota to remove": f"/security/quota/remove?{_QUOTA}",
+    "password": f"/security/user?{_OF_USER}",
+    "password to delete": f"/security/user/delete?{_OF_USER}",
+}
+"""The pages of brokers with users: USER has a rule to read orders, a quota and a password."""
 
 
 class Scene:

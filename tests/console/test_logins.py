@@ -9,10 +9,9 @@ from barnabas.console import sessions
 from barnabas.testing import Broker, allow
 from tests.console.browser import NARROW, Tab
 from tests.console.conftest import NewTab
-from tests.console.scene import CODE
+from tests.console.scene import CODE, USER
 from tests.support.running_console import RunningConsole
 
-USER = f"{'alice' * 12} {CODE}"
 PASSWORD = f"secret {CODE} ä"
 
 

@@ -3,15 +3,16 @@
 import pytest
 
 from barnabas.console.app import PAGES as SERVED
-from tests.console.browser import NARROW
+from tests.console.browser import (
+    NARROW,
+    require_accessible,
+    require_narrow,
+    require_no_scripts,
+)
 from tests.console.conftest import NewTab
-from tests.console.scene import PAGES
+from tests.console.scene import OF_SECURITY, PAGES
 
 ALL = pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
-BACK = "getComputedStyle(document.body).backgroundColor"
-FOCUSABLE = """
-    a[href]:not([tabindex="-1"]), button, input:not([type=hidden]), select, textarea, [tabindex="0"]
-"""
 
 
 def test_all_pages_that_are_served_are_tested() -> None:
@@ -20,46 +21,24 @@ def test_all_pages_that_are_served_are_tested() -> None:
     others = {"/transaction/abort", "/favourite"}
     # These have the form of /topic/create, or no form as /topic/delete.
     others |= {"/topic/partitions", "/topic/config", "/topic/repair", "/group/delete"}
-    tested = {each.partition("?")[0] for each in PAGES.values()} | others
+    opened = (*PAGES.values(), *OF_SECURITY.values())
+    tested = {each.partition("?")[0] for each in opened} | others
     assert {each.path for each in SERVED} <= tested
 
 
 @ALL
 def test_page_has_no_finding_of_axe_and_is_used_by_keyboard(new_tab: NewTab, path: str) -> None:
-    tab = new_tab(color_scheme="light", reduced_motion="reduce")
-    tab.hold_still()
-    tab.open(path)
-    assert tab.page.evaluate(BACK) == "rgb(255, 255, 255)"
-    tab.require_quiet()
-    assert tab.findings() == []
-    expected = min(tab.page.locator(FOCUSABLE).locator("visible=true").count(), 40)
-    reached = []
-    for _ in range(expected):
-        tab.page.keyboard.press("Tab")
-        if (found := tab.focused()) is None:
-            break
-        reached.append(found)
-    assert len(reached) == expected
-    assert [each for each in reached if not (each["outlined"] and each["seen"])] == []
+    require_accessible(new_tab(color_scheme="light", reduced_motion="reduce"), path)
 
 
 @ALL
 def test_page_fits_a_narrow_dark_screen(new_tab: NewTab, path: str) -> None:
-    tab = new_tab(viewport=NARROW, color_scheme="dark")
-    tab.hold_still()
-    tab.open(path)
-    assert tab.page.evaluate(BACK) == "rgb(18, 23, 30)"
-    assert tab.too_wide() == []
-    assert tab.findings("color-contrast") == []
+    require_narrow(new_tab(viewport=NARROW, color_scheme="dark"), path)
 
 
 @ALL
 def test_page_works_without_scripts(new_tab: NewTab, path: str) -> None:
-    tab = new_tab(java_script_enabled=False)
-    tab.open(path)
-    assert tab.page.locator("h1:visible").count() == 1
-    assert tab.page.locator("header nav a:visible").count() > 5
-    assert tab.page.locator("#pause:visible").count() == 0
+    require_no_scripts(new_tab(java_script_enabled=False), path)
 
 
 def test_favourite_is_made_without_scripts(new_tab: NewTab) -> None:

@@ -1,6 +1,8 @@
 """Changes of topics and groups by the console: each is shown first, and done as it was shown."""
 
 import asyncio
+import html
+import re
 import uuid
 from collections.abc import Iterator
 from typing import Any, Final
@@ -103,6 +105,9 @@ def test_topic_that_cannot_be_created_says_why(
     assert shown.status >= 400
     assert why in shown.words
     assert shown.code == []
+    # The form still has what was typed.
+    fields = dict(re.findall(r'<input name="(\w+)" value="([^"]*)"', shown.text))
+    assert html.unescape(fields["name"]) == wanted["name"]
     assert partitions(broker, str(wanted["name"])) == 0
 
 

@@ -1,31 +1,22 @@
 """`barnabas quotas`: list, set and remove quotas of users, client ids and addresses."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
 
-from barnabas.cli.arguments import parse_configs
+from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.common import Target, cluster_options
 from barnabas.cli.help import Group
 from barnabas.client.admin import Admin, Entity
 from barnabas.operations.answers import quotas as answers
 from barnabas.operations.answers.quotas import Quota, RemovedQuotas, SetQuotas
-from barnabas.operations.quotas import entity_fields, quota_rows
+from barnabas.operations.quotas import QUOTAS, entity_fields, quota_rows, quota_value
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _TYPES: Final = {"user": "user", "client": "client-id", "ip": "ip"}
 """The types of entities, by the options that name them."""
-_QUOTAS: Final = {
-    "producer_byte_rate": "bytes a second of Produce requests",
-    "consumer_byte_rate": "bytes a second of Fetch responses",
-    "request_percentage": "percent of a broker's time",
-    "controller_mutation_rate": "partitions created and deleted a second",
-    "connection_creation_rate": "connections a second, of an address alone",
-}
-"""The quotas, with the units of their values."""
 
 
 @click.group(cls=Group)
@@ -94,7 +85,7 @@ def list_quotas(target: Target, entity: Entity, strict: bool) -> None:
 
 @quotas.command(
     "set",
-    epilog="Quotas: " + "; ".join(f"{key}, {unit}" for key, unit in _QUOTAS.items()) + ".",
+    epilog="Quotas: " + "; ".join(f"{key}, {unit}" for key, unit in QUOTAS.items()) + ".",
 )
 @_entity_options
 @click.argument("pairs", nargs=-1, required=True, metavar="QUOTA=VALUE...")
@@ -105,20 +96,13 @@ def set_quotas(target: Target, entity: Entity, pairs: tuple[str, ...]) -> None:
     `quotas set --user alice --client-defaults producer_byte_rate=1MB`
     """
     _named(entity)
-    changes = {key: _number(key, value) for key, value in parse_configs(pairs).items()}
+    try:
+        changes = {key: quota_value(key, text) for key, text in parse_pairs(pairs).items()}
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     target.administer(lambda admin: admin.alter_client_quotas(entity, changes))
     made = SetQuotas(entity=answers.Entity(**entity_fields(entity)), set=changes)
     target.done(f"Set quotas of {_name(entity)}.", made)
-
-
-def _number(key: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (0 < value < math.inf):
-        raise click.UsageError(f"{key}={text} is not a number greater than 0")
-    return value
 
 
 @quotas.command()

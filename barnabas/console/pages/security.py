@@ -12,6 +12,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.user_admin import UserAdmin
 from barnabas.console.console import Console, Page, paged, search_of
+from barnabas.console.render import url
 from barnabas.operations.access_rules import OPERATIONS, Question, explain, rule_row
 from barnabas.operations.answers.acls import Rule
 from barnabas.operations.answers.model import Answer, names_of
@@ -40,16 +41,47 @@ async def _users(cluster: Cluster) -> Sequence[Answer]:
 
 
 class _List(NamedTuple):
-    """A list of the page, and the type of its rows."""
+    """A list of the page, the type of its rows, and the changes that it offers."""
 
     read: Callable[[Cluster], Awaitable[Sequence[Answer]]]
     row: type[Answer]
+    addition: tuple[str, str]
+    """The text and the path of the link to a new row."""
+    changes: tuple[tuple[str, str], ...]
+    """The texts and paths of the links in each row."""
+    key: Sequence[str]
+    """The columns that these links pass on."""
+
+
+class _Row(NamedTuple):
+    """A row: its cells, and the texts and addresses of its links."""
+
+    cells: list[Any]
+    links: list[tuple[str, str]]
 
 
 _LISTS: Final = {
-    "rules": _List(_rules, Rule),
-    "quotas": _List(_quotas, Quota),
-    "users": _List(_users, User),
+    "rules": _List(
+        _rules,
+        Rule,
+        ("Add a rule", "/security/rule"),
+        (("Remove", "/security/rule/remove"),),
+        names_of(Rule),
+    ),
+    "quotas": _List(
+        _quotas,
+        Quota,
+        ("Set a quota", "/security/quota"),
+        (("Change", "/security/quota"), ("Remove", "/security/quota/remove")),
+        ("user", "client_id", "ip", "quota"),
+    ),
+    "users": _List(
+        _users,
+        User,
+        ("Add a user", "/security/user"),
+        (("New password", "/security/user"), ("Delete", "/security/user/delete")),
+        ("user", "mechanism"),
+    ),
 }
 
 
@@ -68,13 +100,16 @@ async def show(console: Console, request: Request) -> Response:
         # Without an authorizer there are no rules; older clusters and rights may lack the rest.
         missing = _missing(error)
     matching = [row for row in found if any(search.lower() in str(each).lower() for each in row)]
+    paging = paged(request, matching, _ON_A_PAGE)
     return console.page(
         request,
         "security.html",
         kind=kind,
         kinds=list(_LISTS),
+        addition=chosen.addition,
+        rows=[_Row(row, _links(chosen, row)) for row in paging.rows],
         columns=[each.replace("_", " ").capitalize() for each in names_of(chosen.row)],
-        paging=paged(request, matching, _ON_A_PAGE),
+        paging=paging,
         search=search,
         missing=missing,
     )
@@ -83,6 +118,12 @@ async def show(console: Console, request: Request) -> Response:
 def _cells(row: Answer) -> list[Any]:
     cells = (getattr(row, name) for name in names_of(type(row)))
     return [each.value if isinstance(each, Enum) else each for each in cells]
+
+
+def _links(of: _List, cells: Sequence[Any]) -> list[tuple[str, str]]:
+    known = dict(zip(names_of(of.row), cells, strict=True))
+    passed = {name: known[name] for name in of.key}
+    return [(text, url(path, **passed)) for text, path in of.changes]
 
 
 def _missing(error: KafkaError) -> str:

@@ -21,6 +21,7 @@ KEYS = (
     "metadata.session.timeout.ms=3000",
     "offsets.topic.num.partitions=3",
     "transaction.state.log.num.partitions=3",
+    "transaction.two.phase.commit.enable=true",
 )
 
 

@@ -24,9 +24,17 @@ from tests.support.levers import BrokersWithLevers
 from tests.support.running_console import RunningConsole
 
 IN_TIME_MS: Final = 60_000
-TOPIC, GROUP, TRANSACTION = "clicks", "readers", "payments"
+TOPIC, GROUP, TRANSACTION, KEPT = "clicks", "readers", "payments", "billing"
 PLACE, OTHER = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
-SECURED: Final = "Find out why a request was denied"
+SECURED: Final = frozenset(
+    (
+        "Find out why a request was denied",
+        "Add a user",
+        "Allow a user to read a topic",
+        "Limit what a user may write",
+    )
+)
+"""The jobs at brokers with users."""
 TIMED_OUT: Final = 124
 EXIT_CODES: Final = {
     "barnabas consume clicks": TIMED_OUT,
@@ -35,6 +43,7 @@ EXIT_CODES: Final = {
 """The exit codes other than 0: one command has no end, and `timeout` ends it."""
 OUTAGE: Final = "Find partitions that lack replicas"
 ARRIVES: Final = "Follow the end of a topic"
+KEEPS: Final = "End a transaction of two-phase commit"
 PICTURE: Final = {"width": 1000, "height": 540}
 MOST_BYTES: Final = 120_000
 """The size of a picture: those who clone the repository have them all."""
@@ -82,6 +91,7 @@ class Shop:
         await self.open.init_transactions()
         await self.open.begin_transaction()
         await (await self.open.send(TOPIC, b'{"page": "/pay"}', key=b"dave", partition=0))
+        await admin.create_topic(f"of-{KEPT}", partitions=1, replication_factor=3)
 
     def arrive(self) -> None:
         """Append a record where no transaction is open."""
@@ -91,6 +101,18 @@ class Shop:
                 await producer.send(TOPIC, b"just arrived", partition=1)
 
         self._scene.run(send())
+
+    def keep(self) -> None:
+        """Prepare a transaction of two-phase commit, whose producer does not come back."""
+
+        async def prepare() -> None:
+            producer = TransactionalProducer(self._scene.client, KEPT, two_phase=True)
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await (await producer.send(f"of-{KEPT}", b"12 Euro"))
+            await producer.prepare_transaction()
+
+        self._scene.run(prepare())
 
     def leader(self) -> int:
         """Return the leader of a partition, if possible not that of the one with a long name."""
@@ -127,7 +149,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         settings = broker.settings().java()
         file = tmp_path_factory.mktemp("secured") / "admin.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        with RunningConsole(broker.bootstrap_servers, properties=settings) as console:
+        with RunningConsole(
+            broker.bootstrap_servers, properties=settings, allow_changes=True
+        ) as console:
             yield Secured(console, broker.bootstrap_servers, file)
         pool.submit(broker.stop).result()
 
@@ -167,11 +191,15 @@ def test_each_job_is_done_by_its_clicks_and_by_its_commands(
     tmp_path: Path,
 ) -> None:
     killed = None
+    (tmp_path / "bob.password").write_text("of bob")
+    assert {job.title for job in jobs()} >= SECURED
     for job in jobs():
         if job.title == OUTAGE:
             killed = shop.leader()
             console.carry_out(f"/lever?do=kill&broker={killed}")
-        at = secured.console if job.title == SECURED else console
+        if job.title == KEEPS:
+            shop.keep()
+        at = secured.console if job.title in SECURED else console
         tab = Tab(browser, at.url)
         tab.open("/")
         for click in job.clicks:
@@ -182,8 +210,10 @@ def test_each_job_is_done_by_its_clicks_and_by_its_commands(
         assert job.number == sum(" = " not in each for each in job.clicks), job.title
         tab.require_quiet()
         tab.close()
+        if job.title == KEEPS:
+            shop.keep()
         for command in job.commands:
-            if job.title == SECURED:
+            if job.title in SECURED:
                 known = f"{command} --command-config {secured.settings}"
                 run_in_shell(known, secured.servers, tmp_path)
                 continue

@@ -61,9 +61,14 @@ class Held:
         await (await self.open.send("orders", b"is open", partition=0))
         self.member = GroupMember(self.client, Consumer(self.client), MEMBERS, ["orders"])
         await self.member.ensure_joined()
+        self.newer = GroupMember(
+            self.client, Consumer(self.client), "newer", ["people"], protocol="consumer"
+        )
+        await self.newer.ensure_joined()
 
     async def _end(self) -> None:
         await self.member.leave()
+        await self.newer.leave()
         await self.open.abort_transaction()
         await self.client.close()
 
@@ -130,6 +135,7 @@ def test_every_link_leads_to_a_page_that_has_no_code_of_others(console: RunningC
         pages = (link for link in answered.links if link.startswith("/") and "static" not in link)
         wanted += [each for each in {*pages} - seen if not re.search(r"many-\d|page=", each)]
         seen.update(wanted)
+    assert "/configs?kind=group&name=newer" in seen
     paths = {each.partition("?")[0] for each in seen}
     assert paths >= {
         "/brokers", "/topics", "/topic", "/configs", "/records", "/groups", "/group",
@@ -202,6 +208,7 @@ def test_group_has_members_partitions_and_what_holds_it_back(console: RunningCon
     assert f"orders-0 2 6 4 3 1 {TRANSACTION}" in words
     members = ready(console, "/group", "orders:0, orders:1", id=MEMBERS)
     assert "State Stable" in members
+    assert "The group has no members." in words
     groups = console.get("/groups").words
     assert f"{GROUP} classic Empty 0 4 3 1" in groups
 

@@ -115,7 +115,8 @@ class Console:
         if isinstance(error, TimeoutError):
             text = str(error) or "No broker has answered in time."
         elif not isinstance(error, CLUSTER_ERRORS):
-            return Trouble("Not possible", f"{text}.", 400)
+            end = "" if text.endswith("?") else "."
+            return Trouble("Not possible", f"{text}{end}", 400)
         return Trouble("The cluster does not answer", text, 502)
 
     def failure(self, request: Request, error: Exception) -> Response:

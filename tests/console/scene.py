@@ -91,6 +91,7 @@ class Scene:
         self.flowing = 0
         """Transactions that were committed by `flow`."""
         self._flow: Future[None] | None = None
+        self._open: TransactionalProducer | None = None
         self.run(self._begin(servers, replicas))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -117,10 +118,27 @@ class Scene:
             await producer.send("sums.decisions", encode(decision), key=key_of("sums"))
         self.member = GroupMember(self.client, Consumer(self.client), GROUP, ["orders"])
         await self.member.ensure_joined()
-        self.open = TransactionalProducer(self.client, TRANSACTION)
-        await self.open.init_transactions()
-        await self.open.begin_transaction()
-        await (await self.open.send("orders", b"is open", partition=0))
+        await self._hold(60)
+
+    async def _hold(self, timeout_s: float) -> None:
+        producer = TransactionalProducer(self.client, TRANSACTION, transaction_timeout=timeout_s)
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await (await producer.send("orders", b"is open", partition=0))
+        self._open = producer
+
+    def hold(self) -> None:
+        """Keep the transaction open until `release`: the first one ends after a minute, before it
+        counts as a problem of the cluster."""
+        self.run(self._hold(800))
+
+    async def _release(self) -> None:
+        if self._open is not None:
+            await self._open.abort_transaction()
+        self._open = None
+
+    def release(self) -> None:
+        self.run(self._release())
 
     async def send(self, partition: int, *values: bytes) -> None:
         async with Producer(self.client) as producer:
@@ -145,7 +163,7 @@ class Scene:
         if self._flow is not None:
             self._flow.cancel()
         await self.member.leave()
-        await self.open.abort_transaction()
+        await self._release()
         await self.client.close()
 
     def close(self) -> None:

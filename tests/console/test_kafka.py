@@ -35,6 +35,7 @@ def servers(
 ) -> Iterator[str]:
     with request.param(tmp_path_factory.mktemp("kafka"), properties=ONE) as node:
         scene = Scene(node.bootstrap_servers, replicas=1)
+        scene.hold()
         yield node.bootstrap_servers
         scene.close()
 

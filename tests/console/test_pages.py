@@ -1,5 +1,7 @@
 """Every page of the console in a real browser: accessible, narrow, by keyboard, without scripts."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from barnabas.console.app import PAGES as SERVED
@@ -10,9 +12,16 @@ from tests.console.browser import (
     require_no_scripts,
 )
 from tests.console.conftest import NewTab
-from tests.console.scene import OF_SECURITY, PAGES
+from tests.console.scene import OF_SECURITY, PAGES, Scene
 
 ALL = pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def held(scene: Scene) -> Iterator[None]:
+    scene.hold()
+    yield
+    scene.release()
 
 
 def test_all_pages_that_are_served_are_tested() -> None:

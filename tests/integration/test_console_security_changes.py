@@ -152,7 +152,7 @@ def test_only_the_rule_that_was_shown_is_removed(broker: Broker, console: Runnin
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"principal": "eve"}, "did you mean User:eve?"),
+        ({"principal": "eve"}, "did you mean User:eve? Principal"),
         ({"operation": "Fly"}, "'Fly' is not one of All, Read"),
         ({"type": "Planet"}, "'Planet' is not one of Topic"),
         ({"name": ""}, "Invalid empty resource name"),

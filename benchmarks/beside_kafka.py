@@ -301,11 +301,6 @@ def measure_registering(run: Run) -> None:
                     run.note({name: figures}, variant)
 
 
-def measure_pipeline(run: Run) -> None:
-    """Measure our Spark source and sink beside the stock connector's."""
-    spark_pipeline.measure(run.note, run.directory, run.sizes.rounds, run.sizes.megabytes)
-
-
 def measure_groups(run: Run) -> None:
     """Measure consumer groups of KIP-848 on Barnabas and Kafka."""
     sizes = run.sizes
@@ -373,7 +368,7 @@ PARTS = {
     "soon": measure_soon,
     "cluster": measure_cluster,
     "registering": measure_registering,
-    "pipeline": measure_pipeline,
+    "pipeline": spark_pipeline.measure,
     "security": measure_security,
     "groups": measure_groups,
 }

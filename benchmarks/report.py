@@ -104,8 +104,8 @@ def ratio(value: float, beside: float | None) -> str:
 
 def spread(values: Sequence[float]) -> str:
     """Return the distance of the farthest rounds, relative to the middle."""
-    middle = sorted(values)[len(values) // 2]
-    return f"{(max(values) - min(values)) / middle:.0%}" if len(values) > 1 and middle else ""
+    middle = sorted(values)[len(values) // 2] if len(values) > 1 else 0.0
+    return f"{(max(values) - min(values)) / abs(middle):.0%}" if middle else ""
 
 
 # -- tables of many measurements, ours and one other system ----------------------------------------
@@ -118,11 +118,17 @@ class Row(NamedTuple):
     label: str
     ours: float
     theirs: float
+    spreads: tuple[str, str]
     aim: str
 
     @property
     def cells(self) -> list[str]:
         return [self.label, shown(self.ours), shown(self.theirs or None)]
+
+    @property
+    def cells_with_spreads(self) -> list[str]:
+        label, *figures = self.cells
+        return [label, *(each for pair in zip(figures, self.spreads, strict=True) for each in pair)]
 
     @property
     def met(self) -> bool:
@@ -140,23 +146,28 @@ def _beside(part: str) -> str:
     return STOCK if part == "pipeline" else THEIRS
 
 
-def _two(part: str, medians: Medians) -> Iterator[Row]:
+def _two(part: str, results: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the rows of a part."""
+    medians, beside = results["medians"], _beside(part)
     for title, pattern, begin, figures in TABLES["two_systems"][part]:
         for name, label in _labelled(pattern, begin, medians):
-            ours, theirs = medians[name][OURS], medians[name].get(_beside(part), {})
+            ours, theirs = medians[name][OURS], medians[name].get(beside, {})
+            runs = [results["runs"][name].get(each, []) for each in (OURS, beside)]
             for figure in TABLES["figures"][figures]:
                 key, end, *aim = figure.split(" | ")
                 if key in ours:
-                    yield Row(title, label + end, ours[key], theirs.get(key, 0.0), *aim or [""])
+                    one, other = (spread([run[key] for run in each if key in run]) for each in runs)
+                    value = theirs.get(key, 0.0)
+                    yield Row(title, label + end, ours[key], value, (one, other), *aim or [""])
 
 
-def _two_systems(part: str, medians: Medians) -> list[str]:
+def two_systems(part: str, results: Mapping[str, Any]) -> list[str]:
+    """Return the tables of a part: figures with their spread, and ratios to the other system."""
     lines = []
-    for title, rows in groupby(_two(part, medians), lambda row: row.title):
+    for title, rows in groupby(_two(part, results), lambda row: row.title):
         lines += ["", f"### {title}", ""] if title else [""]
-        lines += _heads("", OURS, _beside(part), "ratio")
-        lines += [_row(*row.cells, ratio(row.ours, row.theirs)) for row in rows]
+        lines += _heads("", OURS, "spread", _beside(part), "spread", "ratio")
+        lines += [_row(*row.cells_with_spreads, ratio(row.ours, row.theirs)) for row in rows]
     return lines
 
 
@@ -231,7 +242,7 @@ def _part(part: str, results: Mapping[str, Any]) -> list[str]:
     if part == "registering":
         return _registering(results["medians"])
     if part in TABLES["two_systems"]:
-        return _two_systems(part, results["medians"])
+        return two_systems(part, results)
     return side_by_side(part, results)
 
 
@@ -250,9 +261,8 @@ def _registering(medians: Medians) -> list[str]:
 def aims_page(results: Mapping[str, Any]) -> str:
     """Return the page of the aims: those of `aims.py`, and those of rows of the other tables."""
     lines = aims.table(results)
-    for part in TABLES["two_systems"]:
-        medians = results.get(part, {}).get("medians", {})
-        if rows := [row for row in _two(part, medians) if row.aim]:
+    for part in filter(results.__contains__, TABLES["two_systems"]):
+        if rows := [row for row in _two(part, results[part]) if row.aim]:
             lines += ["", f"## {PAGES['titles'][part]}", ""]
             lines += [f"| | {OURS} | {_beside(part)} | aim | met |", "|---|--:|--:|---|---|"]
             lines += [_row(*row.cells, row.aim, aims.said(row.met)) for row in rows]

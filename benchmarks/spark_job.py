@@ -1,4 +1,4 @@
-"""A Spark driver that runs loads on request: `python spark_job.py SERVERS DIRECTORY`.
+"""A Spark driver that runs loads on request: `python spark_job.py CONNECTOR SERVERS DIRECTORY`.
 
 Requests come as JSON lines on standard input, answers go as JSON lines to standard output. Maven
 Central must have the stock connector of this PySpark.
@@ -14,52 +14,65 @@ from typing import Any
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 STOCK, OURS = "kafka", "barnabas"
+TRIGGERS = 39
+"""The triggers that are awaited: all but the last of the topic."""
 
 
 class Driver:
-    """A session with both connectors."""
+    """A session whose source and sink are those of one connector."""
 
-    def __init__(self, servers: str, directory: Path) -> None:
+    def __init__(self, connector: str, servers: str, directory: Path) -> None:
+        self.connector = connector
         self.servers = servers
         self.directory = directory
         self.session = (
             SparkSession.builder.master("local[2]")
             .appName("benchmark")
-            .config("spark.jars.packages", CONNECTOR)
+            .config("spark.driver.memory", "3g")
             .config("spark.ui.enabled", "false")
             .config("spark.python.daemon.module", "barnabas.pipeline.spark.daemon")
             .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+            .config("spark.sql.warehouse.dir", str(directory / f"warehouse-{connector}"))
+            .config("spark.jars.packages", PACKAGE)
             .getOrCreate()
         )
         self.session.sparkContext.setLogLevel("ERROR")
-        from barnabas import pipeline
+        if connector == OURS:
+            from barnabas import pipeline
 
-        pipeline.register(self.session)
+            pipeline.register(self.session)
 
-    def read(self, connector: str, topic: str) -> dict[str, float]:
+    def compiling_s(self) -> float:
+        """Return the seconds that the JVM has compiled so far."""
+        jvm: Any = self.session.sparkContext._jvm
+        bean = jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
+        return float(bean.getTotalCompilationTime() / 1e3)
+
+    def read(self, topic: str, _target: str) -> dict[str, float]:
         """Read a whole topic in one batch, and drop the rows."""
-        frame = self._options(self.session.read.format(connector), connector, topic)
+        frame = self._options(self.session.read, topic).load()
         began = time.perf_counter()
-        frame.load().write.format("noop").mode("overwrite").save()
+        frame.write.format("noop").mode("overwrite").save()
         return {"seconds": time.perf_counter() - began}
 
-    def copy(self, connector: str, topic: str, target: str) -> dict[str, float]:
+    def copy(self, topic: str, target: str) -> dict[str, float]:
         """Copy a topic into another in one micro-batch."""
-        frame = self._options(self.session.readStream.format(connector), connector, topic).load()
-        began = time.perf_counter()
-        query = self._written(frame, connector, target, f"{connector}-{target}")
-        query.trigger(availableNow=True).start().awaitTermination()
-        return {"seconds": time.perf_counter() - began}
+        return self._timed(self._records(topic).select("key", "value"), target)
+
+    def join(self, topic: str, target: str) -> dict[str, float]:
+        """Join two streams, both of them this topic, on partition and offset in one micro-batch."""
+        one, other = (self._records(topic) for _ in range(2))
+        left = one.selectExpr("string(offset * 64 + partition) AS key", "value")
+        right = other.selectExpr("string(offset * 64 + partition) AS key", "timestamp")
+        return self._timed(left.join(right, "key").select("key", "value"), target)
 
     def stream(self, topic: str, name: str) -> dict[str, float]:
-        """Read a topic by our source in micro-batches of 500,000 rows; count them."""
-        reader = self._options(self.session.readStream.format(OURS), OURS, topic)
-        frame = reader.option("maxOffsetsPerTrigger", 500_000).load()
+        """Read a topic in micro-batches of 500,000 rows; count them."""
+        frame = self._records(topic, maxOffsetsPerTrigger=500_000)
         query = frame.writeStream.format("noop").option(
             "checkpointLocation", str(self.directory / name)
         )
@@ -67,15 +80,11 @@ class Driver:
         running.awaitTermination()
         return {"rows": float(sum(each["numInputRows"] for each in running.recentProgress))}
 
-    def triggers(
-        self, connector: str, topic: str, target: str, count: int
-    ) -> dict[str, float | list[float]]:
-        """Copy 2,000 rows in 4 tasks with each trigger; return their number and times in ms."""
-        reader = self._options(self.session.readStream.format(connector), connector, topic)
-        frame = reader.option("maxOffsetsPerTrigger", 2_000).load()
-        query = self._written(frame, connector, target, f"{connector}-{target}")
-        running = query.trigger(processingTime="0 seconds").start()
-        while len(_batches(running.recentProgress)) < count:
+    def triggers(self, topic: str, target: str) -> dict[str, float]:
+        """Copy 2,000 rows in 4 tasks with each trigger; return their number and median in ms."""
+        frame = self._records(topic, maxOffsetsPerTrigger=2_000).select("key", "value")
+        running = self._written(frame, target).trigger(processingTime="0 seconds").start()
+        while len(_batches(running.recentProgress)) < TRIGGERS:
             if running.exception() is not None:
                 raise RuntimeError(str(running.exception()))
             time.sleep(0.1)
@@ -85,22 +94,32 @@ class Driver:
             each["durationMs"]["triggerExecution"] for each in _batches(running.recentProgress)
         ]
         warm = taken[len(taken) // 3 :]
-        return {"p50_ms": float(median(warm)), "triggers_ms": warm, "triggers": len(taken)}
+        return {"p50_ms": float(median(warm)), "triggers": len(taken)}
 
-    def _options(self, reader: Any, connector: str, topic: str) -> Any:
-        reader = reader.option("kafka.bootstrap.servers", self.servers).option("subscribe", topic)
-        if connector == STOCK:
+    def _timed(self, frame: DataFrame, target: str) -> dict[str, float]:
+        """Write a stream to a topic until all is read."""
+        began = time.perf_counter()
+        self._written(frame, target).trigger(availableNow=True).start().awaitTermination()
+        return {"seconds": time.perf_counter() - began}
+
+    def _records(self, topic: str, **options: int) -> DataFrame:
+        reader: DataFrame = self._options(self.session.readStream, topic).options(**options).load()
+        return reader
+
+    def _options(self, reader: Any, topic: str) -> Any:
+        reader = reader.format(self.connector).option("kafka.bootstrap.servers", self.servers)
+        if self.connector == STOCK:
             reader = reader.option("kafka.isolation.level", "read_committed")
-        return reader.option("startingOffsets", "earliest")
+        return reader.option("subscribe", topic).option("startingOffsets", "earliest")
 
-    def _written(self, frame: DataFrame, connector: str, target: str, name: str) -> Any:
-        writer = frame.select("key", "value").writeStream.format(connector)
-        if connector == OURS:
-            writer = writer.option("sinkId", name)
+    def _written(self, frame: DataFrame, target: str) -> Any:
+        writer = frame.writeStream.format(self.connector)
+        if self.connector == OURS:
+            writer = writer.option("sinkId", target)
         return (
             writer.option("kafka.bootstrap.servers", self.servers)
             .option("topic", target)
-            .option("checkpointLocation", str(self.directory / name))
+            .option("checkpointLocation", str(self.directory / target))
         )
 
 
@@ -109,12 +128,15 @@ def _batches(progress: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    servers, directory = sys.argv[1:]
-    driver = Driver(servers, Path(directory))
+    connector, servers, directory = sys.argv[1:]
+    driver = Driver(connector, servers, Path(directory))
     print(json.dumps({"spark": driver.session.version}), flush=True)
     for line in sys.stdin:
         load, *arguments = json.loads(line)
-        print(json.dumps(getattr(driver, load)(*arguments)), flush=True)
+        before = driver.compiling_s()
+        found = getattr(driver, load)(*arguments)
+        found["compiling_s"] = driver.compiling_s() - before
+        print(json.dumps(found), flush=True)
     driver.session.stop()
 
 

@@ -34,13 +34,16 @@ SOON_S: Final = 0.3
 """The time that a page waits for its slow parts."""
 _ANSWER_S: Final = 3.0
 """The time that a page waits for one broker or group."""
-_AT_ONCE: Final = 16
-"""The groups that are asked for at the same time."""
+_AT_ONCE: Final = 4
+"""The brokers or groups that are asked at the same time: other clients of a broker wait behind the
+questions that it has got."""
 _FEW_S: Final = 1.5
 _SLOW_S: Final = 5.0
 _SIZES_S: Final = 10.0
 _STALE_S: Final = 30.0
 """The age up to which a slow result is shown while it is computed anew."""
+_LONG_STALE_S: Final = 60.0
+"""The same of offsets of many groups, and the longest rest before they are read again."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -53,9 +56,11 @@ class Found(NamedTuple, Generic[K, T]):
     errors: dict[K, str]
 
 
-async def ask_each(keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> Found[K, T]:
+async def ask_each(
+    keys: Iterable[K], ask: Callable[[K], Awaitable[T]], at_once: int = _AT_ONCE
+) -> Found[K, T]:
     """Ask for each key, some at the same time, and wait for each only a short time."""
-    turns = asyncio.Semaphore(_AT_ONCE)
+    turns = asyncio.Semaphore(at_once)
     found: Found[K, T] = Found({}, {})
 
     async def one(key: K) -> None:
@@ -239,7 +244,11 @@ class Committed(NamedTuple):
 def begin_committed(console: Console) -> "asyncio.Future[Committed]":
     """Begin to read the offsets of all groups, or take those of some seconds ago."""
     return console.results.begin(
-        "committed", lambda: _committed(console), for_s=_SIZES_S, stale_s=_STALE_S
+        "committed",
+        lambda: _committed(console),
+        for_s=_SIZES_S,
+        stale_s=_LONG_STALE_S,
+        longest_rest_s=_LONG_STALE_S,
     )
 
 
@@ -247,7 +256,8 @@ async def _committed(console: Console) -> Committed:
     listed = await groups(console)
     admin = GroupAdmin(console.cluster)
     ids = [each.group_id for each in listed if each.group_type not in ("share", "streams")]
-    found = await ask_each(ids[:MOST_GROUPS], admin.offsets)
+    # One after the other: they are many, and nobody waits for all of them.
+    found = await ask_each(ids[:MOST_GROUPS], admin.offsets, at_once=1)
     by_partition: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
     for group, offsets in found.answers.items():
         for partition, offset in offsets.items():

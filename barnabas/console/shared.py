@@ -16,7 +16,8 @@ MOST_KEPT: Final = 256
 PERIOD_S: Final = 1.0
 """The shortest time between two Metadata requests."""
 _LONG_S: Final = 0.1
-_REST, _LONGEST_REST_S = 20, 10.0
+_REST: Final = 20
+LONGEST_REST_S: Final = 10.0
 """Longer work begins again after so many times its duration, at most the seconds: tabs that stay
 open cost a large cluster little, and a broker that is away delays no news for long."""
 
@@ -89,13 +90,14 @@ class _Kept:
     began: float
     before: asyncio.Future[Any] | None
     """The result before, while the task runs."""
+    longest_rest_s: float
     rest_s: float = 0.0
 
     def end(self, task: asyncio.Future[Any]) -> None:
         # No caller may wait for the error any more.
         if not task.cancelled() and task.exception() is None:
             took = asyncio.get_running_loop().time() - self.began
-            self.rest_s = min(_REST * took, _LONGEST_REST_S) if took > _LONG_S else 0.0
+            self.rest_s = min(_REST * took, self.longest_rest_s) if took > _LONG_S else 0.0
 
     def is_old(self, now: float, for_s: float) -> bool:
         """Return whether the work is due again."""
@@ -126,9 +128,10 @@ class Results:
         *,
         for_s: float,
         stale_s: float = 0.0,
+        longest_rest_s: float = LONGEST_REST_S,
     ) -> "asyncio.Future[T]":
         """Return the future of a result that is not older than `for_s`, or than a multiple of the
-        time that its work takes.
+        time that its work takes, which is at most `longest_rest_s`.
 
         Its work continues if the caller does not wait for it. While it is computed anew, the
         previous result takes its place, if that is not older than `stale_s`.
@@ -136,7 +139,8 @@ class Results:
         now = asyncio.get_running_loop().time()
         kept = self._kept.get(key)
         if kept is None or kept.is_old(now, for_s):
-            kept = _Kept(asyncio.ensure_future(work()), now, _usable(kept, now - stale_s))
+            before = _usable(kept, now - stale_s)
+            kept = _Kept(asyncio.ensure_future(work()), now, before, longest_rest_s)
             kept.task.add_done_callback(kept.end)
             self._kept[key] = kept
         self._kept.move_to_end(key)

@@ -19,9 +19,8 @@ from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.limits.budget import RequestMemory
 from barnabas.broker.server.listener import ServedListener
 from barnabas.broker.transactions.transaction_service import TransactionService
-from barnabas.coordinator.group.admin import CLASSIC, CONSUMER
 from barnabas.coordinator.group.consumer.states import ConsumerGroupState
-from barnabas.coordinator.group.states import GroupState
+from barnabas.coordinator.group.states import CLASSIC, CONSUMER, GroupState
 from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.metrics.catalogue import (
@@ -157,13 +156,13 @@ def read_groups(
 ) -> None:
     """Register the gauges of the group coordinator. Lag is reported for partitions with a replica
     here that is `in_sync`, leader or not."""
-    coordinator, counts = groups.coordinator, groups.counts
+    counts = groups.counts
 
     def lags() -> Iterator[tuple[Labels, float]]:
         # An in-sync follower learns the high watermark with every fetch. Another replica may know
         # an old one, which would hide a group's lag.
         ends = {(each.topic, each.index): each.high_watermark for each in replicas if in_sync(each)}
-        for group_id, topic, partition, committed in coordinator.offsets():
+        for group_id, topic, partition, committed in groups.coordinator.offsets():
             end = ends.get((topic, partition))
             if end is not None:
                 yield (group_id, topic, str(partition)), offset_lag(committed.offset, end)
@@ -171,11 +170,11 @@ def read_groups(
     def by_state(
         of_type: type[GroupState] | type[ConsumerGroupState],
     ) -> Iterator[tuple[Labels, float]]:
-        counted = coordinator.states()
+        counted = groups.coordinator.states()
         return (((each.value,), counted[each]) for each in of_type)
 
     def by_type() -> Iterator[tuple[Labels, float]]:
-        counted = coordinator.states()
+        counted = groups.coordinator.states()
         for name, of_type in ((CLASSIC, GroupState), (CONSUMER, ConsumerGroupState)):
             yield (name,), sum(counted[each] for each in of_type)
 
@@ -184,7 +183,7 @@ def read_groups(
     gauges.by_type.read_each_with(by_type)
     gauges.classic_rebalances.read_with(lambda: counts.classic_rebalances)
     gauges.consumer_rebalances.read_with(lambda: counts.consumer_rebalances)
-    gauges.offsets.read_with(coordinator.count_offsets)
+    gauges.offsets.read_with(lambda: groups.coordinator.count_offsets())
     gauges.offset_commits.read_with(lambda: counts.committed)
     gauges.offset_expirations.read_with(lambda: counts.expired)
     gauges.offset_deletions.read_with(lambda: counts.deleted)

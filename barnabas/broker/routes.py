@@ -19,6 +19,7 @@ from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
+from barnabas.broker.groups.group_service import GroupService, import_groups
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.loop.slices import Slicer
 from barnabas.broker.observability.logging import LoggerLevels
@@ -40,7 +41,6 @@ from barnabas.broker.transactions.transaction_service import TransactionService
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.expressions import takes_patterns
-from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.ports import Clock
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.protocol.apis import APIS, KEYS
@@ -153,7 +153,7 @@ class BrokerParts(NamedTuple):
     client_quotas: StoredQuotas
     logs: LogManager
     sessions: FetchSessionCache
-    groups: GroupCoordinator
+    groups: GroupService
     transactions: TransactionService
     clock: Clock
     random: Random
@@ -353,7 +353,8 @@ def _routes(
 
 
 def import_handlers() -> Steps[None]:
-    """Import the handlers of all APIs. Raises ReleaseReplaced."""
+    """Import the handlers of all APIs, and what they share. Raises ReleaseReplaced."""
+    yield from import_groups()
     for row in API_TABLE:
         _ = row.module
         yield None
@@ -478,21 +479,25 @@ API_TABLE: Final = (
             p.topic_creator.ensure_internal_topic,
         ),
     ),
-    _row(join_group, lambda p: (p.groups,)),
-    _row(sync_group, lambda p: (p.groups,)),
-    _row(heartbeat, lambda p: (p.groups,)),
-    _row(leave_group, lambda p: (p.groups,)),
-    _row(offset_commit, lambda p: (p.groups, p.cache)),
+    _row(join_group, lambda p: (p.groups.coordinator,)),
+    _row(sync_group, lambda p: (p.groups.coordinator,)),
+    _row(heartbeat, lambda p: (p.groups.coordinator,)),
+    _row(leave_group, lambda p: (p.groups.coordinator,)),
+    _row(offset_commit, lambda p: (p.groups.coordinator, p.cache)),
     _row(
         offset_fetch,
-        lambda p: (p.groups, p.cache, lambda: p.config().group_unstable_offsets_block_old_clients),
+        lambda p: (
+            p.groups.coordinator,
+            p.cache,
+            lambda: p.config().group_unstable_offsets_block_old_clients,
+        ),
     ),
-    _row(offset_delete, lambda p: (p.groups, p.cache)),
-    _row(describe_groups, lambda p: (p.groups,)),
-    _row(list_groups, lambda p: (p.groups,)),
-    _row(consumer_group_heartbeat, lambda p: (p.groups, p.features)),
-    _row(consumer_group_describe, lambda p: (p.groups, p.features)),
-    _row(delete_groups, lambda p: (p.groups,)),
+    _row(offset_delete, lambda p: (p.groups.coordinator, p.cache)),
+    _row(describe_groups, lambda p: (p.groups.coordinator,)),
+    _row(list_groups, lambda p: (p.groups.coordinator,)),
+    _row(consumer_group_heartbeat, lambda p: (p.groups.coordinator, p.features)),
+    _row(consumer_group_describe, lambda p: (p.groups.coordinator, p.features)),
+    _row(delete_groups, lambda p: (p.groups.coordinator,)),
     # transactions
     _row(
         init_producer_id,
@@ -507,7 +512,12 @@ API_TABLE: Final = (
     _row(add_offsets_to_txn, lambda p: (p.transactions.coordinator, p.groups)),
     _row(
         txn_offset_commit,
-        lambda p: (p.groups, p.cache, p.transactions.verifier, p.transactions.coordinator),
+        lambda p: (
+            p.groups.coordinator,
+            p.cache,
+            p.transactions.verifier,
+            p.transactions.coordinator,
+        ),
     ),
     _row(end_txn, lambda p: (p.transactions.coordinator,)),
     _row(expect_producers, lambda p: (p.replicas, p.transactions.origins)),

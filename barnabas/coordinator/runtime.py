@@ -26,6 +26,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.steps import Steps
 
 S = TypeVar("S")
 """The state of a shard."""
@@ -50,8 +51,10 @@ class CoordinatorRuntime(Generic[S, R]):
         compression: Compression = Compression.NONE,
         in_touch: Callable[[], bool] = lambda: True,
         report: Callable[[int, BaseException], None],
+        prepare: Callable[[], Steps[None]] | None = None,
     ) -> None:
-        """`new_shard` is called with a partition and its leader epoch. `report` is called with a
+        """`new_shard` is called with a partition and its leader epoch, after the steps of
+        `prepare`, which import what a shard needs. `report` is called with a
         partition that is no longer served because of an error. A broker that is not `in_touch`
         with the cluster may have a successor: it answers COORDINATOR_NOT_AVAILABLE in place of an
         error after which the client would give up."""
@@ -64,26 +67,15 @@ class CoordinatorRuntime(Generic[S, R]):
         self._compression = compression
         self._in_touch = in_touch
         self._report = report
+        self._prepare = prepare
         self._hosted: dict[int, HostedShard[S, R]] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
 
     def elected(self, index: int, log: PartitionLog) -> None:
         """Load a partition from its log: this broker leads it in a new epoch."""
         self.resigned(index)
-        hosted = HostedShard(
-            self._new_shard(index, log.leader_epoch),
-            log,
-            clock=self._clock,
-            timers=self._timers,
-            slices=self._slices,
-            write_timeout_ms=self._write_timeout_ms,
-            compression=self._compression,
-            in_touch=self._in_touch,
-            failed=lambda error: self._failed(index, error),
-        )
-        self._hosted[index] = hosted
         self._loads[index] = asyncio.create_task(
-            self._load(index, hosted), name=f"coordinator-load-{index}"
+            self._host(index, log, log.leader_epoch), name=f"coordinator-load-{index}"
         )
 
     def resigned(self, index: int) -> None:
@@ -98,7 +90,7 @@ class CoordinatorRuntime(Generic[S, R]):
     async def close(self) -> None:
         """Forget every partition."""
         tasks = list(self._loads.values())
-        for index in list(self._hosted):
+        for index in {*self._loads, *self._hosted}:
             self.resigned(index)
         if tasks:
             await asyncio.wait(tasks)
@@ -183,15 +175,37 @@ class CoordinatorRuntime(Generic[S, R]):
     @property
     def loading(self) -> bool:
         """Whether some partition is still being loaded."""
-        return any(not hosted.serving for hosted in self._hosted.values())
+        return bool(self._loads)
 
     def _serving(self, index: int) -> HostedShard[S, R]:
         hosted = self._hosted.get(index)
-        if hosted is None:
+        if hosted is None and index not in self._loads:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if not hosted.serving:
+        if hosted is None or not hosted.serving:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return hosted
+
+    async def _host(self, index: int, log: PartitionLog, leader_epoch: int) -> None:
+        """Make the shard of a partition, and load it."""
+        try:
+            if self._prepare is not None:
+                await self._slices.run(self._prepare())
+            hosted = HostedShard(
+                self._new_shard(index, leader_epoch),
+                log,
+                clock=self._clock,
+                timers=self._timers,
+                slices=self._slices,
+                write_timeout_ms=self._write_timeout_ms,
+                compression=self._compression,
+                in_touch=self._in_touch,
+                failed=lambda error: self._failed(index, error),
+            )
+        except Exception as error:
+            self._failed(index, error)
+            return
+        self._hosted[index] = hosted
+        await self._load(index, hosted)
 
     async def _load(self, index: int, hosted: HostedShard[S, R]) -> None:
         try:

@@ -204,13 +204,13 @@ def test_simulation_finds_a_coordinator_that_serves_while_it_loads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The simulation above finds a missing defence."""
-    elected = CoordinatorRuntime.elected
+    load = CoordinatorRuntime._load
 
-    def eager(runtime: CoordinatorRuntime[Any, Any], index: int, log: Any) -> None:
-        elected(runtime, index, log)
-        runtime._hosted[index].serving = True
+    async def eager(runtime: CoordinatorRuntime[Any, Any], index: int, hosted: Any) -> None:
+        hosted.serving = True
+        await load(runtime, index, hosted)
 
-    monkeypatch.setattr(CoordinatorRuntime, "elected", eager)
+    monkeypatch.setattr(CoordinatorRuntime, "_load", eager)
     with pytest.raises(AssertionError, match="before it is loaded"):
         run(0)
 

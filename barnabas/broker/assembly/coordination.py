@@ -67,7 +67,7 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         events=core.events,
     )
     record_lags = RecordLags(
-        groups.coordinator, replicas, in_sync, lambda: core.config.group_lag_counted_batches
+        groups, replicas, in_sync, lambda: core.config.group_lag_counted_batches
     )
     gauges.read_groups(metrics.groups, groups, replicas, in_sync, record_lags)
     gauges.read_transactions(metrics.transactions, transactions, replicas)

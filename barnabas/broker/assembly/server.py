@@ -210,7 +210,7 @@ def _parts(
             lambda: platform.random.randrange(1, 2**31),
             max_partitions=config.max_incremental_fetch_session_cache_partitions,
         ),
-        groups=coordination.groups.coordinator,
+        groups=coordination.groups,
         transactions=coordination.transactions,
         clock=platform.clock,
         random=platform.random,

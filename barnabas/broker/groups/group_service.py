@@ -1,8 +1,9 @@
 """The group coordinator of this broker, with the leadership of `__consumer_offsets`."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from random import Random
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
@@ -19,17 +20,52 @@ from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
 from barnabas.coordinator.group.consumer.topics import Topic
-from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupShard
 from barnabas.coordinator.group.counts import GroupCounts
-from barnabas.coordinator.group.group import MemberMemory
 from barnabas.coordinator.group.settings import GroupSettings
-from barnabas.coordinator.group.table import GroupTable
 from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.protocol.errors import KafkaError, ProtocolError
+from barnabas.protocol.java_hash import partition_for
+from barnabas.protocol.late_import import import_late
 from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.steps import Steps
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupRuntime, GroupShard
+    from barnabas.coordinator.group.group import MemberMemory
 
 _log = get_logger(__name__)
+_MODULES: Final = (
+    "protocol.messages.join_group",
+    "protocol.messages.sync_group",
+    "coordinator.group.group",
+    "protocol.internal.consumer_group",
+    "coordinator.group.consumer.group",
+    "coordinator.group.consumer.records",
+    "protocol.internal.offset_commit",
+    "coordinator.group.records",
+    "coordinator.group.table",
+    "coordinator.group.draft",
+    "coordinator.group.consumer.timers",
+    "coordinator.group.consumer.sessions",
+    "protocol.messages.consumer_group_heartbeat",
+    "coordinator.group.consumer.reconciliation",
+    "coordinator.group.consumer.classic",
+    "coordinator.group.admin",
+    "coordinator.group.committing",
+    "coordinator.group.consumer.heartbeat",
+    "coordinator.group.consumer.describe",
+    "coordinator.group.coordinator",
+)
+"""Modules of which each imports few of the others that are not before it: all together would hold
+the event loop for 15 ms."""
+
+
+def import_groups() -> Steps[None]:
+    """Import the state of groups, which a start does without. Raises ReleaseReplaced."""
+    for name in _MODULES:
+        import_late(f"barnabas.{name}")
+        yield None
 
 
 class GroupService:
@@ -56,24 +92,32 @@ class GroupService:
         self._offload = offload
         self.counts = GroupCounts()
         settings = group_settings(config)
-        timers, memory = LoopTimers(), MemberMemory(config.group_members_max_bytes)
         new_id = _member_ids(random)
         known = KnownTopics(cache)
-        self.runtime = CoordinatorRuntime(
-            lambda *_: GroupShard(
+
+        def new_shard(*_: int) -> "GroupShard":
+            from barnabas.coordinator.group.coordinator import GroupShard
+            from barnabas.coordinator.group.table import GroupTable
+
+            return GroupShard(
                 GroupTable(
                     settings,
                     new_id,
                     self.counts,
-                    memory,
+                    self._memory,
                     known,
                     settings_of,
                     lambda work: offload.submit("assignor", work),
                     partial(_add_rebalance, events),
                 )
-            ),
+            )
+
+        self._timers = LoopTimers()
+        self.runtime: GroupRuntime = CoordinatorRuntime(
+            new_shard,
+            prepare=import_groups,
             clock=clock,
-            timers=timers,
+            timers=self._timers,
             slices=slicer,
             write_timeout_ms=config.offsets_commit_timeout_ms,
             load_buffer_bytes=config.offsets_load_buffer_size,
@@ -81,11 +125,30 @@ class GroupService:
             in_touch=in_touch,
             report=_report,
         )
-        self.coordinator = GroupCoordinator(self.runtime, timers, self.partitions)
         self._topics: dict[str, bytes] = {}
         self._deleted: dict[str, bytes] = {}
         replicas.observe(CONSUMER_OFFSETS, self)
         cache.on_change(self._metadata_changed)
+
+    @cached_property
+    def coordinator(self) -> "GroupCoordinator":
+        """The coordinator for handlers. The first use imports it; raises ReleaseReplaced."""
+        module = import_late("barnabas.coordinator.group.coordinator")
+        made: GroupCoordinator = module.GroupCoordinator(
+            self.runtime, self._timers, self.partitions
+        )
+        return made
+
+    @cached_property
+    def _memory(self) -> "MemberMemory":
+        """The memory of all members."""
+        from barnabas.coordinator.group.group import MemberMemory
+
+        return MemberMemory(self._config.group_members_max_bytes)
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` whose leader coordinates the group."""
+        return partition_for(group_id, self.partitions())
 
     def partitions(self) -> int:
         """Return how many partitions `__consumer_offsets` has, or will have once it is created."""
@@ -107,9 +170,12 @@ class GroupService:
         tasks.every(
             "offsets-retention",
             lambda: self._config.offsets_retention_check_interval_ms,
-            self.coordinator.expire,
+            self._expire,
         )
         tasks.every("offsets-of-deleted-topics", lambda: SWEEP_MS, self._forget_deleted)
+
+    async def _expire(self) -> None:
+        await self.coordinator.expire()
 
     def _metadata_changed(self) -> None:
         topics = {name: topic.topic_id for name, topic in self._cache.topics.items()}

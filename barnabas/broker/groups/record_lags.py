@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
+from barnabas.broker.groups.group_service import GroupService
 from barnabas.broker.loop.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.leader.record_work import Interrupted
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.records.group_lag import RecordLag
 from barnabas.protocol.steps import Steps
@@ -61,7 +61,7 @@ class RecordLags:
 
     def __init__(
         self,
-        groups: GroupCoordinator,
+        groups: GroupService,
         replicas: ReplicaManager,
         in_sync: Callable[[Partition], bool],
         max_batches: Callable[[], int],
@@ -115,7 +115,7 @@ class RecordLags:
         views: dict[tuple[str, int], _View | None] = {}
         counts: dict[Key, _Count] = {}
         changed = []
-        async for offsets in slicer.each(self._groups.offsets_by_group()):
+        async for offsets in slicer.each(self._groups.coordinator.offsets_by_group()):
             async for group, topic, index, committed in slicer.each(offsets):
                 place = topic, index
                 if place not in views:

@@ -4,9 +4,9 @@ The partition of `__consumer_offsets` that holds the group joins the transaction
 """
 
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
+from barnabas.broker.groups.group_service import GroupService
 from barnabas.broker.security.rights import GROUP, READ, TRANSACTIONAL_ID, WRITE, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV0, Producer
@@ -27,7 +27,7 @@ RIGHTS = Rights(
 
 def handle(
     transactions: TransactionCoordinator,
-    groups: GroupCoordinator,
+    groups: GroupService,
     request: AddOffsetsToTxnRequest,
     context: RequestContext,
 ) -> Soon[AddOffsetsToTxnResponse]:

@@ -25,6 +25,7 @@ from barnabas.broker.cluster.topic_names import (
     CONSUMER_OFFSETS,
     INTERNAL_TOPICS,
 )
+from barnabas.broker.groups.group_service import GroupService
 from barnabas.broker.security.rights import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -37,7 +38,6 @@ from barnabas.broker.security.rights import (
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.repeats import FEW, Repeat, RepeatByElement
 from barnabas.broker.transactions.verification_request import VERIFICATIONS
-from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, ignore, in_task, map_answer, settle
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
@@ -84,7 +84,7 @@ _Question: TypeAlias = "tuple[AddPartitions | VerifyPartitions, RepeatedStep | N
 
 def handle(
     coordinator: TransactionCoordinator,
-    groups: GroupCoordinator,
+    groups: GroupService,
     cache: MetadataCache,
     request: AddPartitionsToTxnRequest,
     context: RequestContext,
@@ -110,7 +110,7 @@ def _few(transactions: Sequence[AddPartitionsToTxnTransaction]) -> bool:
 
 def _for_client(
     coordinator: TransactionCoordinator,
-    groups: GroupCoordinator,
+    groups: GroupService,
     cache: MetadataCache,
     request: AddPartitionsToTxnRequest,
     context: RequestContext,
@@ -147,7 +147,7 @@ def _addition(
 
 def again(
     coordinator: TransactionCoordinator,
-    _groups: GroupCoordinator,
+    _groups: GroupService,
     cache: MetadataCache,
     request: AddPartitionsToTxnRequest,
     context: RequestContext,

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas.broker.groups.group_service import GroupService
 from barnabas.broker.security.rights import DESCRIBE, GROUP, TRANSACTIONAL_ID, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import in_task
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -56,7 +56,7 @@ RIGHTS = Rights(inside=tuple(_NEEDS.values()))
 
 
 def handle(
-    groups: GroupCoordinator,
+    groups: GroupService,
     transactions: TransactionCoordinator,
     cache: MetadataCache,
     ensure_topic: Callable[[str], Coroutine[Any, Any, None]],

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.coordinator.group.coordinator import GroupRuntime
 from barnabas.coordinator.ports import Clock
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.steps import Steps
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.origin import Origin
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.group.coordinator import GroupRuntime
 
 NOTHING_OPEN: Final = ErrorCode.INVALID_TXN_STATE
 """The outcome of a marker whose epoch is older than the last one of its producer in the partition,
@@ -35,7 +37,7 @@ class MarkerWrite(NamedTuple):
 class MarkerWriter:
     """The writer of markers. A marker is done once it is committed and, for groups, replayed."""
 
-    def __init__(self, replicas: ReplicaManager, groups: GroupRuntime, clock: Clock) -> None:
+    def __init__(self, replicas: ReplicaManager, groups: "GroupRuntime", clock: Clock) -> None:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock

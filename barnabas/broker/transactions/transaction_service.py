@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from typing import TYPE_CHECKING
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE
@@ -27,7 +28,6 @@ from barnabas.broker.transactions.remote_coordinators import RemoteCoordinators
 from barnabas.broker.transactions.request_batcher import Requester
 from barnabas.broker.transactions.verifier import TransactionVerifier
 from barnabas.config.broker import BrokerConfig
-from barnabas.coordinator.group.coordinator import GroupRuntime
 from barnabas.coordinator.ports import Clock
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.coordinator import (
@@ -46,6 +46,9 @@ from barnabas.protocol.messages.expect_producers import ExpectedProducer
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.group.coordinator import GroupRuntime
 
 _WRITE_TIMEOUT_MS = 60_000
 """The longest wait of a response for its record to be committed; the decision has no limit."""
@@ -67,7 +70,7 @@ class TransactionService:
         cache: MetadataCache,
         connect: Callable[[int], Requester],
         replicas: ReplicaManager,
-        groups: GroupRuntime,
+        groups: "GroupRuntime",
         in_touch: Callable[[], bool],
         producer_ids: ProducerIds,
         transaction_version: Callable[[], int],

@@ -8,16 +8,12 @@ from barnabas.coordinator.group.consumer.group import ConsumerGroup
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group, Member, Protocols, metadata
 from barnabas.coordinator.group.records import GroupCoordinatorRecord, GroupRecord
-from barnabas.coordinator.group.states import GroupState
+from barnabas.coordinator.group.states import CLASSIC, CONSUMER, GroupState
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas.protocol.messages.list_groups import ListedGroup
 from barnabas.protocol.steps import Steps
-
-CLASSIC = "classic"
-CONSUMER = "consumer"
-"""Types of groups, as ListGroups names them."""
 
 
 def delete_offsets(

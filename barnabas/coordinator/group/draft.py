@@ -18,7 +18,8 @@ from barnabas.coordinator.decision import (
 from barnabas.coordinator.group.consumer.records import group_epoch
 from barnabas.coordinator.group.group import Group, Member
 from barnabas.coordinator.group.records import GroupCoordinatorRecord
-from barnabas.coordinator.group.table import CONSUMER, GroupDecision, GroupTable
+from barnabas.coordinator.group.states import CONSUMER
+from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse

@@ -9,8 +9,8 @@ from barnabas.coordinator.decision import Instant, TimerKey
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import NOT_SETTLED, Group, Member
 from barnabas.coordinator.group.records import group_record
-from barnabas.coordinator.group.states import GroupState
-from barnabas.coordinator.group.table import CLASSIC, GroupDecision, GroupTable, named
+from barnabas.coordinator.group.states import CLASSIC, GroupState
+from barnabas.coordinator.group.table import GroupDecision, GroupTable, named
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse

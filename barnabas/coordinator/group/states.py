@@ -17,6 +17,10 @@ from typing import Final
 
 from barnabas.coordinator.decision import IllegalTransition
 
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+"""The types of groups, as ListGroups names them."""
+
 
 class GroupState(Enum):
     """A state by the name that Kafka's tools show."""

@@ -19,8 +19,6 @@ A = TypeVar("A")
 GroupDecision = Decision[GroupCoordinatorRecord, A]
 Rebalances = Callable[[str, str, str], None]
 """Called at a rebalance with the group, CLASSIC or CONSUMER, and the reason."""
-CLASSIC: Final = "classic"
-CONSUMER: Final = "consumer"
 _FEW: Final = 3
 
 

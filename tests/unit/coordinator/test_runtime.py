@@ -21,6 +21,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import java_hash, partition_for
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.protocol.steps import Steps
 from tests.support.coordinator.harness import EPOCH, PRODUCER
 from tests.support.coordinator.numbers_host import KEY, Host, code_of_future
 
@@ -361,6 +362,45 @@ async def test_a_load_waits_for_the_high_watermark() -> None:
     host.log.release()
     await asyncio.sleep(0)
     assert host.numbers == [5]
+
+
+async def test_a_load_begins_when_its_preparation_has_ended() -> None:
+    prepared: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def prepare() -> Steps[None]:
+        yield prepared
+
+    host = Host(prepare=prepare)
+    host.log.append(build_batch([Record(0, 0, b"number", b"5")]), 0)
+    host.runtime.elected(0, host.log)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert host.runtime.loading
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        host.write(6)
+    prepared.set_result(None)
+    await asyncio.wait_for(_until_loaded(host), 10)
+    assert host.numbers == [5]
+
+
+async def test_leadership_that_is_lost_during_the_preparation_is_forgotten() -> None:
+    prepared: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def prepare() -> Steps[None]:
+        yield prepared
+
+    host = Host(prepare=prepare)
+    host.runtime.elected(0, host.log)
+    await asyncio.sleep(0)
+    await host.runtime.close()
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        host.write(6)
+    assert not host.faults
+
+
+async def _until_loaded(host: Host) -> None:
+    while host.runtime.loading:  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 async def test_unknown_kinds_of_records_are_skipped() -> None:

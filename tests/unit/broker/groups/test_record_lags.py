@@ -17,6 +17,7 @@ class Groups:
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, int], int] = {}
+        self.coordinator = self
 
     def offsets_by_group(self) -> Iterator[list[CommittedOffset]]:
         for (group, index), offset in self.offsets.items():

@@ -23,6 +23,8 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
+    # The JVM of a job has options of its own.
+    end_jvm()
     with Broker({"transaction.two.phase.commit.enable": "true"}) as broker:
         create(
             broker.bootstrap_servers,

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +30,15 @@ SETTINGS = {
 def spark_session(
     directory: Path, *, master: str = "local[2]", **settings: str
 ) -> Iterator["SparkSession"]:
-    """Start a JVM with a session, and end both; `settings` may have underscores for all dots.
+    """Start a session, and end it; `settings` may have underscores for all dots.
 
-    A process has one session at a time. The files of Spark are below `directory`.
+    A process has one session at a time. The files of Spark are below `directory`. The JVM goes on
+    until `end_jvm`, and the next session starts in it; one with settings has a JVM for itself.
     """
     from pyspark.sql import SparkSession
 
+    if settings:
+        end_jvm()
     with _environment():
         builder = SparkSession.builder.master(master).appName("tests")
         places = {
@@ -47,17 +50,21 @@ def spark_session(
         }
         for key, value in {**SETTINGS, **places, **own}.items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        with _home(directory / "home", master):
+            session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         try:
             yield session
         finally:
             session.stop()
-            end_jvm()
+            if settings:
+                end_jvm()
 
 
 def end_jvm() -> None:
-    """End the JVM of this process; the next session starts another one."""
+    """End the JVM of this process, if there is one; the next session starts another one."""
+    if "pyspark" not in sys.modules:
+        return
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -69,6 +76,16 @@ def end_jvm() -> None:
     gateway.proc.wait(60)
     SparkContext._gateway = None
     SparkContext._jvm = None
+
+
+def _home(directory: Path, master: str) -> AbstractContextManager[None]:
+    """Give workers that this machine starts the compiled modules of PySpark, as jobs have them."""
+    from barnabas.pipeline.spark.job import home_without_archive
+
+    if "SPARK_HOME" in os.environ or not master.startswith("local"):
+        return nullcontext()
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    return home_without_archive(directory)
 
 
 @contextmanager

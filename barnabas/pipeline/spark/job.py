@@ -133,19 +133,29 @@ def _settings(job: Job, logs: Path) -> Mapping[str, str]:
 
 @contextmanager
 def _spark_home(job: Job, directory: Path) -> Iterator[None]:
-    """Let the Python workers of a local job import PySpark from where this process has it.
+    """Start the JVM of a local job in `home_without_archive`.
 
-    Spark puts SPARK_HOME/python/lib/pyspark.zip before all other modules. The archive has no
-    compiled modules: each new worker compiles PySpark, which takes 0.6 s of CPU, and a job starts a
-    dozen of them. So the JVM gets a SPARK_HOME without the archive. One that is set is left alone,
-    and so are workers of another Python, which may have no PySpark.
+    A SPARK_HOME that is set is left alone, and so are workers of another Python, which may have no
+    PySpark.
     """
-    installed = Path(pyspark.__file__).parent
     chosen = job.spark.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
     is_local = job.spark.get("spark.master", "local").startswith("local")
     if "SPARK_HOME" in os.environ or chosen != sys.executable or not is_local:
         yield
         return
+    with home_without_archive(directory):
+        yield
+
+
+@contextmanager
+def home_without_archive(directory: Path) -> Iterator[None]:
+    """Let Python workers import PySpark from where this process has it; `directory` is made.
+
+    Spark puts SPARK_HOME/python/lib/pyspark.zip before all other modules. The archive has no
+    compiled modules: each new worker compiles PySpark, which takes 0.6 s of CPU, and a job starts a
+    dozen of them. So a JVM that starts in this block has a SPARK_HOME without the archive.
+    """
+    installed = Path(pyspark.__file__).parent
     directory.mkdir()
     for name in ("bin", "conf", "jars", "sbin"):
         if (installed / name).is_dir():

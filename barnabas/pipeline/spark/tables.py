@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from barnabas.pipeline.jobs.spec import AVAILABLE_NOW, Job, Location, Problem, Table, seconds_of
 from barnabas.pipeline.monitor.progress import failure_text
 from barnabas.pipeline.spark.job_options import FORMAT, source_options
-from barnabas.pipeline.spark.plan import LINEAGE, good_records, parse, schema_of, with_values
+from barnabas.pipeline.spark.parsing import LINEAGE, good_records, parse, schema_of, with_values
 
 _PACKAGES: Final = {
     "delta": "io.delta:delta-spark_4.2_2.13:4.4.0, for PySpark 4.2",

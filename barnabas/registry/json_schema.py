@@ -68,7 +68,7 @@ class JsonSchema(UsableSchema):
         try:
             fault = best_match(self._validator.iter_errors(value))
         except (Unresolvable, RecursionError) as error:
-            raise BadRecord(f"the schema cannot be used: {error}") from error
+            raise BadRecord(f"the schema cannot be used: {error}", "other_schema") from error
         if fault is not None:
             raise BadRecord(
                 f"value does not fit the schema: {fault.json_path}: {fault.message[:200]}"

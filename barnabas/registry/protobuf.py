@@ -67,7 +67,8 @@ class ProtobufSchema(UsableSchema):
         elif descriptor.full_name == reader.record:
             message = reader.make()
         else:
-            raise BadRecord(f"value is a {descriptor.full_name}, not a {reader.record}")
+            text = f"value is a {descriptor.full_name}, not a {reader.record}"
+            raise BadRecord(text, "other_schema")
         try:
             message.ParseFromString(data)
         except (DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -105,7 +106,7 @@ class ProtobufSchema(UsableSchema):
         within, found = self._top, None
         for index in indexes:
             if not 0 <= index < len(within):
-                raise BadRecord(f"the schema has no message {list(indexes)}")
+                raise BadRecord(f"the schema has no message {list(indexes)}", "other_schema")
             found = within[index]
             within = found.nested_types
         assert found is not None

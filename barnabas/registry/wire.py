@@ -44,7 +44,8 @@ def unframe(value: bytes, header: bytes | None = None) -> tuple[int | UUID, byte
         number, rest = UUID(bytes=head[1:_OF_GUID]), head[_OF_GUID:]
     else:
         where = "value" if header is None else "the header of the schema"
-        raise BadRecord(f"{where} does not begin with a magic byte and a schema id")
+        text = f"{where} does not begin with a magic byte and a schema id"
+        raise BadRecord(text, "no_schema_id")
     return number, rest if header is None else rest + value
 
 

@@ -21,6 +21,14 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.pipeline.monitor.progress import (
+    BatchEvent,
+    BatchFigures,
+    Monitor,
+    Progress,
+    StateOperator,
+)
+from barnabas.pipeline.monitor.web import WebPage, routes
 from barnabas.testing import Cluster
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -237,7 +245,6 @@ class Faults:
 
 
 def test_each_alert_fires_once_its_fault_is_there(tmp_path: Path) -> None:
-    (group,) = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]
     with Metered() as cluster:
         prometheus = Prometheus(tmp_path, list(cluster.metrics.values()))
         try:
@@ -251,4 +258,33 @@ def test_each_alert_fires_once_its_fault_is_there(tmp_path: Path) -> None:
             prometheus.stop()
             for broker in cluster.running:
                 cluster.kill(broker)
-    assert prometheus.fired == {rule["alert"] for rule in group["rules"]}
+    assert prometheus.fired == rules_of("barnabas")
+
+
+def rules_of(name: str) -> set[str]:
+    """Return the alerts of a group of rules."""
+    groups = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]
+    [rules] = [group["rules"] for group in groups if group["name"] == name]
+    return {rule["alert"] for rule in rules}
+
+
+def test_alerts_of_a_job_fire_from_its_page(tmp_path: Path) -> None:
+    """The job has ended its last batch long ago, and its state grows with every look at it."""
+    batch = BatchFigures(1, time.time() - 3600, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 1, None, None)
+    began = time.monotonic()
+
+    def progress() -> Progress:
+        monitor = Monitor("orders", "sink", batch.ended_at_seconds)
+        rows = 200_000 + round((time.monotonic() - began) * 1000)
+        monitor.add(BatchEvent(batch, (), (StateOperator(0, "dedupe", rows, 1, 0, 0),)))
+        return monitor.progress(time.time())
+
+    page = WebPage("127.0.0.1", 0, routes(progress))
+    page.start()
+    prometheus = Prometheus(tmp_path, [page.address.removeprefix("http://")])
+    try:
+        prometheus.wait_for("PipelineStalled", "PipelineStateGrows")
+    finally:
+        prometheus.stop()
+        page.stop()
+    assert prometheus.fired == rules_of("barnabas-pipeline")

@@ -15,6 +15,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.producer import Producer
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.operations.sinks.decisions import DecidedWinner, SinkDecision, encode, key_of
+from barnabas.pipeline.monitor.progress import DecisionCounts
 from barnabas.pipeline.monitor.sink_state import SinkWatch
 from barnabas.pipeline.sink.port import Identity, Place
 from barnabas.testing import Broker
@@ -71,6 +72,23 @@ class Job:
         (self.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{offsets}")
         (self.checkpoint / "commits" / "0").write_text("v1\n{}")
 
+    def drop(self) -> None:
+        """Write a decision in a transaction that is aborted."""
+
+        async def write() -> None:
+            driver = f"{self.name}.driver"
+            async with Cluster(self.servers) as cluster:
+                async with TransactionalProducer(cluster, driver) as producer:
+                    await producer.init_transactions()
+                    await producer.begin_transaction()
+                    decision = encode(SinkDecision("query-1", 9, None, ()))
+                    topic = f"{self.name}.decisions"
+                    await producer.send(topic, decision, key=key_of(self.name))
+                    await producer.flush()
+                    await producer.abort_transaction()
+
+        asyncio.run(write())
+
     def write_out(self, batch: int, inputs: Sequence[int], *, decided: int | None = None) -> None:
         """Write a transaction whose rows come from offsets of the input, and its decision.
 
@@ -116,7 +134,9 @@ def test_status_of_a_job_that_never_ran(cli: Cli, job: Job) -> None:
     ]
     status = holds(cli.servers, "pipeline", "status", str(job.path))
     assert (status["batch"], status["lag"]) == (None, None)
-    assert status["cluster"] == {"decision": None, "open": [], "problem": None}
+    nothing = {"decision": None, "counts": None, "open": [], "problem": None}
+    assert status["cluster"] == nothing
+    assert status["progress"] is None
 
 
 def test_status_has_checkpoint_lag_decision_and_kept_transactions(cli: Cli, job: Job) -> None:
@@ -147,14 +167,23 @@ def test_status_has_checkpoint_lag_decision_and_kept_transactions(cli: Cli, job:
     assert 0 <= kept["age_seconds"] < 60
 
 
-def test_the_watch_of_a_sink_follows_its_decisions(cli: Cli, job: Job) -> None:
+def test_the_watch_of_a_sink_follows_its_decisions_and_counts_them(cli: Cli, job: Job) -> None:
     with SinkWatch(cli.servers, job.name) as watch:
         until(lambda: watch.read().open == ())
         assert watch.read().decision is None
         for batch in (0, 1):
             job.write_out(batch, [batch])
             until(lambda batch=batch: (last := watch.read().decision) and last.batch == batch)
+        assert watch.read().counts == DecisionCounts(committed=2, transactions=2, dropped=0)
+        job.drop()
+        until(lambda: (counts := watch.read().counts) and counts.dropped == 1)
     assert watch.read().problem is None
+    # Those before its start are not counted.
+    with SinkWatch(cli.servers, job.name) as watch:
+        until(lambda: watch.read().decision)
+        assert watch.read().counts == DecisionCounts(0, 0, 0)
+        job.write_out(2, [2])
+        until(lambda: watch.read().counts == DecisionCounts(1, 1, 0))
 
 
 def test_the_watch_of_a_sink_tells_why_it_knows_nothing() -> None:

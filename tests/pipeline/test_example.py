@@ -164,7 +164,7 @@ def test_kills_by_the_page_leave_every_sum_exact(tmp_path):
         state = seen()
         assert state["brokers"][1]["kills"] == state["driver"]["kills"] == 1
         assert b"<script>" in running.get("")
-        assert b'barnabas_pipeline_state{job="order-sums"' in running.get("metrics")
+        assert b'barnabas_pipeline_state{pipeline="order-sums"' in running.get("metrics")
 
         running.process.send_signal(signal.SIGINT)
         while running.process.poll() is None:

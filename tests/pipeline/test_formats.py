@@ -419,9 +419,50 @@ def test_keys_have_schemas(spark, url, client, topic):
     assert good[b"b"] is None
     assert [bytes(row.key) for row in rows if row.topic == "bad"] == [b"no"]
     assert reasons(rows) == [
-        f"subject {topic}-key: value does not begin with a magic byte and a schema id"
+        f"subject {topic}-key: key does not begin with a magic byte and a schema id"
     ]
     assert client.get_latest_version(f"{topic}-out-key").schema.schema_type == "AVRO"
+
+
+def test_a_key_that_fails_its_schema_has_reasons_apart_from_its_value(spark, url, client, topic):
+    from barnabas.pipeline.spark.parsing import bad_counts, parse
+
+    key = AvroSerializer(client, KEY)({"id": 7}, key_of(topic))
+    order = {"id": "a", "amount": Decimal("1.50"), "at": NOON}
+    value = AvroSerializer(client, avro(OLD))(order, of(topic))
+    number = int.from_bytes(key[1:5], "big")
+    unknown = b"\0\x7f\xff\xff\xff"
+    steps = '[{view: ids, sql: "SELECT id FROM source"}]'
+    keys = f"topic: {topic}, codec: avro, key: avro"
+    file = job_file(url, keys, "topic: out", steps=steps, bad_records="bad")
+    source = keyed(
+        spark,
+        topic,
+        *((each, value) for each in (b"no", unknown, key[:-1], key + b"x", value, key)),
+        (key, value[:-1]),
+        (key, unknown),
+    )
+    found = reasons(run(spark, file, source))
+    place = f"subject {topic}-key"
+    assert found[0] == f"{place}: key does not begin with a magic byte and a schema id"
+    assert found[1].startswith(f"{place}, schema id 2147483647: ")
+    assert found[2].startswith(f"{place}, schema id {number}: key does not fit the schema: ")
+    assert found[3] == f"{place}, schema id {number}: key does not fit the schema: 1 bytes too many"
+    assert found[5].startswith(f"subject {topic}-value, schema id ")
+    assert ": value does not fit the schema: " in found[5]
+    [(location, given)] = file.job.inputs
+    marked = parse(file.job, location, given, source)
+    [counted] = marked.rows.agg(*bad_counts(marked)).collect()
+    counts = counted.asDict()
+    assert {name: each for name, each in counts.items() if "first" not in name and each} == {
+        "key.no_schema_id": 1,
+        "key.unknown_schema_id": 1,
+        "key.misfit": 3,
+        "value.misfit": 1,
+        "value.unknown_schema_id": 1,
+    }
+    assert counted["first.key.misfit"]["schema"] == f"{place}, schema id {number}"
+    assert counted["first.value.other_schema"] is None
 
 
 def test_a_key_may_be_a_single_value(spark, url, client, topic):

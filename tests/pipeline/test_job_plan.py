@@ -95,7 +95,7 @@ def test_good_records_pass_the_steps_and_bad_ones_leave_unchanged(spark):
         ("bad", None, b"no", {
             **places,
             "barnabas.offset": b"3",
-            "barnabas.reason": b"value is not JSON of the schema",
+            "barnabas.reason": b"value is not JSON",
         }),
         ("bad", None, b'{"amount": 5}', {
             **places, "barnabas.offset": b"4", "barnabas.reason": b"column id is null",
@@ -144,7 +144,7 @@ def test_text_is_parsed_by_a_step_and_bad_records_leave_unchanged(spark):
     assert found == [
         ("bad", b"k", None, b"value is null", b"4"),
         ("bad", b"k", b"\xff", b"value is not UTF-8", b"3"),
-        ("bad", b"k", b"no", b"value is not JSON of the schema", b"1"),
+        ("bad", b"k", b"no", b"value is not JSON", b"1"),
         ("bad", b"k", b'{"amount": 1}', b"column id is null", b"2"),
         ("out", b"K", b'{"id":"a","name":"K"}', None, None),
     ]
@@ -154,7 +154,7 @@ def test_bad_text_fails_the_job_and_is_named_if_its_place_is_known(spark):
     for query, place in (("*", " at in/3@0"), ("value", "")):
         text = PARSE.replace("*, upper(_key) AS name", query).replace("bad_records: bad\n", "")
         file = JobFile(Path("job.yaml"), text.replace(", key: name", ""))
-        with pytest.raises(Exception, match=f"bad record{place}: value is not JSON of the schema"):
+        with pytest.raises(Exception, match=f"bad record{place}: value is not JSON;"):
             run(spark, file, records(spark, b"no"))
 
 
@@ -186,11 +186,12 @@ def test_a_record_is_parsed_once_for_each_kind_of_row(spark):
     ("value", "reason"),
     [
         (None, b"value is null"),
-        (b"", b"value is not JSON of the schema"),
+        (b"", b"value is not JSON"),
         (b'{"id": "\xff"}', b"value is not UTF-8"),
-        (b'{"id": "a", "amount": "many"}', b"value is not JSON of the schema"),
-        (b'{"id": "a", "amount": 99999999999}', b"value is not JSON of the schema"),
-        (b"[]", b"value is not JSON of the schema"),
+        (b'{"id": "a", "amount": "many"}', b"value does not fit the schema"),
+        (b'{"id": "a", "amount": 99999999999}', b"value does not fit the schema"),
+        (b"[]", b"value does not fit the schema"),
+        (b'{"id": "a"', b"value is not JSON"),
     ],
 )
 def test_a_bad_record_has_its_reason(spark, value, reason):
@@ -205,9 +206,31 @@ def test_a_key_that_is_not_text_makes_a_record_bad(spark):
     assert headers["barnabas.reason"] == b"key is not UTF-8; set source.key to binary"
 
 
+def test_bad_records_are_counted_by_reason_with_the_first_of_each(spark):
+    from barnabas.pipeline.spark.parsing import bad_counts, parse
+
+    file = job_file()
+    good, misfit = b'{"id": "a"}', b'{"amount": 1}'
+    source = records(spark, b"no", good, misfit, b"[]", None, b"no", b'{"id": "\xff"}')
+    [(location, given)] = file.job.inputs
+    marked = parse(file.job, location, given, source)
+    [found] = marked.rows.agg(*bad_counts(marked)).collect()
+    assert {name: value for name, value in found.asDict().items() if "first" not in name} == {
+        "key.not_utf8": 0,
+        "value.not_utf8": 1,
+        "value.null": 1,
+        "value.not_json": 2,
+        "value.misfit": 2,
+    }
+    assert found["first.value.misfit"].asDict() == {
+        "topic": "in", "partition": 3, "offset": 2, "schema": None,
+    }  # fmt: skip
+    assert found["first.key.not_utf8"] is None
+
+
 def test_a_bad_record_fails_the_job_and_is_named(spark):
     file = job_file(("bad_records: bad\n", ""))
-    with pytest.raises(Exception, match=r"bad record at in/3@1: value is not JSON of the schema;"):
+    with pytest.raises(Exception, match=r"bad record at in/3@1: value is not JSON;"):
         run(spark, file, records(spark, b'{"id": "a"}', b"no"))
 
 

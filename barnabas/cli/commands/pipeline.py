@@ -300,16 +300,19 @@ def status(
 ) -> None:
     """Show how far a job is: its checkpoint, its lag, its last decision, open transactions.
 
-    The job may run, here or elsewhere. A checkpoint that is not on a local disk is not read.
+    And what its last run has told there: lag by source, state, late rows and bad records. The job
+    may run, here or elsewhere. A checkpoint that is not on a local disk is not read.
     """
     file = _read(path, bootstrap_server, properties)
     from barnabas.pipeline.jobs.checkpoint import read_checkpoint
+    from barnabas.pipeline.monitor.file import ProgressFile
     from barnabas.pipeline.monitor.status import read_status, show
 
     job = file.job
     checkpoint = read_checkpoint(file.checkpoint)
+    progress = ProgressFile(file.checkpoint).read()
     target = _target(job, properties, timeout, as_json=as_json)
-    found = target.run(lambda cluster: read_status(cluster, job, checkpoint))
+    found = target.run(lambda cluster: read_status(cluster, job, checkpoint, progress))
     if as_json:
         target.answer(found)
         return

@@ -68,6 +68,13 @@ class DecisionReader:
         self._next: int | None = None
         self.has_gaps = False
         """Whether compaction or retention has removed records."""
+        self.dropped: list[int] = []
+        """The offsets of the decisions whose transactions were aborted."""
+
+    @property
+    def position(self) -> int:
+        """The offset of the next decision; 0 if the topic is not there."""
+        return self._next or 0
 
     async def more(self) -> list[CommittedDecision]:
         """Return the decisions since the last call; none if the topic is not there.
@@ -92,9 +99,12 @@ class DecisionReader:
         return found
 
     def _decoded(self, fetched: FetchedBatches, expected: int) -> list[CommittedDecision]:
+        shown = {header.base_offset for _, header in fetched.visible}
         for _, header in iter_headers(fetched.data):
             self.has_gaps |= header.base_offset > expected
             expected = header.next_offset
+            if not header.is_control and header.base_offset not in shown:
+                self.dropped.append(header.base_offset)
         found = []
         for pos, header in fetched.visible:
             for record in iter_records(fetched.data, pos, header):

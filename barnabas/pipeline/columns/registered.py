@@ -11,6 +11,7 @@ from barnabas.registry.reading import Decoder, Encoder
 from barnabas.registry.usable import UsableSchema
 
 VALUE: Final = "value"
+KIND: Final = "kind"
 REASON: Final = "reason"
 
 _ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
@@ -54,27 +55,27 @@ def text_of(codec: str, kind: pa.DataType, record: str) -> str:
 def decode(
     decoder: Decoder, record: RowShape, values: pa.Array, headers: pa.Array | None = None
 ) -> pa.StructArray:
-    """Return the columns of each value in `value`, or why there are none in `reason`.
+    """Return the columns of each value in `value`, or why there are none in `kind` and `reason`.
 
     `headers` are those of the schema, null where a value has it. A null has neither columns nor a
     reason. Raises RegistryError if the registry cannot be asked.
     """
     rows: list[Any] = []
-    reasons: list[str | None] = []
+    failures: list[BadRecord | None] = []
     of_schema = [None] * len(values) if headers is None else headers.to_pylist()
     pairs = list(zip(values.to_pylist(), of_schema, strict=True))
     for pair in pairs:
-        row, reason = None, None
+        row, failure = None, None
         try:
             if pair[0] is not None:
                 _, row = decoder.decode(*pair)
                 row = row if record.read is None else record.read(row)
         except BadRecord as error:
-            reason = str(error)
+            failure = error
         except _ERRORS as error:
-            row, reason = None, _misfit(decoder, pair, error)
+            row, failure = None, _misfit(decoder, pair, error)
         rows.append(row)
-        reasons.append(reason)
+        failures.append(failure)
     kind = record.type
     try:
         columns = pa.array(rows, kind)
@@ -86,17 +87,19 @@ def decode(
                 parts.append(pa.array([row], kind))
             except _ERRORS as error:
                 parts.append(pa.array([None], kind))
-                reasons[index] = _misfit(decoder, pairs[index], error)
+                failures[index] = _misfit(decoder, pairs[index], error)
         columns = pa.concat_arrays(parts)
+    kinds = pa.array([each and each.kind for each in failures], pa.string())
+    reasons = pa.array([each and str(each) for each in failures], pa.string())
     found: pa.StructArray = pa.StructArray.from_arrays(
-        [columns, pa.array(reasons, pa.string())], [VALUE, REASON]
+        [columns, kinds, reasons], [VALUE, KIND, REASON]
     )
     return found
 
 
-def _misfit(decoder: Decoder, pair: tuple[bytes, bytes | None], error: Exception) -> str:
+def _misfit(decoder: Decoder, pair: tuple[bytes, bytes | None], error: Exception) -> BadRecord:
     text = " ".join(f"{error}".split())[:200]
-    return str(decoder.failure(*pair, f"value does not fit the columns: {text}"))
+    return decoder.failure(*pair, f"value does not fit the columns: {text}", "misfit")
 
 
 def encode(encoder: Encoder, record: RowShape, rows: pa.Array) -> pa.Array:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -47,7 +46,7 @@ class State(NamedTuple):
             **self._asdict(),
             "brokers": [each._asdict() for each in self.brokers],
             "driver": self.driver._asdict(),
-            "progress": asdict(progress),
+            "progress": json.loads(progress.to_json()),
         }
         return json.dumps(data).encode() + b"\n"
 

@@ -23,15 +23,22 @@ class Checkpoint(NamedTuple):
     """The offsets up to which batch `done` has read."""
 
 
+def local_folder(location: str) -> Path | None:
+    """Return the folder of a checkpoint; None if it is not on a local disk."""
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        return None
+    return Path(unquote(parts.path)) if parts.scheme else Path(location)
+
+
 def read_checkpoint(location: str) -> Checkpoint | None:
     """Return a checkpoint's state; None if it is not on a local disk, or not there yet.
 
     Raises ValueError if files of it cannot be read.
     """
-    parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
+    root = local_folder(location)
+    if root is None:
         return None
-    root = Path(unquote(parts.path)) if parts.scheme else Path(location)
     try:
         query = json.loads((root / "metadata").read_text())["id"]
     except FileNotFoundError:

@@ -23,6 +23,7 @@ class Format(NamedTuple):
     subject: str
     schema: SchemaText
     record: str | None
+    part: Part
 
     def usable(self) -> UsableSchema:
         """Return the schema, parsed."""
@@ -44,7 +45,7 @@ def source_format(
         found = SchemaRegistry(settings).version(subject, coded.version)
         require_kind(coded.codec, subject, found.schema)
         record = coded.record or use(found.schema, None).record
-        return Format(settings, coded.codec, subject, found.schema, record)
+        return Format(settings, coded.codec, subject, found.schema, record, part)
 
 
 class SinkFormat(NamedTuple):
@@ -99,7 +100,7 @@ def sink_format(
             schema = registry.with_references(CODECS[written.codec], text, written.references)
             record, number = use(schema, written.record).record, None
             subject = written.subject or subject_of(written.naming, topic, record, part)
-        form = Format(settings, written.codec, subject, schema, record)
+        form = Format(settings, written.codec, subject, schema, record, part)
         return SinkFormat(form, location, number)
 
 

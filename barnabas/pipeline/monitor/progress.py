@@ -1,18 +1,20 @@
 """The progress of a job: figures of its batches, its last decision and its open transactions. Pure.
 
-A `Monitor` is fed with the JSON of Spark's progress events; its `Progress` is shown in a terminal,
-as JSON lines, and as a web page with metrics. The schema of the lines has the docstrings of its
-fields.
+A `Monitor` is fed with Spark's progress events; its `Progress` is the one model that a terminal,
+JSON lines, `pipeline status`, a web page and metrics show. The schema of the JSON has the
+docstrings of its fields.
 """
 
-import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
-from barnabas.protocol.records.group_lag import offset_lag
+from pydantic import TypeAdapter, ValidationError
+
+from barnabas.config.faults import first_fault
+from barnabas.pipeline.errors import BadKind
+from barnabas.registry.wire import Part
 
 WINDOW_SECONDS: Final = 30.0
 """Rates are means over the last seconds, so that they fall when batches no longer come."""
@@ -51,6 +53,68 @@ class BatchFigures:
     state_rows: int
     """Rows in the state of the query."""
     watermark: str | None
+    """The watermark that the batch began with; Spark has one for all operators of a query."""
+    watermark_delay_ms: int | None
+    """The time from the watermark to the begin of the batch; null before the first watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """The lag of a source in a topic."""
+
+    topic: str
+    lag: int
+    """Offsets that are not read yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """The lag of a source of the job."""
+
+    view: str
+    topics: tuple[TopicLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateOperator:
+    """An operator of the query that keeps state."""
+
+    number: int
+    """Its place in Spark's plan, where 0 is next to the sink."""
+    name: str
+    """Spark's name, such as `dedupe`, `stateStoreSave` (GROUP BY) or `symmetricHashJoin`."""
+    rows: int
+    bytes: int
+    """The memory of its state."""
+    late_rows: int
+    """Rows that the watermark has dropped, since the start."""
+    removed_rows: int
+    """Rows that have left the state, since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadExample:
+    """The place of a bad record. The record itself is in the topic for bad records."""
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    schema: str | None
+    """Subject and id of its schema; null without a registry."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecords:
+    """The bad records of one view for one reason."""
+
+    view: str
+    """The view of a source, or of a step that parses."""
+    part: Part
+    reason: BadKind
+    records: int
+    """The number since the start."""
+    example: BadExample | None
+    """A record of the last batch that had one; null if the view has no places of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +127,17 @@ class LastDecision:
     rows: int
     offset: int
     """Offset of the decision in the topic of decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionCounts:
+    """The decisions of a sink since the start of its job."""
+
+    committed: int
+    transactions: int
+    """The transactions of tasks that these decisions have committed."""
+    dropped: int
+    """Decisions that were aborted: of batches that failed, or that were decided before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +157,59 @@ class SinkState:
     """The state of a sink in the cluster; null is unknown."""
 
     decision: LastDecision | None
+    counts: DecisionCounts | None
     open: tuple[SinkTransaction, ...] | None
     problem: str | None
     """The reason why the cluster could not be asked."""
 
 
-UNKNOWN: Final = SinkState(decision=None, open=None, problem=None)
+UNKNOWN: Final = SinkState(decision=None, counts=None, open=None, problem=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a job, a line for each batch and for each change of the state."""
+
+    job: str
+    sink: str
+    state: State
+    error: str | None
+    query: str | None
+    run: str | None
+    at_seconds: float
+    """Time in seconds since 1970."""
+    progressed_at_seconds: float
+    """The last time at which a batch ended or the query waited for data; before, the start."""
+    rows_in_per_s: float
+    rows_out_per_s: float
+    rows_in: int
+    """Rows since the start, as the next fields."""
+    rows_out: int
+    bad_rows: int
+    late_rows: int
+    batches: int
+    last: BatchFigures | None
+    """The last batch."""
+    sources: tuple[SourceLag, ...] | None
+    operators: tuple[StateOperator, ...]
+    bad: tuple[BadRecords, ...]
+    """Each reason that the records of a view can have, with those that no record has had."""
+    cluster: SinkState
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Progress":
+        """Return the progress in the JSON of its fields; raises ValueError."""
+        try:
+            return _ADAPTER.validate_json(text)
+        except ValidationError as error:
+            raise ValueError(f"not a progress of this version: {first_fault(error)}") from error
+
+    def to_json(self) -> bytes:
+        """Return the JSON of its fields, a line without its end."""
+        return _ADAPTER.dump_json(self)
+
+
+_ADAPTER: Final = TypeAdapter(Progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,48 +226,18 @@ class Status:
     lag: int | None
     """Offsets that are not read yet."""
     cluster: SinkState
+    progress: Progress | None
+    """The job's progress as its last run has left it in the checkpoint, at `at_seconds`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of a job, a line for each batch and for each change of the state."""
+class BatchEvent(NamedTuple):
+    """One of Spark's progress events; the numbers in `operators` and `bad` are of its batch."""
 
-    job: str
-    sink: str
-    state: State
-    error: str | None
-    query: str | None
-    run: str | None
-    at_seconds: float
-    """Time in seconds since 1970."""
-    rows_in_per_s: float
-    rows_out_per_s: float
-    rows_in: int
-    """Rows since the start, as the next fields."""
-    rows_out: int
-    bad_rows: int
-    late_rows: int
-    batches: int
-    last: BatchFigures | None
-    """The last batch."""
-    cluster: SinkState
-
-    @classmethod
-    def from_json(cls, text: str) -> "Progress":
-        """Return the progress in the JSON of its fields; raises ValueError."""
-        try:
-            data = json.loads(text)
-            last, cluster = data["last"], data["cluster"]
-            decision, rows = cluster["decision"], cluster["open"]
-            data["last"] = last and BatchFigures(**last)
-            data["cluster"] = SinkState(
-                decision and LastDecision(**decision),
-                None if rows is None else tuple(SinkTransaction(**row) for row in rows),
-                cluster["problem"],
-            )
-            return cls(**data)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a progress of this version: {error}") from error
+    batch: BatchFigures
+    sources: tuple[SourceLag, ...] | None = None
+    """None if the offsets of a source are unknown."""
+    operators: tuple[StateOperator, ...] = ()
+    bad: tuple[BadRecords, ...] = ()
 
 
 class Monitor:
@@ -158,6 +250,11 @@ class Monitor:
         self._recent: deque[BatchFigures] = deque(maxlen=_MOST_BATCHES)
         self._totals = [0, 0, 0, 0]
         self._batches = 0
+        self._sources: tuple[SourceLag, ...] | None = None
+        self._operators: dict[tuple[int, str], StateOperator] = {}
+        self._bad: dict[tuple[str, str, str], BadRecords] = {}
+        self.progressed_at = started
+        """The last time at which a batch ended or the query waited for data."""
         self.state: State = STARTING
         self.error: str | None = None
         self.query: str | None = None
@@ -169,16 +266,44 @@ class Monitor:
         """The number of the last batch; -1 if there was none."""
         return self._recent[-1].number if self._recent else -1
 
-    def add(self, batch: BatchFigures) -> None:
+    def add(self, event: BatchEvent) -> None:
         """Add the figures of a batch that has ended; a later event replaces that of its batch."""
+        batch = event.batch
+        self._sources = event.sources
         if self._recent and self._recent[-1].number >= batch.number:
             # Spark repeats the last batch every ten seconds while no data comes.
             self._recent[-1] = replace(self._recent[-1], lag=batch.lag)
             return
         self._recent.append(batch)
+        self.progressed_at = max(self.progressed_at, batch.ended_at_seconds)
         self._batches += 1
         figures = (batch.rows_in, batch.rows_out or 0, batch.bad_rows, batch.late_rows)
         self._totals = [sum(each) for each in zip(self._totals, figures, strict=True)]
+        self._add_operators(event.operators)
+        self._add_bad(event.bad)
+
+    def _add_operators(self, operators: Iterable[StateOperator]) -> None:
+        before, self._operators = self._operators, {}
+        for each in operators:
+            key = (each.number, each.name)
+            if (old := before.get(key)) is not None:
+                each = replace(
+                    each,
+                    late_rows=old.late_rows + each.late_rows,
+                    removed_rows=old.removed_rows + each.removed_rows,
+                )
+            self._operators[key] = each
+
+    def _add_bad(self, found: Iterable[BadRecords]) -> None:
+        for each in found:
+            key = (each.view, each.part, each.reason)
+            if (old := self._bad.get(key)) is not None:
+                each = replace(
+                    each,
+                    records=old.records + each.records,
+                    example=each.example or old.example,
+                )
+            self._bad[key] = each
 
     def progress(self, now: float) -> Progress:
         """Return the progress at `now`, in seconds since the epoch."""
@@ -187,129 +312,24 @@ class Monitor:
         seconds = max(1.0, min(WINDOW_SECONDS, now - self._started))
         rows_in, rows_out, bad_rows, late_rows = self._totals
         return Progress(
-            self.job,
-            self._sink,
-            self.state,
-            self.error,
-            self.query,
-            self.run,
-            now,
-            sum(each.rows_in for each in recent) / seconds,
-            sum(each.rows_out or 0 for each in recent) / seconds,
-            rows_in,
-            rows_out,
-            bad_rows,
-            late_rows,
-            self._batches,
-            self._recent[-1] if self._recent else None,
-            self.cluster,
+            job=self.job,
+            sink=self._sink,
+            state=self.state,
+            error=self.error,
+            query=self.query,
+            run=self.run,
+            at_seconds=now,
+            progressed_at_seconds=self.progressed_at,
+            rows_in_per_s=sum(each.rows_in for each in recent) / seconds,
+            rows_out_per_s=sum(each.rows_out or 0 for each in recent) / seconds,
+            rows_in=rows_in,
+            rows_out=rows_out,
+            bad_rows=bad_rows,
+            late_rows=late_rows,
+            batches=self._batches,
+            last=self._recent[-1] if self._recent else None,
+            sources=self._sources,
+            operators=tuple(self._operators.values()),
+            bad=tuple(self._bad.values()),
+            cluster=self.cluster,
         )
-
-
-# -- Spark's progress events -----------------------------------------------------------------------
-
-
-def read_event(text: str, metrics: str, tasks_ended: float | None = None) -> BatchFigures:
-    """Return the figures of one of Spark's progress events, its JSON.
-
-    The names of the observed metrics with the numbers of rows read begin with `metrics`. Spark
-    counts the rows of a source once for each branch of the query. `tasks_ended` is when the last
-    task of the batch has ended, in seconds since the epoch; None if unknown.
-    """
-    event: Mapping[str, Any] = json.loads(text)
-    times: Mapping[str, int] = event.get("durationMs", {})
-    of_sources = [
-        counts
-        for name, counts in event.get("observedMetrics", {}).items()
-        if name.startswith(metrics)
-    ]
-    observed = {name: sum(each.get(name, 0) for each in of_sources) for name in ("rows", "bad")}
-    rows_in = observed["rows"] if of_sources else event.get("numInputRows", 0)
-    total_ms = times.get("triggerExecution", 0)
-    write_ms = times.get("addBatch", 0)
-    began = datetime.fromisoformat(event["timestamp"]).timestamp()
-    commit_ms = 0
-    if tasks_ended is not None:
-        written = began + (total_ms - times.get("commitOffsets", 0)) / 1000
-        commit_ms = min(write_ms, max(0, round((written - tasks_ended) * 1000)))
-    rows_out = event.get("sink", {}).get("numOutputRows", -1)
-    states: Sequence[Mapping[str, Any]] = event.get("stateOperators", [])
-    # Spark repeats the metrics of the last batch in events without data.
-    has_data = event.get("numInputRows", 0) > 0
-    return BatchFigures(
-        number=event["batchId"],
-        ended_at_seconds=began + total_ms / 1000,
-        rows_in=rows_in if has_data else 0,
-        rows_out=None if rows_out < 0 else rows_out,
-        bad_rows=observed["bad"] if has_data else 0,
-        lag=_lag(event.get("sources", [])),
-        total_ms=total_ms,
-        source_ms=times.get("latestOffset", 0) + times.get("getBatch", 0),
-        tasks_ms=write_ms - commit_ms,
-        commit_ms=commit_ms,
-        checkpoint_ms=times.get("walCommit", 0) + times.get("commitOffsets", 0),
-        late_rows=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
-        state_rows=sum(each.get("numRowsTotal", 0) for each in states),
-        watermark=event.get("eventTime", {}).get("watermark"),
-    )
-
-
-def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the number of offsets between what was read and the ends of the partitions."""
-    lag = 0
-    for source in sources:
-        read, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-        if read is None or latest is None:
-            return None
-        for partition, end in latest.items():
-            lag += offset_lag(read.get(partition, 0), end)
-    return lag
-
-
-def _offsets(value: object) -> dict[tuple[str, str], int] | None:
-    """Return offsets by topic and partition from the stock connector's JSON; None for others."""
-    try:
-        data = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return None
-    if not isinstance(data, dict):
-        return None
-    found = {}
-    for topic, partitions in data.items():
-        if not isinstance(partitions, dict):
-            return None
-        for partition, offset in partitions.items():
-            if not isinstance(offset, int):
-                return None
-            found[topic, partition] = offset
-    return found
-
-
-_PYTHON_ERROR: Final = "Error: "
-
-
-def failure_text(message: str) -> str:
-    """Return the line of a failed query's message that says what went wrong.
-
-    Spark's message has the traces of Java and of the Python worker. The last line of a Python
-    trace is the error; `raise_error` has its text behind USER_RAISED_EXCEPTION.
-    """
-    lines = [line.strip() for line in message.strip().splitlines()]
-    for line in reversed(lines):
-        if "[USER_RAISED_EXCEPTION]" in line:
-            return _without_class(line.partition("[USER_RAISED_EXCEPTION]")[2])
-    for line in reversed(lines):
-        name, colon, text = line.partition(": ")
-        if colon and text and name.startswith("barnabas.") and " " not in name:
-            return text
-    for line in reversed(lines):
-        name, colon, text = line.partition(_PYTHON_ERROR)
-        if colon and text and name.replace(".", "").isidentifier():
-            return line
-    return _without_class(lines[0] if lines else "unknown failure")
-
-
-def _without_class(line: str) -> str:
-    if line.startswith("[") and "] " in line:
-        line = line.partition("] ")[2]
-    return line.partition(" SQLSTATE: ")[0].strip()

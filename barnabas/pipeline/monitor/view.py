@@ -2,11 +2,18 @@
 
 import time
 
+from rich import filesize
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from barnabas.pipeline.monitor.progress import FAILED, BatchFigures, Progress, SinkState
+from barnabas.pipeline.monitor.progress import (
+    FAILED,
+    BadRecords,
+    BatchFigures,
+    Progress,
+    SinkState,
+)
 
 _SHOWN_TRANSACTIONS = 8
 
@@ -33,6 +40,7 @@ def rows(progress: Progress) -> list[tuple[str, str]]:
     ]
     if progress.last is not None:
         shown += _batch(progress.last)
+    shown += figure_rows(progress)
     shown += cluster_rows(progress.cluster)
     if progress.state == FAILED and progress.error:
         shown.append(("error", progress.error))
@@ -46,7 +54,7 @@ def _more(progress: Progress) -> str:
 
 def _batch(batch: BatchFigures) -> list[tuple[str, str]]:
     lag = "unknown" if batch.lag is None else f"{batch.lag:,} offsets"
-    shown = [
+    return [
         ("lag", lag),
         ("batch", f"{batch.number}, {batch.rows_in:,} rows in {batch.total_ms:,} ms"),
         (
@@ -55,9 +63,38 @@ def _batch(batch: BatchFigures) -> list[tuple[str, str]]:
             f"commit {batch.commit_ms:,} ms, checkpoint {batch.checkpoint_ms:,} ms",
         ),
     ]
-    if batch.state_rows:
-        shown.append(("state", f"{batch.state_rows:,} rows, watermark {batch.watermark or '-'}"))
-    return shown
+
+
+def figure_rows(progress: Progress) -> list[tuple[str, str]]:
+    """Return the lines about the parts of a job: lag of sources, state, bad records."""
+    lags = [
+        (f"{source.view}, {each.topic}", f"{each.lag:,} offsets")
+        for source in progress.sources or ()
+        for each in source.topics
+    ]
+    # A single one is the lag of the job.
+    shown = [("", f"lag of {name}: {text}") for name, text in lags] if len(lags) > 1 else []
+    if progress.operators and (last := progress.last) is not None:
+        delay = last.watermark_delay_ms
+        behind = "none yet" if delay is None else f"{last.watermark}, {delay / 1000:,.0f} s behind"
+        shown.append(("watermark", behind))
+    shown += [
+        (
+            f"state {each.number}",
+            f"{each.name}: {each.rows:,} rows, {filesize.decimal(each.bytes)},"
+            f" {each.late_rows:,} late",
+        )
+        for each in progress.operators
+    ]
+    return shown + [("bad", _bad_text(each)) for each in progress.bad if each.records]
+
+
+def _bad_text(bad: BadRecords) -> str:
+    text = f"{bad.records:,} of {bad.view}: {bad.part} {bad.reason}"
+    if (example := bad.example) is None:
+        return text
+    place = f"{example.topic}/{example.partition}@{example.offset}"
+    return f"{text}, such as {place}{f', {example.schema}' if example.schema else ''}"
 
 
 def cluster_rows(state: SinkState) -> list[tuple[str, str]]:
@@ -68,6 +105,9 @@ def cluster_rows(state: SinkState) -> list[tuple[str, str]]:
     if last := state.decision:
         decision = f"batch {last.batch}: {last.rows:,} rows in {last.transactions} transactions"
     shown = [("decision", decision)]
+    if counts := state.counts:
+        committed = f"{counts.committed:,} committed with {counts.transactions:,} transactions"
+        shown.append(("decisions", f"{committed}, {counts.dropped:,} dropped"))
     if state.open is None:
         return shown
     kept = [each for each in state.open if each.is_kept]

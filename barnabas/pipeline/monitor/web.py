@@ -3,10 +3,8 @@
 A job runs in threads, not on an event loop, so the page is served from a thread as well.
 """
 
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import socket
@@ -15,7 +13,13 @@ from typing import Final, NamedTuple
 from barnabas.metrics.exposition import CONTENT_TYPE
 from barnabas.metrics.exposition import render as render_family
 from barnabas.metrics.registry import FamilySnapshot
-from barnabas.pipeline.monitor.progress import STATES, Progress
+from barnabas.pipeline.monitor.progress import (
+    STATES,
+    BatchFigures,
+    Progress,
+    SinkState,
+    StateOperator,
+)
 
 _TIMEOUT: Final = 10.0
 _MOST_CONNECTIONS: Final = 32
@@ -39,7 +43,7 @@ def routes(read: Callable[[], Progress]) -> dict[str, Route]:
     return {
         "/": lambda: HttpResponse(HTTPStatus.OK, "text/html; charset=utf-8", PAGE.encode()),
         "/progress": lambda: HttpResponse(
-            HTTPStatus.OK, "application/json", json.dumps(asdict(read())).encode() + b"\n"
+            HTTPStatus.OK, "application/json", read().to_json() + b"\n"
         ),
         "/metrics": lambda: HttpResponse(HTTPStatus.OK, CONTENT_TYPE, metrics_text(read())),
     }
@@ -156,61 +160,117 @@ def metrics_text(progress: Progress) -> bytes:
 
 
 def families(progress: Progress) -> Iterator[FamilySnapshot]:
-    """Yield the metrics of a job."""
-
-    def counter(name: str, help: str, value: float) -> FamilySnapshot:
-        labels = (progress.job,)
-        return FamilySnapshot(
-            f"barnabas_pipeline_{name}_total", help, "counter", ("job",), [(labels, value)]
-        )
-
-    def gauge(name: str, help: str, value: float) -> FamilySnapshot:
-        labels = (progress.job,)
-        return FamilySnapshot(
-            f"barnabas_pipeline_{name}", help, "gauge", ("job",), [(labels, value)]
-        )
-
-    yield FamilySnapshot(
-        "barnabas_pipeline_state",
+    """Yield the metrics of a job. Its label is `pipeline`: Prometheus has its own label `job`."""
+    yield _family(
+        progress,
+        "state",
         "1 for the state of the job, 0 for the others",
-        "gauge",
-        ("job", "state"),
-        [((progress.job, state), float(progress.state == state)) for state in STATES],
+        [((state,), float(progress.state == state)) for state in STATES],
+        "state",
     )
-    yield counter("rows_in", "Records read since the start", progress.rows_in)
-    yield counter("rows_out", "Records written since the start", progress.rows_out)
-    yield counter("bad_rows", "Records that could not be parsed", progress.bad_rows)
-    yield counter("late_rows", "Rows that the watermark has dropped", progress.late_rows)
-    yield counter("batches", "Batches since the start", progress.batches)
-    if last := progress.last:
-        yield gauge("batch", "Number of the last batch", last.number)
-        yield gauge(
-            "batch_end_seconds", "End of the last batch, since the epoch", last.ended_at_seconds
-        )
-        yield gauge("state_rows", "Rows in the state of the query", last.state_rows)
-        if last.lag is not None:
-            yield gauge("lag", "Offsets that are not read yet", last.lag)
-        steps = {
-            "source": last.source_ms,
-            "tasks": last.tasks_ms,
-            "commit": last.commit_ms,
-            "checkpoint": last.checkpoint_ms,
-            "total": last.total_ms,
-        }
-        yield FamilySnapshot(
-            "barnabas_pipeline_batch_seconds",
-            "Time of the last batch by its steps",
-            "gauge",
-            ("job", "step"),
-            [((progress.job, step), ms / 1000) for step, ms in steps.items()],
-        )
-    if decision := progress.cluster.decision:
-        yield gauge("decided_batch", "Batch of the sink's last decision", decision.batch)
-    if (rows := progress.cluster.open) is not None:
-        kept = [each.age_seconds for each in rows if each.is_kept]
-        yield gauge("open_transactions", "Open transactions under the sink's id", len(rows))
-        yield gauge("kept_transactions", "Those that are kept (KIP-939)", len(kept))
-        yield gauge("kept_seconds", "Age of the oldest of these", max(kept, default=0.0))
+    for name, help, value in (
+        ("rows_in_total", "Records read since the start", progress.rows_in),
+        ("rows_out_total", "Records written since the start", progress.rows_out),
+        ("batches_total", "Batches since the start", progress.batches),
+        (
+            "last_progress_seconds",
+            "When a batch ended or the query waited for data, since the epoch",
+            progress.progressed_at_seconds,
+        ),
+    ):
+        yield _family(progress, name, help, [((), value)])
+    yield from _of_parts(progress)
+    if progress.last is not None:
+        yield from _of_batch(progress, progress.last)
+    yield from _of_sink(progress, progress.cluster)
+
+
+def _family(
+    progress: Progress,
+    name: str,
+    help: str,
+    samples: Iterable[tuple[tuple[str, ...], float]],
+    *labels: str,
+) -> FamilySnapshot:
+    """Return a metric of a job; it is a counter if its name says so."""
+    return FamilySnapshot(
+        f"barnabas_pipeline_{name}",
+        help,
+        "counter" if name.endswith("_total") else "gauge",
+        ("pipeline", *labels),
+        [((progress.job, *values), value) for values, value in samples],
+    )
+
+
+def _of_parts(progress: Progress) -> Iterator[FamilySnapshot]:
+    """Yield the metrics of the sources, of the operators with state, and of bad records."""
+    bad = [((each.view, each.part, each.reason), each.records) for each in progress.bad]
+    help = "Records that could not be parsed, since the start"
+    yield _family(progress, "bad_records_total", help, bad, "view", "part", "reason")
+    if progress.sources is not None:
+        lags = [
+            ((source.view, each.topic), each.lag)
+            for source in progress.sources
+            for each in source.topics
+        ]
+        yield _family(progress, "lag", "Offsets that are not read yet", lags, "view", "topic")
+    of_operators: dict[str, tuple[str, Callable[[StateOperator], int]]] = {
+        "state_rows": ("Rows in the state of an operator", lambda each: each.rows),
+        "state_bytes": ("Memory of the state of an operator", lambda each: each.bytes),
+        "state_removed_rows_total": (
+            "Rows that have left the state, since the start",
+            lambda each: each.removed_rows,
+        ),
+        "late_rows_total": (
+            "Rows that the watermark has dropped, since the start",
+            lambda each: each.late_rows,
+        ),
+    }
+    for name, (help, read) in of_operators.items():
+        rows = [((str(each.number), each.name), read(each)) for each in progress.operators]
+        yield _family(progress, name, help, rows, "operator", "name")
+
+
+def _of_batch(progress: Progress, last: BatchFigures) -> Iterator[FamilySnapshot]:
+    """Yield the metrics of the last batch."""
+    yield _family(progress, "batch", "Number of the last batch", [((), last.number)])
+    help = "End of the last batch, since the epoch"
+    yield _family(progress, "batch_end_seconds", help, [((), last.ended_at_seconds)])
+    steps = {
+        "source": last.source_ms,
+        "tasks": last.tasks_ms,
+        "commit": last.commit_ms,
+        "checkpoint": last.checkpoint_ms,
+        "total": last.total_ms,
+    }
+    times = [((step,), ms / 1000) for step, ms in steps.items()]
+    help = "Time of the last batch by its steps"
+    yield _family(progress, "batch_seconds", help, times, "step")
+    if last.watermark_delay_ms is not None:
+        help = "Time from the watermark to the begin of the last batch"
+        delay = [((), last.watermark_delay_ms / 1000)]
+        yield _family(progress, "watermark_delay_seconds", help, delay)
+
+
+def _of_sink(progress: Progress, sink: SinkState) -> Iterator[FamilySnapshot]:
+    """Yield the metrics of the sink in the cluster."""
+    if sink.decision is not None:
+        help = "Batch of the sink's last decision"
+        yield _family(progress, "decided_batch", help, [((), sink.decision.batch)])
+    if (counts := sink.counts) is not None:
+        results = [(("committed",), counts.committed), (("dropped",), counts.dropped)]
+        help = "Decisions of the sink since the start, by what became of them"
+        yield _family(progress, "decisions_total", help, results, "result")
+        help = "Transactions that the sink's decisions have committed, since the start"
+        yield _family(progress, "transactions_committed_total", help, [((), counts.transactions)])
+    if sink.open is not None:
+        kept = [each.age_seconds for each in sink.open if each.is_kept]
+        for name, help, value in (
+            ("open_transactions", "Open transactions under the sink's id", len(sink.open)),
+            ("kept_transactions", "Those that are kept (KIP-939)", len(kept)),
+            ("kept_seconds", "Age of the oldest of these", max(kept, default=0.0)),
+        ):
+            yield _family(progress, name, help, [((), value)])
 
 
 PAGE: Final = """<!doctype html>
@@ -237,6 +297,7 @@ table{border-collapse:collapse;margin-top:1rem} td,th{padding:.1rem 1rem .1rem 0
 <canvas id="chart" width="900" height="130"></canvas>
 <p>Rows/s <span style="color:#2a7">in</span>, <span style="color:#27c">out</span>.
 Time of the last batch:</p><div class="bar" id="bar"></div>
+<table id="sources"></table><table id="operators"></table><table id="bad"></table>
 <table id="open"></table>
 <script>
 const $=id=>document.getElementById(id),n=x=>x==null?"?":Math.round(x).toLocaleString("en"),past=[];
@@ -244,6 +305,9 @@ function cell(parent,tag,text){const e=document.createElement(tag);e.textContent
   parent.append(e);return e}
 function figure(name,value){const d=document.createElement("div");cell(d,"b",value);
   cell(d,"span",name);$("figures").append(d)}
+function table(id,heads,rows){$(id).replaceChildren();if(!rows.length)return;
+  const h=$(id).insertRow();heads.forEach(t=>cell(h,"th",t));
+  rows.forEach(r=>{const row=$(id).insertRow();r.forEach(x=>cell(row,"td",x))})}
 function chart(){const c=$("chart"),g=c.getContext("2d"),w=c.width,h=c.height;
   g.clearRect(0,0,w,h);const top=Math.max(1,...past.flat());
   [["#2a7",0],["#27c",1]].forEach(([colour,i])=>{g.strokeStyle=colour;g.lineWidth=2;g.beginPath();
@@ -257,12 +321,25 @@ function show(p){const last=p.last||{},d=p.cluster.decision,open=p.cluster.open|
   figure("late rows",n(p.late_rows));figure("lag, offsets",n(last.lag));
   figure("batch",n(last.number));
   figure("last decision",d?"batch "+d.batch:"none");
+  const k=p.cluster.counts;if(k){figure("decisions",n(k.committed)+", "+n(k.dropped)+" dropped");
+  figure("transactions committed",n(k.transactions))}
+  figure("open transactions",open.length);
   figure("kept transactions",open.filter(t=>t.is_kept).length);
   past.push([p.rows_in_per_s,p.rows_out_per_s]);if(past.length>300)past.shift();chart();
   $("bar").replaceChildren();
   [["source","#f2c879"],["tasks","#9fd3a5"],["commit","#9fc1ee"],["checkpoint","#d6b8e8"]]
   .forEach(([s,c])=>{const e=cell($("bar"),"span",s+" "+n(last[s+"_ms"])+" ms");
   e.style.background=c;e.style.flex=Math.max(1,last[s+"_ms"]||0)+" 1 4rem"});
+  table("sources",["source","topic","lag, offsets"],(p.sources||[]).flatMap(s=>
+  s.topics.map(t=>[s.view,t.topic,n(t.lag)])));
+  const delay=last.watermark_delay_ms;
+  table("operators",["state","rows","bytes","late rows","watermark","delay"],p.operators.map(o=>
+  [o.number+" "+o.name,n(o.rows),n(o.bytes),n(o.late_rows),
+  delay==null?"none yet":last.watermark,delay==null?"":n(delay/1000)+" s"]));
+  table("bad",["bad records of","part","reason","records","example","schema"],
+  p.bad.filter(b=>b.records).map(b=>[b.view,b.part,b.reason,n(b.records),
+  b.example?b.example.topic+"/"+b.example.partition+"@"+b.example.offset:"",
+  b.example&&b.example.schema||""]));
   $("open").replaceChildren();open.filter(t=>t.is_kept).slice(0,20).forEach(t=>{
   const r=$("open").insertRow();[t.transactional_id,t.producer_id+":"+t.epoch,n(t.age_seconds)+" s"]
   .forEach(x=>cell(r,"td",x))})}

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from barnabas.pipeline.jobs.spec import FileSink, Job, Problem
-from barnabas.pipeline.monitor.progress import failure_text
+from barnabas.pipeline.monitor.events import failure_text
 from barnabas.pipeline.sink.options import Delivery
 from barnabas.pipeline.spark.job_options import FORMAT
 from barnabas.pipeline.spark.plan import RECORD, file_column

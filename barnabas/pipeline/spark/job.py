@@ -29,6 +29,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from barnabas.pipeline import register
 from barnabas.pipeline.jobs.reading import JobError, JobFile
 from barnabas.pipeline.jobs.spec import AVAILABLE_NOW, Job, Location, Problem, Source
+from barnabas.pipeline.monitor.events import failure_text, read_event, view_finder
+from barnabas.pipeline.monitor.file import ProgressFile
 from barnabas.pipeline.monitor.progress import (
     FAILED,
     RUNNING,
@@ -37,8 +39,6 @@ from barnabas.pipeline.monitor.progress import (
     Monitor,
     Progress,
     SinkState,
-    failure_text,
-    read_event,
 )
 from barnabas.pipeline.spark.batch_output import BatchOutput
 from barnabas.pipeline.spark.job_options import (
@@ -48,7 +48,7 @@ from barnabas.pipeline.spark.job_options import (
     source_options,
 )
 from barnabas.pipeline.spark.packaged import UNDER_SUBMIT
-from barnabas.pipeline.spark.plan import INPUT_METRICS, build
+from barnabas.pipeline.spark.plan import build
 from barnabas.pipeline.spark.stream_rules import check_streaming
 from barnabas.pipeline.spark.tables import Tables, plan_table
 
@@ -269,7 +269,8 @@ def run_job(
 ) -> None:
     """Run a job until it ends, fails, or `stop` is set; `tell` gets its progress meanwhile.
 
-    Raises JobError before anything is started, and JobFailed.
+    The progress of the query is in its checkpoint too. Raises JobError before anything is started,
+    and JobFailed.
     """
     job = file.job
     tell(monitor.progress(time.time()))
@@ -285,12 +286,13 @@ def run_job(
             return _writer(rows, job, output, file.checkpoint)
 
         writer = plan()
+        watch = _Watch(spark, file, monitor, tell, read_sink)
         try:
             while True:
                 query = file.located(partial(_start, writer))
                 tables.drop_old()
                 monitor.query, monitor.run, monitor.state = str(query.id), str(query.runId), RUNNING
-                again = _watch(spark, query, monitor, tell, stop, read_sink, tables, plan)
+                again = watch.until_end(query, stop, tables, plan)
                 if again is None:
                     break
                 writer = again
@@ -298,7 +300,7 @@ def run_job(
             monitor.state, monitor.error = FAILED, monitor.error or str(error)
             raise
         finally:
-            tell(monitor.progress(time.time()))
+            watch.tell()
 
 
 def _writer(rows: DataFrame, job: Job, output: BatchOutput, checkpoint: str) -> DataStreamWriter:
@@ -321,39 +323,83 @@ def _start(writer: DataStreamWriter) -> StreamingQuery:
         raise Problem((), failure_text(str(error))) from error
 
 
-def _watch(
-    spark: SparkSession,
-    query: StreamingQuery,
-    monitor: Monitor,
-    tell: Callable[[Progress], None],
-    stop: threading.Event,
-    read_sink: Callable[[], SinkState],
-    tables: Tables,
-    plan: Callable[[], DataStreamWriter],
-) -> DataStreamWriter | None:
-    """Watch a query to its end; return the plan of the next one if tables were read again."""
-    again = None
-    while not stop.is_set() and query.isActive and again is None:
-        _read_events(spark, query, monitor)
-        monitor.cluster = read_sink()
-        tell(monitor.progress(time.time()))
-        stop.wait(_POLL_SECONDS)
-        if tables.are_due:
-            again = _planned_again(plan)
-    if again is not None:
-        _wait_for_end_of_batch(query, stop)
-    if query.isActive:
-        query.stop()
-    failure = query.exception()
-    _read_events(spark, query, monitor)
-    if failure is not None:
-        monitor.error = failure_text(str(failure))
-        raise JobFailed(f"job {monitor.job} failed: {monitor.error}")
-    monitor.cluster = read_sink()
-    if again is None or stop.is_set():
-        monitor.state = STOPPED
-        return None
-    return again
+class _Watch:
+    """The watch over the queries of a job, one after the other: the monitor learns from it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        file: JobFile,
+        monitor: Monitor,
+        tell: Callable[[Progress], None],
+        read_sink: Callable[[], SinkState],
+    ) -> None:
+        self._spark = spark
+        self._monitor = monitor
+        self._tell = tell
+        self._read_sink = read_sink
+        self._view_of = view_finder(file.job)
+        self._kept = ProgressFile(file.checkpoint)
+
+    def tell(self) -> None:
+        """Tell the progress now, and keep it in the checkpoint."""
+        progress = self._monitor.progress(time.time())
+        self._tell(progress)
+        self._kept.write(progress)
+
+    def until_end(
+        self,
+        query: StreamingQuery,
+        stop: threading.Event,
+        tables: Tables,
+        plan: Callable[[], DataStreamWriter],
+    ) -> DataStreamWriter | None:
+        """Watch a query to its end; return the plan of the next one if tables were read again."""
+        again, monitor = None, self._monitor
+        while not stop.is_set() and query.isActive and again is None:
+            self._look(query)
+            self.tell()
+            stop.wait(_POLL_SECONDS)
+            if tables.are_due:
+                again = _planned_again(plan)
+        if again is not None:
+            _wait_for_end_of_batch(query, stop)
+        if query.isActive:
+            query.stop()
+        failure = query.exception()
+        self._read_events(query)
+        if failure is not None:
+            monitor.error = failure_text(str(failure))
+            raise JobFailed(f"job {monitor.job} failed: {monitor.error}")
+        monitor.cluster = self._read_sink()
+        if again is None or stop.is_set():
+            monitor.state = STOPPED
+            return None
+        return again
+
+    def _look(self, query: StreamingQuery) -> None:
+        self._read_events(query)
+        if _is_waiting(query):
+            self._monitor.progressed_at = time.time()
+        self._monitor.cluster = self._read_sink()
+
+    def _read_events(self, query: StreamingQuery) -> None:
+        """Give the monitor the events that it has not seen."""
+        monitor, last = self._monitor, query.lastProgress
+        if last is None:
+            return
+        events = [last] if last.batchId <= monitor.last_batch + 1 else query.recentProgress
+        for event in events:
+            if event.batchId >= monitor.last_batch:
+                is_new = event.batchId > monitor.last_batch
+                run = str(query.runId)
+                ended = _tasks_ended(self._spark, run, event.batchId) if is_new else None
+                monitor.add(read_event(event.json, self._view_of, ended))
+
+
+def _is_waiting(query: StreamingQuery) -> bool:
+    """Return whether a query waits for data or for its next trigger."""
+    return str(query.status["message"]).startswith("Waiting")
 
 
 def _planned_again(plan: Callable[[], DataStreamWriter]) -> DataStreamWriter | None:
@@ -373,23 +419,10 @@ def _wait_for_end_of_batch(query: StreamingQuery, stop: threading.Event) -> None
     began = query.lastProgress
     while query.isActive and not stop.is_set():
         last = query.lastProgress
-        is_idle = query.status["message"].startswith("Waiting")
-        if is_idle or (last is not None and (began is None or last.batchId > began.batchId)):
+        has_ended = last is not None and (began is None or last.batchId > began.batchId)
+        if has_ended or _is_waiting(query):
             return
         stop.wait(_POLL_SECONDS / 10)
-
-
-def _read_events(spark: SparkSession, query: StreamingQuery, monitor: Monitor) -> None:
-    """Give the monitor the events that it has not seen."""
-    last = query.lastProgress
-    if last is None:
-        return
-    events = [last] if last.batchId <= monitor.last_batch + 1 else query.recentProgress
-    for event in events:
-        if event.batchId >= monitor.last_batch:
-            is_new = event.batchId > monitor.last_batch
-            ended = _tasks_ended(spark, str(query.runId), event.batchId) if is_new else None
-            monitor.add(read_event(event.json, INPUT_METRICS, ended))
 
 
 def _tasks_ended(spark: SparkSession, run: str, batch: int) -> float | None:

@@ -36,10 +36,13 @@ from barnabas.pipeline.jobs.spec import (
     Watermark,
     nearest,
 )
+from barnabas.pipeline.monitor.events import INPUT_METRICS, ROWS
 from barnabas.pipeline.spark import registered
 from barnabas.pipeline.spark.parsing import (
+    BAD,
     LINEAGE,
-    REASON,
+    Marked,
+    bad_counts,
     column_of,
     good_records,
     parse,
@@ -57,9 +60,6 @@ RECORD: Final = ("topic", "key", "value", "headers", "timestamp")
 """The columns of a row for a topic."""
 FOLDERS: Final = ("query", "batch")
 """The columns that readers of files get from the names of folders."""
-
-INPUT_METRICS: Final = "barnabas_input"
-"""The names of the observed metrics begin so: `rows`, the records read, and `bad` among them."""
 
 
 class PlannedStep(NamedTuple):
@@ -99,20 +99,20 @@ def build(
         views[name] = view
         view.createOrReplaceTempView(name)
 
-    def good(name: str, metrics: str, marked: DataFrame, *counts: Column) -> DataFrame:
+    def good(name: str, marked: Marked, *counts: Column) -> DataFrame:
         # Without the observation Spark moves filters below the parser, and parses several times.
-        marked = with_values(marked.observe(metrics, *counts, f.count(REASON).alias("bad")))
+        observed = marked.rows.observe(f"{INPUT_METRICS}{name}", *counts, *bad_counts(marked))
+        rows = with_values(observed)
         if job.bad_topic is None:
-            return good_records(marked, _ADVICE)
-        parsed[name] = marked
-        return good_records(marked, None)
+            return good_records(rows, _ADVICE)
+        parsed[name] = rows
+        return good_records(rows, None)
 
     for name, table in tables.items():
         add(name, table)
-    for index, (location, source) in enumerate(job.inputs):
+    for location, source in job.inputs:
         marked = parse(job, location, source, read(location, source))
-        count = f.count(f.lit(1)).alias("rows")
-        view = good(source.view, f"{INPUT_METRICS}_{index}", marked, count)
+        view = good(source.view, marked, f.count(f.lit(1)).alias(ROWS))
         if source.watermark is not None:
             view = _with_watermark(view, source.watermark, (*location, "watermark"))
         add(source.view, view)
@@ -122,7 +122,7 @@ def build(
         location = ("steps", index)
         if step.parse is not None:
             marked = parse_column((*location, "parse"), step.parse, views[step.input or previous])
-            add(step.view, good(step.view, f"{INPUT_METRICS}_{step.view}", marked))
+            add(step.view, good(step.view, marked))
         else:
             add(step.view, _step(spark, location, step, views, previous))
         steps.append(PlannedStep(location, step.sql, views[step.view]))
@@ -135,8 +135,8 @@ def _check_sources_are_read(job: Job, views: Mapping[str, DataFrame]) -> None:
     """Raise Problem for a source whose records reach no sink."""
     written = {sink.view or job.last_view for _, sink in job.every_sink}
     plans = [views[name]._jdf.queryExecution().analyzed().toString() for name in written]
-    for index, (location, source) in enumerate(job.inputs):
-        if not any(f"CollectMetrics {INPUT_METRICS}_{index}," in plan for plan in plans):
+    for location, source in job.inputs:
+        if not any(f"CollectMetrics {INPUT_METRICS}{source.view}," in plan for plan in plans):
             text = (
                 f"no sink gets rows of view {source.view!r}: remove the source, or query its view"
             )
@@ -221,7 +221,7 @@ def _outputs(
     by_view: dict[str, list[Column]] = {}
     for location, sink in job.outputs:
         name = sink.view or job.last_view
-        keep = f.col(REASON).isNull() if name in parsed else None
+        keep = f.col(BAD).isNull() if name in parsed else None
         record = _record(job, location, sink, views[name], keep, no_files, registers=registers)
         by_view.setdefault(name, []).append(record)
     for location, files in job.files:
@@ -229,7 +229,7 @@ def _outputs(
         by_view.setdefault(name, []).append(_file_record(location, files, views[name], shapes))
     parts = []
     for name, marked in parsed.items():
-        is_bad = f.col(REASON).isNotNull()
+        is_bad = f.col(BAD).isNotNull()
         good = [f.when(~is_bad, record) for record in by_view.pop(name, [])]
         bad = f.when(is_bad, _bad_record(job.bad_topic or "", marked, no_files))
         parts.append(_written(marked, [*good, bad], f.coalesce(*good, bad), len(good) <= 1))
@@ -295,7 +295,7 @@ def _bad_record(topic: str, marked: DataFrame, no_files: Sequence[Column]) -> Co
     """Return the record for what could not be parsed: unchanged, with reason and place."""
     has = marked.columns
     added = {
-        "barnabas.reason": f.col(REASON),
+        "barnabas.reason": f.col(BAD)["reason"],
         **{
             f"barnabas.{name}": f.col(f"_{name}").cast("string")
             for name in ("topic", "partition", "offset")

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from barnabas.pipeline.columns import registered as columns
-from barnabas.pipeline.columns.registered import REASON, VALUE, decode, encode, record_of
+from barnabas.pipeline.columns.registered import KIND, REASON, VALUE, decode, encode, record_of
 from barnabas.pipeline.columns.shapes import RowShape
 from barnabas.pipeline.jobs.registered import Format, SinkFormat, told_at
 from barnabas.pipeline.jobs.spec import Location, Problem, nearest
@@ -56,16 +56,14 @@ def text_of(codec: str, kind: DataType) -> Callable[[str], str]:
     return text
 
 
-def decoded(
-    form: Format, data: Column, header: Column, location: Location, *, is_key: bool = False
-) -> Column:
-    """Return a struct of `value`, the columns, and `reason`, why there are none; raises Problem.
+def decoded(form: Format, data: Column, header: Column, location: Location) -> Column:
+    """Return a struct of `value`, the columns, and why there are none; raises Problem.
 
     `data` is the value or key of a record, and `header` the one that may have its schema.
     """
     with told_at(location):
         record = record_of(form.usable())
-        if not record.columns and not is_key:
+        if not record.columns and form.part == "value":
             raise BadSchema("only a record has columns")
     for each in record.columns:
         if each.name.startswith("_"):
@@ -76,7 +74,8 @@ def decoded(
         return decode(*_decoder(form), values, headers)
 
     value = StructField(VALUE, from_arrow_type(record.type))
-    kind = StructType([value, StructField(REASON, StringType())])
+    failure = [StructField(KIND, StringType()), StructField(REASON, StringType())]
+    kind = StructType([value, *failure])
     return _function(decode_values, kind)(data, header)
 
 
@@ -179,11 +178,11 @@ def _registry(settings: RegistrySettings) -> SchemaRegistry:
 @lru_cache(_REMEMBERED)
 def _decoder(form: Format) -> tuple[Decoder, RowShape]:
     reader = form.usable()
-    decoder = Decoder(_registry(form.settings), form.codec, form.subject, reader)
+    decoder = Decoder(_registry(form.settings), form.codec, form.subject, reader, form.part)
     return decoder, record_of(reader)
 
 
 @lru_cache(_REMEMBERED)
 def _encoder(form: Format, number: int) -> tuple[Encoder, RowShape]:
     schema = form.usable()
-    return Encoder(schema, form.subject, number), record_of(schema)
+    return Encoder(schema, form.subject, number, form.part), record_of(schema)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from barnabas.pipeline.jobs.spec import AVAILABLE_NOW, Job, Location, Problem, Table, seconds_of
-from barnabas.pipeline.monitor.progress import failure_text
+from barnabas.pipeline.monitor.events import failure_text
 from barnabas.pipeline.spark.job_options import FORMAT, source_options
 from barnabas.pipeline.spark.parsing import LINEAGE, good_records, parse, schema_of, with_values
 
@@ -92,7 +92,7 @@ def plan_table(
         options = source_options(job, location, table, stream=False)
         records = spark.read.format(FORMAT).options(**options).load()
         marked = parse(job, location, table, last_of_each_key(records))
-        return good_records(with_values(marked), _BAD).drop(LINEAGE)
+        return good_records(with_values(marked.rows), _BAD).drop(LINEAGE)
     reader = spark.read.format(table.format).options(**table.options)
     if table.format in ("csv", "json") and "mode" not in map(str.lower, table.options):
         # By default a line that does not fit becomes a row of nulls.

@@ -1,12 +1,10 @@
 """The driver of a job as a child process: restart, stop, and jobs that cannot run."""
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -14,7 +12,8 @@ import pytest
 
 from barnabas.cli.processes import driver
 from barnabas.cli.processes.driver import Driver
-from barnabas.pipeline.monitor.progress import RUNNING, Monitor, read_event
+from barnabas.pipeline.monitor.events import read_event
+from barnabas.pipeline.monitor.progress import RUNNING, Monitor
 from tests.support.waiting import eventually
 
 EVENT = '{"batchId": 4, "timestamp": "2026-01-01T00:00:00.000Z", "durationMs": {}, "sources": []}'
@@ -24,8 +23,8 @@ MakeDriver = Callable[[str], Driver]
 def progress_line() -> str:
     monitor = Monitor("job", "sink", 0.0)
     monitor.state = RUNNING
-    monitor.add(read_event(EVENT, "metrics"))
-    return json.dumps(asdict(monitor.progress(1.0)))
+    monitor.add(read_event(EVENT, ", ".join))
+    return monitor.progress(1.0).to_json().decode()
 
 
 @pytest.fixture

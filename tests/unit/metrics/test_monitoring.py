@@ -16,6 +16,16 @@ from barnabas.cli.main import cli
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.exposition import render
 from barnabas.metrics.registry import Registry
+from barnabas.pipeline.monitor.progress import (
+    BatchEvent,
+    BatchFigures,
+    DecisionCounts,
+    LastDecision,
+    Monitor,
+    Progress,
+    SinkState,
+)
+from barnabas.pipeline.monitor.web import families
 from docs.build.dashboard import DASHBOARD, dashboard
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +42,10 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def exported() -> set[str]:
-    """Return the names of the samples of a scrape: a histogram has three, and none of its own."""
+    """Return the names of the samples of a broker and of a job.
+
+    A histogram has three, and none of its own.
+    """
     registry = Registry()
     BrokerMetrics(registry)
     names = set()
@@ -40,7 +53,17 @@ def exported() -> set[str]:
         ends = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
         names |= {family.name + end for end in ends}
         assert f"# TYPE {family.name} {family.kind}\n".encode() in b"".join(render(family))
-    return names
+    return names | {family.name for family in families(full_progress())}
+
+
+def full_progress() -> Progress:
+    """Return a progress that has a value for every metric of a job."""
+    batch = BatchFigures(1, 0.0, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 1, "then", 1)
+    monitor = Monitor("job", "sink", 0.0)
+    monitor.add(BatchEvent(batch, ()))
+    decision = LastDecision(1, "q", 1, 1, 1)
+    monitor.cluster = SinkState(decision, DecisionCounts(1, 1, 0), (), None)
+    return monitor.progress(1.0)
 
 
 def sections() -> dict[str, str]:
@@ -53,7 +76,7 @@ def test_dashboard_is_the_generated_one():
     assert DASHBOARD.read_text() == dashboard(), "run `python -m docs.build.generate`"
 
 
-def test_every_panel_queries_metrics_of_a_broker():
+def test_every_panel_queries_metrics_that_exist():
     panels = json.loads(DASHBOARD.read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel.get("targets", [])]
     asked = {name for query in queries for name in _METRIC.findall(query)}
@@ -72,7 +95,7 @@ def test_panels_do_not_overlap():
 
 
 @pytest.mark.parametrize("file", [RULES, RULE_TESTS, PAGE], ids=lambda path: path.name)
-def test_rules_and_their_page_name_metrics_of_a_broker(file: Path):
+def test_rules_and_their_page_name_metrics_that_exist(file: Path):
     named = set(_METRIC.findall(file.read_text()))
     assert named - exported() == set()
     assert named or file == PAGE

@@ -13,26 +13,50 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from barnabas.pipeline.monitor.progress import (
+    BadExample,
+    BadRecords,
+    BatchEvent,
     BatchFigures,
+    DecisionCounts,
     LastDecision,
     Monitor,
     Progress,
     SinkState,
     SinkTransaction,
+    SourceLag,
+    StateOperator,
+    TopicLag,
 )
 from barnabas.pipeline.monitor.view import line, render
 from barnabas.pipeline.monitor.web import HttpResponse, WebPage, metrics_text, routes
 
 NOON = 1767268800.0
-BATCH = BatchFigures(5, NOON, 3000, 2900, 7, 12, 900, 10, 700, 100, 50, 3, 42, "then")
+BATCH = BatchFigures(5, NOON, 3000, 2900, 7, 12, 900, 10, 700, 100, 50, 3, 42, "then", 65_000)
+EVENT = BatchEvent(
+    BATCH,
+    (SourceLag("orders", (TopicLag("in", 8), TopicLag("more", 4))),),
+    (StateOperator(0, "dedupe", 42, 5000, 3, 9),),
+    (
+        BadRecords("orders", "key", "misfit", 0, None),
+        BadRecords("orders", "value", "not_json", 5, BadExample("in", 0, 17, None)),
+        BadRecords(
+            "orders",
+            "key",
+            "unknown_schema_id",
+            2,
+            BadExample("in", 1, 3, "subject in-key, schema id 9"),
+        ),
+    ),
+)
 
 
 def running(**state: object) -> Progress:
     monitor = Monitor("job", "sink", NOON - 10)
     monitor.state = "running"
-    monitor.add(BATCH)
+    monitor.add(EVENT)
     kept = tuple(SinkTransaction(f"sink.a.{n}", n, 3, 12.0, True) for n in range(10))
-    monitor.cluster = replace(SinkState(LastDecision(4, "q", 2, 2900, 40), kept, None), **state)
+    sink = SinkState(LastDecision(4, "q", 2, 2900, 40), DecisionCounts(4, 8, 1), kept, None)
+    monitor.cluster = replace(sink, **state)
     return monitor.progress(NOON)
 
 
@@ -50,14 +74,20 @@ def test_the_terminal_shows_flow_times_decision_and_kept_transactions():
         "3,000 in, 2,900 out, 7 bad, 3 late",
         "12 offsets",
         "source 10 ms, tasks 700 ms, commit 100 ms, checkpoint 50 ms",
-        "42 rows, watermark then",
+        "lag of orders, in: 8 offsets",
+        "then, 65 s behind",
+        "dedupe: 42 rows, 5.0 kB, 3 late",
+        "5 of orders: value not_json, such as in/0@17",
+        "2 of orders: key unknown_schema_id, such as in/1@3, subject in-key, schema id 9",
         "batch 4: 2,900 rows in 2 transactions",
+        "4 committed with 8 transactions, 1 dropped",
         "10 transactions, 10 kept",
         "sink.a.7 7:3, 12 s",
         "and 2 more",
     ):
         assert part in text
     assert "sink.a.8" not in text
+    assert "misfit" not in text
 
 
 def test_the_terminal_cuts_no_transactional_id():
@@ -91,12 +121,38 @@ def test_metrics_are_read_by_prometheus(progress):
         each.name: each for each in text_string_to_metric_families(metrics_text(progress).decode())
     }
     [rows] = families["barnabas_pipeline_rows_in"].samples
-    assert (rows.labels, rows.value) == ({"job": "job"}, progress.rows_in)
+    assert (rows.labels, rows.value) == ({"pipeline": "job"}, progress.rows_in)
     states = {
         each.labels["state"]: each.value for each in families["barnabas_pipeline_state"].samples
     }
     assert [state for state, value in states.items() if value] == [progress.state]
     assert ("barnabas_pipeline_lag" in families) == (progress.last is not None)
+
+
+def test_metrics_have_lag_state_bad_records_and_decisions():
+    found = {}
+    for family in text_string_to_metric_families(metrics_text(running()).decode()):
+        for each in family.samples:
+            values = frozenset(each.labels.values()) - {"job"}
+            found[each.name, values] = each.value
+    expected = {
+        ("lag", "orders", "in"): 8,
+        ("lag", "orders", "more"): 4,
+        ("state_rows", "0", "dedupe"): 42,
+        ("state_bytes", "0", "dedupe"): 5000,
+        ("late_rows_total", "0", "dedupe"): 3,
+        ("state_removed_rows_total", "0", "dedupe"): 9,
+        ("watermark_delay_seconds",): 65,
+        ("bad_records_total", "orders", "key", "misfit"): 0,
+        ("bad_records_total", "orders", "key", "unknown_schema_id"): 2,
+        ("decisions_total", "committed"): 4,
+        ("decisions_total", "dropped"): 1,
+        ("transactions_committed_total",): 8,
+        ("open_transactions",): 10,
+        ("last_progress_seconds",): NOON,
+    }
+    for (name, *labels), value in expected.items():
+        assert found[f"barnabas_pipeline_{name}", frozenset(labels)] == value
 
 
 @pytest.fixture

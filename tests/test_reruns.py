@@ -43,7 +43,7 @@ def test_summary_shows_what_the_first_run_said(tmp_path: Path) -> None:
 def test_no_test_begins_when_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine at a third of the speed the run was cut off, and nobody saw what had failed."""
+    """On a machine at a third of the speed the run was cut off, and its failures were not seen."""
     test = "def test_fails():\n    assert False\n"
     monkeypatch.setenv("BARNABAS_TESTS_UNTIL", "0")
     found = printed(tmp_path, test)

@@ -16,12 +16,15 @@ from urllib.parse import urlsplit
 
 from barnabas.protocol.messages import offset_commit
 from benchmarks import raw
-from benchmarks.limits import Load, Probe, Scale, create_topic, timed_broker
+from benchmarks.limits import Felt, Load, Probe, Scale, create_topic, timed_broker
 from benchmarks.limits_loads import TABS
 from benchmarks.measures import Cost, Faulty, Figures, peak_bytes
+from tests.support.brokers.process import BrokerProcess
 from tests.support.ports import free_port
 
 PER_TOPIC: Final = 20
+ORDINARY: Final = 200
+"""The partitions of a cluster in which other clients must not feel the tabs."""
 FIRST_S, MEMORY_MB, RATIO = 1.0, 150.0, 1.1
 """The bounds: seconds until the first page, memory of the console, and the ratio of p99s."""
 MEMORY: Final = "largest memory of the console, MB"
@@ -58,41 +61,59 @@ def running(servers: str) -> Iterator[ConsoleProcess]:
 
 
 def console(options: Namespace, directory: Path) -> Iterator[Figures]:
-    """Show many partitions, and half as many groups, to ten tabs."""
+    """Show many partitions, and half as many groups, to ten tabs; and those of a small cluster."""
     metrics = f"127.0.0.1:{free_port()}"
     with timed_broker(directory / "data", metrics_listener=metrics) as broker:
         fill(broker.port, options.partitions)
-        probe = Probe(broker)
         first = {}
         for path in TABS:
             with running(broker.bootstrap_servers) as cold:
                 first[f"seconds until the first page, {path}"] = cold.seconds_of(path)
         yield first
         with running(broker.bootstrap_servers) as warm:
-            tabs = partial(Load, "tabs", warm.port, len(TABS))
-            with tabs(), Cost(warm.pid) as used, Cost(broker.pid) as caused:
+            tabs = Load("tabs", warm.port, len(TABS))
+            with tabs, Cost(warm.pid) as used, Cost(broker.pid) as caused:
                 before = metadata_requests(metrics)
                 time.sleep(2 * WINDOW_S)
                 asked = metadata_requests(metrics) - before
-            felt = probe.alternating(Scale(rounds=ROUNDS, window_s=WINDOW_S), tabs)
+            many = felt(broker, warm)
             figures = {
                 "Metadata requests a second": asked / used.seconds,
                 "CPU of the console, share of a core": used.cpu / used.seconds,
                 "CPU of the broker, share of a core": caused.cpu / caused.seconds,
                 MEMORY: peak_bytes(warm.pid) / 1e6,
-                "Produce of one record without tabs, p99, ms": felt.calm_p99,
-                "Produce of one record with tabs, p99, ms": felt.disturbed_p99,
-                "with tabs over without": felt.ratio,
-                "the same of two windows without": felt.noise,
-                "longest CPU time of the broker's loop without tabs, ms": felt.calm.longest_work,
-                "longest CPU time of the broker's loop with tabs, ms": felt.disturbed.longest_work,
+                **rows(many, options.partitions),
             }
         yield figures
+    with timed_broker(directory / "small", metrics_listener=metrics) as broker:
+        fill(broker.port, ORDINARY)
+        with running(broker.bootstrap_servers) as warm:
+            few = felt(broker, warm)
+    yield rows(few, ORDINARY)
     require(max(first.values()) <= FIRST_S, "a first page took too long")
     # One request may have begun just before.
     require(asked <= used.seconds + 1, "the console asks for metadata too often")
     require(figures[MEMORY] <= MEMORY_MB, "the console takes too much memory")
-    require(felt.ratio <= max(RATIO, felt.noise), "other clients feel the tabs")
+    require(few.ratio <= max(RATIO, few.noise), "other clients feel the tabs")
+
+
+def felt(broker: BrokerProcess, shown: ConsoleProcess) -> Felt:
+    """Return what a client of the broker feels of ten tabs."""
+    tabs = partial(Load, "tabs", shown.port, len(TABS))
+    return Probe(broker).alternating(Scale(rounds=ROUNDS, window_s=WINDOW_S), tabs)
+
+
+def rows(found: Felt, partitions: int) -> Figures:
+    """Name what a client felt in a cluster of so many partitions."""
+    here = f", {partitions:,} partitions"
+    return {
+        f"Produce of one record without tabs, p99, ms{here}": found.calm_p99,
+        f"Produce of one record with tabs, p99, ms{here}": found.disturbed_p99,
+        f"with tabs over without{here}": found.ratio,
+        f"the same of two windows without{here}": found.noise,
+        f"longest CPU time of the broker's loop without tabs, ms{here}": found.calm.longest_work,
+        f"longest CPU time of the broker's loop with tabs, ms{here}": found.disturbed.longest_work,
+    }
 
 
 def require(kept: bool, fault: str) -> None:

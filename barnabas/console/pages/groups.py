@@ -13,6 +13,8 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_groups import ListedGroup
 
 _ON_A_PAGE = 25
+_LISTED_S: Final = 5.0
+"""The age of a description in the list: each takes the brokers half a dozen requests."""
 _LAGS: Final = {"lag": "lag", "to_read": "records to read", "held_back": "records held back"}
 _WIDTH: Final = 1000
 _HEIGHT: Final = 100
@@ -32,7 +34,7 @@ async def show_all(console: Console, request: Request) -> Response:
     listed = [each for each in await groups(console) if search.lower() in each.group_id.lower()]
     paging = paged(request, listed, _ON_A_PAGE)
     known = [each.group_id for each in paging.rows if each.group_type in _DESCRIBED]
-    found = await ask_each(known, console.describe)
+    found = await ask_each(known, lambda group: console.describe(group, _LISTED_S))
     rows = [
         GroupRow(each, found.answers.get(each.group_id), found.errors.get(each.group_id))
         for each in paging.rows

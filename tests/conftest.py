@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Generator
 from types import FrameType
 from typing import Any, Final
@@ -80,8 +81,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.nodeid: {mark.name for mark in item.iter_markers()} for item in items
     }
     if UNTIL in os.environ:
-        # If the time is too short, it is for these.
-        items.sort(key=lambda item: is_rest(item.nodeid))
+        # If the time is too short, it is for those that come last. Long groups come before short
+        # ones, so that all workers end at the same time.
+        sizes = Counter(map(group_of, items))
+        items.sort(key=lambda item: (is_rest(item.nodeid), -sizes[group_of(item)]))
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return the group of a test, of which all run in one worker; its id for one without others."""
+    marker = item.get_closest_marker("xdist_group")
+    return item.nodeid if marker is None else str(marker.args[0])
 
 
 def pytest_collection_finish() -> None:

@@ -105,9 +105,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     A broker that its module shares still holds the topics and groups of the run that failed.
     """
-    if time.time() > float(os.environ.get(UNTIL, "inf")):
+    is_first = getattr(item, "execution_count", 1) == 1
+    if is_first and time.time() > float(os.environ.get(UNTIL, "inf")):
         pytest.skip(NO_TIME)
-    if getattr(item, "execution_count", 1) == 1 or not isinstance(item, pytest.Function):
+    if is_first or not isinstance(item, pytest.Function):
         return
     for definitions in item._fixtureinfo.name2fixturedefs.values():
         for each in definitions:

@@ -51,3 +51,17 @@ def test_no_test_begins_when_the_time_is_over(
     assert "1 tests did not run: the time of this run is over" in found
     monkeypatch.setenv("BARNABAS_TESTS_UNTIL", "1e12")
     assert "1 failed" in printed(tmp_path, test)
+
+
+def test_failure_stays_one_when_the_time_is_over_before_its_second_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = """
+import os
+
+def test_fails():
+    os.environ["BARNABAS_TESTS_UNTIL"] = "0"
+    assert False
+"""
+    monkeypatch.setenv("BARNABAS_TESTS_UNTIL", "1e12")
+    assert "1 failed, 1 rerun" in printed(tmp_path, test, "--reruns", "1")

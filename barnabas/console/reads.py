@@ -256,7 +256,7 @@ async def _committed(console: Console) -> Committed:
     listed = await groups(console)
     admin = GroupAdmin(console.cluster)
     ids = [each.group_id for each in listed if each.group_type not in ("share", "streams")]
-    # One after the other: they are many, and nobody waits for all of them.
+    # One after the other: they are many, and no page waits for all of them.
     found = await ask_each(ids[:MOST_GROUPS], admin.offsets, at_once=1)
     by_partition: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
     for group, offsets in found.answers.items():

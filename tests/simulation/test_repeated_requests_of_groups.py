@@ -138,7 +138,8 @@ def test_offsets_are_committed_again_in_each_transaction(version: int) -> None:
 def one_partition(it: World) -> None:
     """Have all groups in another partition than before."""
     for side in it.pair.sides:
-        side.broker._coordination.groups.coordinator._partitions = lambda: 1
+        groups = side.broker._coordination.groups
+        groups.partitions = groups.coordinator._partitions = lambda: 1
 
 
 NEXT = commit(2, version=3, who="x")

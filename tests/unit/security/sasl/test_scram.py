@@ -101,8 +101,12 @@ def test_any_user_and_password_get_in(mechanism, user, password):
     assert converse(serve, client(mechanism, user, password)).principal == ("User", user)
 
 
+# HMAC fills its key with zeros, so zeros at the end of a password change nothing.
+OTHERS = st.text(max_size=5).filter(lambda text: not text.endswith("\0"))
+
+
 @settings(max_examples=40)
-@given(st.text(max_size=5), st.text(max_size=5))
+@given(OTHERS, OTHERS)
 def test_another_password_is_refused(password, tried):
     serve = server(users={"alice": credential(SHA_256, password)})
     if password != tried:

@@ -17,6 +17,7 @@ from barnabas.broker.loop import slices
 from barnabas.broker.server import connection
 from barnabas.cli.processes.broker import run_broker
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator import postponed
 from tests.support.brokers.program import arguments
 
 _LIMITS: dict[ModuleType, tuple[str, ...]] = {
@@ -34,6 +35,8 @@ def main() -> None:
             if not isinstance(vars(module)[name], float):
                 raise TypeError(f"{module.__name__}.{name} is no time")
             setattr(module, name, _ENDLESS_S)
+    # On a slow machine the records of transactions would come too far apart to share a batch.
+    postponed.DELAY_MS = int(_ENDLESS_S * 1000)  # type: ignore[misc]
     directory, properties = arguments()
     config = BrokerConfig.from_properties({**properties, "log.dirs": str(directory)})
     run_broker(config, **_log_level(), cluster_id="", on_started=_tell)

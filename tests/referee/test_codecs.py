@@ -140,21 +140,30 @@ def _javas(java: Resident, batch: bytes) -> list[bytes] | None:
     return None if found["error"] else [base64.b64decode(each) for each in found["values"]]
 
 
+@pytest.fixture(scope="module")
+def ignores_rests(java: Resident) -> bool:
+    """Whether this is an older OpenJDK, which ignores a short rest where its buffer ends."""
+    rest = _gzip(b"")[:10]
+    values = (_RANDOM.randbytes(length) for length in range(8_140, 8_190))
+    streams = (_gzip(_body((value,)), level=0) + rest for value in values)
+    return any(_javas(java, batch_of(each, 1, Compression.GZIP)) is not None for each in streams)
+
+
 @settings(max_examples=200)
 @given(given=streams())
 def test_streams_are_taken_if_java_takes_them(
-    java: Resident, given: tuple[Compression, bytes, int]
+    java: Resident, ignores_rests: bool, given: tuple[Compression, bytes, int]
 ) -> None:
     codec, stream, count = given
     batch = batch_of(stream, count, codec)
     ours = _ours(batch)
-    # An older OpenJDK may take a stream that ends within a header or an empty member of gzip.
-    assert _javas(java, batch) == ours or (ours is None and b"\x1f\x8b\x08" in stream[-18:])
+    is_ignored = ignores_rests and ours is None and b"\x1f\x8b\x08" in stream[-18:]
+    assert is_ignored or _javas(java, batch) == ours
 
 
 @pytest.mark.parametrize("size", [0, 9, 10, 18, 19, 20])
 def test_gzip_member_that_is_cut_off_is_refused_wherever_javas_buffer_ends(
-    java: Resident, size: int
+    java: Resident, ignores_rests: bool, size: int
 ) -> None:
     """OpenJDK 17.0.15 ignored 10 to 18 bytes of it at every 8,192nd byte: such a batch would stop
     the consumers on 17.0.21."""
@@ -164,7 +173,7 @@ def test_gzip_member_that_is_cut_off_is_refused_wherever_javas_buffer_ends(
         batch = batch_of(_gzip(_body((value,)), level=0) + behind, 1, Compression.GZIP)
         ours = _ours(batch)
         assert ours == ([value] if size in (0, 9, 20) else None), length
-        if not 10 <= size <= 18:
+        if not (ignores_rests and 10 <= size <= 18):
             assert _javas(java, batch) == ours, length
 
 

@@ -138,8 +138,7 @@ def test_offsets_are_committed_again_in_each_transaction(version: int) -> None:
 def one_partition(it: World) -> None:
     """Have all groups in another partition than before."""
     for side in it.pair.sides:
-        groups = side.broker._coordination.groups
-        groups.partitions = groups.coordinator._partitions = lambda: 1
+        side.broker._coordination.groups.partitions = lambda: 1
 
 
 NEXT = commit(2, version=3, who="x")

@@ -135,7 +135,7 @@ class GroupService:
         """The coordinator for handlers. The first use imports it; raises ReleaseReplaced."""
         module = import_late("barnabas.coordinator.group.coordinator")
         made: GroupCoordinator = module.GroupCoordinator(
-            self.runtime, self._timers, self.partitions
+            self.runtime, self._timers, self.partition_of
         )
         return made
 

@@ -37,7 +37,6 @@ from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.soon import Soon, at_hand, wait
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.messages.consumer_group_describe import (
     DescribedGroup as DescribedConsumerGroup,
 )
@@ -74,16 +73,13 @@ class GroupCoordinator:
         self,
         runtime: GroupRuntime,
         timers: Timers,
-        partitions: Callable[[], int],
+        partition_of: Callable[[str], int],
     ) -> None:
-        """`partitions` returns how many partitions `__consumer_offsets` has, or will have."""
+        """`partition_of` returns the partition of `__consumer_offsets` whose leader coordinates a
+        group."""
         self._runtime = runtime
         self._timers = timers
-        self._partitions = partitions
-
-    def partition_of(self, group_id: str) -> int:
-        """Return the partition of `__consumer_offsets` whose leader coordinates the group."""
-        return partition_for(group_id, self._partitions())
+        self.partition_of = partition_of
 
     def look(self, group_id: str, look: Callable[[GroupTable], T]) -> T:
         """Return the result of `look` on the committed state of the group's partition."""

@@ -113,7 +113,7 @@ class Groups:
             in_touch=lambda: self.in_touch,
             report=lambda _, error: self.faults.append(error),
         )
-        self.coordinator = GroupCoordinator(self.runtime, self.time, lambda: 1)
+        self.coordinator = GroupCoordinator(self.runtime, self.time, lambda _: 0)
 
     async def load(self) -> "Groups":
         self.runtime.elected(0, self.log)

@@ -36,7 +36,21 @@ settings.load_profile("barnabas")
 
 UNTIL: Final = "BARNABAS_TESTS_UNTIL"
 """The Unix time in seconds after which no test begins."""
+GRACE_S: Final = 600
+"""How long a test may go on after that time, in seconds."""
 NO_TIME: Final = "the time of this run is over"
+TIMER: Final = pytest.StashKey[Any]()
+"""What pytest-timeout was asked to do for a test."""
+
+
+def until() -> float:
+    """Return the Unix time in seconds after which no test begins."""
+    return float(os.environ.get(UNTIL, "inf"))
+
+
+def allowed_s(timeout: float) -> float:
+    """Return how many seconds a test that begins now may take, whose own timeout is given."""
+    return max(1, min(timeout, until() + GRACE_S - time.time()))
 
 
 class TimedOutError(BaseException):
@@ -47,8 +61,9 @@ class TimedOutError(BaseException):
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
-def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, Any, Any]:  # noqa: ARG001
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, Any, Any]:
     done = yield
+    item.stash[TIMER] = settings
     fail = signal.getsignal(signal.SIGALRM)
 
     def end(_: int, frame: Any) -> None:
@@ -68,6 +83,7 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, Any, Any]:  #
             raise TimedOutError(error.msg) from None
 
     signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, allowed_s(settings.timeout))
     return done
 
 
@@ -106,14 +122,30 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     A broker that its module shares still holds the topics and groups of the run that failed.
     """
     is_first = getattr(item, "execution_count", 1) == 1
-    if is_first and time.time() > float(os.environ.get(UNTIL, "inf")):
-        pytest.skip(NO_TIME)
+    if time.time() > until():
+        (pytest.skip if is_first else pytest.fail)(NO_TIME)
     if is_first or not isinstance(item, pytest.Function):
         return
+    restart_timer(item)
     for definitions in item._fixtureinfo.name2fixturedefs.values():
         for each in definitions:
             if each.scope != "session":
                 each.finish(item._request)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    restart_timer(item)
+
+
+def restart_timer(item: pytest.Item) -> None:
+    """Start the timer of a test again.
+
+    pytest-timeout has one for all runs of a test and stops it at the first failure: neither a
+    fixture that hangs after a failure nor a second run would ever be ended.
+    """
+    if TIMER in item.stash:
+        item.config.hook.pytest_timeout_set_timer(item=item, settings=item.stash[TIMER])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

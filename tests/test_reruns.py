@@ -1,9 +1,11 @@
 """Tests that fail and are run again, and those for which there is no time."""
 
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import GRACE_S, allowed_s
 from tests.support.inner_pytest import printed
 
 TWO_RUNS = """
@@ -53,7 +55,7 @@ def test_no_test_begins_when_the_time_is_over(
     assert "1 failed" in printed(tmp_path, test)
 
 
-def test_failure_stays_one_when_the_time_is_over_before_its_second_run(
+def test_failure_is_told_when_the_time_is_over_before_its_second_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = """
@@ -64,4 +66,34 @@ def test_fails():
     assert False
 """
     monkeypatch.setenv("BARNABAS_TESTS_UNTIL", "1e12")
-    assert "1 failed, 1 rerun" in printed(tmp_path, test, "--reruns", "1")
+    assert "1 error, 1 rerun" in printed(tmp_path, test, "--reruns", "1")
+
+
+def test_second_run_has_a_timer_too(tmp_path: Path) -> None:
+    """A submission was refused because a second run waited until the time of CI was over."""
+    test = "import time\n\ndef test_hangs():\n    time.sleep(40)\n"
+    found = printed(tmp_path, test, "--timeout", "1", "--reruns", "1")
+    assert "1 failed, 1 rerun" in found
+
+
+def test_fixture_that_hangs_after_its_test_is_ended_too(tmp_path: Path) -> None:
+    test = """
+import time
+import pytest
+
+@pytest.fixture
+def broker():
+    yield
+    time.sleep(40)
+
+def test_hangs(broker):
+    time.sleep(40)
+"""
+    assert "1 failed, 1 error" in printed(tmp_path, test, "--timeout", "1")
+
+
+def test_test_that_began_in_time_ends_soon_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert allowed_s(120) == 120
+    monkeypatch.setenv("BARNABAS_TESTS_UNTIL", str(time.time() - GRACE_S + 60))
+    assert 50 < allowed_s(120) <= 60
+    assert allowed_s(30) == 30

@@ -20,6 +20,7 @@ from hypothesis import settings  # noqa: E402
 
 from barnabas.cli.processes.broker import raise_file_limit  # noqa: E402
 from tests.support.rest import COLLECTED, is_rest  # noqa: E402
+from tests.support.time_left import UNTIL, allowed_s, until  # noqa: E402
 
 # A shell that runs us in its background ignores SIGINT, and so would the programs that the tests
 # start and then interrupt.
@@ -34,23 +35,9 @@ settings.register_profile("barnabas", deadline=None)
 settings.load_profile("barnabas")
 
 
-UNTIL: Final = "BARNABAS_TESTS_UNTIL"
-"""The Unix time in seconds after which no test begins."""
-GRACE_S: Final = 600
-"""How long a test may go on after that time, in seconds."""
 NO_TIME: Final = "the time of this run is over"
 TIMER: Final = pytest.StashKey[Any]()
-"""What pytest-timeout was asked to do for a test."""
-
-
-def until() -> float:
-    """Return the Unix time in seconds after which no test begins."""
-    return float(os.environ.get(UNTIL, "inf"))
-
-
-def allowed_s(timeout: float) -> float:
-    """Return how many seconds a test that begins now may take, whose own timeout is given."""
-    return max(1, min(timeout, until() + GRACE_S - time.time()))
+"""The settings of pytest-timeout for a test."""
 
 
 class TimedOutError(BaseException):

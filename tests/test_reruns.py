@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import GRACE_S, allowed_s
 from tests.support.inner_pytest import printed
+from tests.support.time_left import GRACE_S, UNTIL, allowed_s
 
 TWO_RUNS = """
 import pytest
@@ -94,6 +94,6 @@ def test_hangs(broker):
 
 def test_test_that_began_in_time_ends_soon_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert allowed_s(120) == 120
-    monkeypatch.setenv("BARNABAS_TESTS_UNTIL", str(time.time() - GRACE_S + 60))
+    monkeypatch.setenv(UNTIL, str(time.time() - GRACE_S + 60))
     assert 50 < allowed_s(120) <= 60
     assert allowed_s(30) == 30

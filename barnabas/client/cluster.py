@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
@@ -32,6 +33,9 @@ FETCH = 2
 _MANY_COORDINATORS = 4
 """The first version of FindCoordinator with several keys in a request."""
 _KEYS_PER_REQUEST = 1000
+DESCRIBED_PER_REQUEST: Final = 500
+"""The most groups or transactional ids in a request for what is known of them: each may have
+thousands of partitions."""
 
 _ConnectionKey = tuple[str, int, int]
 """Host, port and purpose: GENERAL, GROUP, TRANSACTION or FETCH.
@@ -203,6 +207,35 @@ class Cluster:
         """Send a request to the coordinator of a group or transactional id."""
         connection = await self.coordinator_connection(key, kind)
         return await connection.request(api, request, timeout=self.request_timeout)
+
+    async def ask_coordinators(
+        self,
+        keys: Iterable[str],
+        ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, T]]],
+        kind: int = GROUP,
+    ) -> dict[str, T]:
+        """Ask the coordinators of groups or transactional ids, each for many of them at once.
+
+        `ask` sends the request for some keys of one coordinator and returns what it has found by
+        key. Retriable errors are retried until the cluster's timeout.
+        """
+        wanted = list(dict.fromkeys(keys))
+
+        async def one(node: int, some: list[str]) -> Mapping[str, T]:
+            return await ask(await self.connection_to(node, purpose=kind), some)
+
+        async def attempt() -> dict[str, T]:
+            by_node: dict[int, list[str]] = defaultdict(list)
+            for key, node in (await self.coordinators(wanted, kind)).items():
+                by_node[node].append(key)
+            answers = await gather_all(
+                one(node, some[first : first + DESCRIBED_PER_REQUEST])
+                for node, some in by_node.items()
+                for first in range(0, len(some), DESCRIBED_PER_REQUEST)
+            )
+            return {key: found for answer in answers for key, found in answer.items()}
+
+        return await self.retrying(attempt)
 
     async def coordinator_connection(self, key: str, kind: int = GROUP) -> Connection:
         """Return the connection to the coordinator of a group or transactional id."""

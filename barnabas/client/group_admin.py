@@ -1,10 +1,11 @@
 """The administration of consumer groups: members, state and committed offsets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from barnabas.client.cluster import Cluster, check
-from barnabas.client.groups.offsets import commit_offsets, fetch_offsets
+from barnabas.client.connection import Connection
+from barnabas.client.groups.offsets import commit_offsets, fetch_all_offsets
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     consumer_group_describe,
@@ -13,7 +14,11 @@ from barnabas.protocol.messages import (
     list_groups,
     offset_delete,
 )
+from barnabas.protocol.schema import Api
 from barnabas.protocol.topic_partition import TopicPartition, by_topic
+
+Description = describe_groups.DescribedGroup | consumer_group_describe.DescribedGroup
+"""State and members of a group, of either protocol."""
 
 
 class GroupAdmin:
@@ -34,51 +39,50 @@ class GroupAdmin:
             groups += response.groups
         return sorted(groups, key=lambda group: group.group_id)
 
-    async def describe(self, group: str) -> describe_groups.DescribedGroup:
-        """Return the state and members of a classic group; GROUP_ID_NOT_FOUND for other groups.
+    async def describe(self, groups: Iterable[str]) -> dict[str, Description]:
+        """Return the state and members of groups of either protocol, by group.
 
-        Kafka before 4.0 reports the state Dead in place of the error.
+        Raises the first error, GROUP_ID_NOT_FOUND for a group that does not exist or has another
+        protocol. Kafka before 4.0 reports the state Dead in place of that error.
         """
-        request = describe_groups.DescribeGroupsRequest(groups=[group])
-
-        async def attempt() -> describe_groups.DescribedGroup:
-            response = await self._cluster.ask_coordinator(describe_groups.API, request, group)
-            row: describe_groups.DescribedGroup = response.groups[0]
-            check(row.error_code, row.error_message)
-            return row
-
-        return await self._cluster.retrying(attempt)
-
-    async def describe_modern(self, group: str) -> consumer_group_describe.DescribedGroup:
-        """Return the state and members of a group of the consumer protocol (KIP-848).
-
-        GROUP_ID_NOT_FOUND for other groups, UNSUPPORTED_VERSION from brokers without the protocol.
-        """
-        request = consumer_group_describe.ConsumerGroupDescribeRequest(
-            group_ids=[group], include_authorized_operations=False
+        wanted = list(groups)
+        found = await self._found(
+            wanted,
+            describe_groups.API,
+            lambda ids: describe_groups.DescribeGroupsRequest(groups=ids),
         )
+        if others := [each for each in wanted if each not in found]:
+            # Brokers without the protocol of KIP-848 refuse the request.
+            with suppress(KafkaError):
+                found |= await self._found(
+                    others,
+                    consumer_group_describe.API,
+                    lambda ids: consumer_group_describe.ConsumerGroupDescribeRequest(
+                        group_ids=ids, include_authorized_operations=False
+                    ),
+                )
+        for each in others:
+            if each not in found:
+                text = f"there is no classic or consumer group {each}"
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        return found
 
-        async def attempt() -> consumer_group_describe.DescribedGroup:
-            response = await self._cluster.ask_coordinator(
-                consumer_group_describe.API, request, group
-            )
-            row: consumer_group_describe.DescribedGroup = response.groups[0]
-            check(row.error_code, row.error_message)
-            return row
+    async def _found(
+        self, groups: Iterable[str], api: Api, request_of: Callable[[list[str]], object]
+    ) -> dict[str, Description]:
+        """Return the descriptions of those groups that this API knows."""
 
-        return await self._cluster.retrying(attempt)
+        async def ask(connection: Connection, group_ids: list[str]) -> dict[str, Description]:
+            request = request_of(group_ids)
+            response = await connection.request(api, request, timeout=self._cluster.request_timeout)
+            found = {}
+            for row in response.groups:
+                if row.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                    check(row.error_code, row.error_message)
+                    found[row.group_id] = row
+            return found
 
-    async def describe_either(
-        self, group: str
-    ) -> describe_groups.DescribedGroup | consumer_group_describe.DescribedGroup:
-        """Return the state and members of a group of either protocol; GROUP_ID_NOT_FOUND too."""
-        try:
-            return await self.describe(group)
-        except KafkaError as error:
-            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-                with suppress(KafkaError):
-                    return await self.describe_modern(group)
-            raise
+        return await self._cluster.ask_coordinators(groups, ask)
 
     async def delete(self, group: str) -> None:
         """Delete an empty group with its offsets; NON_EMPTY_GROUP while it has members."""
@@ -92,7 +96,11 @@ class GroupAdmin:
 
     async def offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return every committed offset of a group."""
-        return await fetch_offsets(self._cluster, group)
+        return (await self.offsets_of([group]))[group]
+
+    async def offsets_of(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
+        """Return every committed offset of several groups, by group."""
+        return await fetch_all_offsets(self._cluster, groups)
 
     async def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit `offsets` for a group without members; UNKNOWN_MEMBER_ID if it has members."""

@@ -66,6 +66,11 @@ class GroupLag(NamedTuple):
     """The producer id of the oldest open transaction, if it holds records back."""
 
 
+def no_lag(end: int) -> GroupLag:
+    """Return the lag of a group whose committed offset is not below the high watermark."""
+    return GroupLag(end, lag=0, to_read=0, held_back=0, is_exact=True, held_back_by=None)
+
+
 async def find_lags(
     cluster: Cluster, committed: Mapping[TopicPartition, int], bound: Bound | None = None
 ) -> dict[TopicPartition, GroupLag]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from barnabas.client.cluster import TRANSACTION, Cluster, check, gather_all
+from barnabas.client.connection import Connection
 from barnabas.client.producing.partition_queue import ProducerIdAndEpoch
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
@@ -29,10 +30,6 @@ ONGOING = "Ongoing"
 
 _INSTALL_RE2 = "pip install 'barnabas[re2]'"
 _LOG = "__transaction_state"
-
-_IDS_PER_REQUEST = 500
-"""The largest number of transactional ids in a DescribeTransactions request; each may have
-thousands of partitions."""
 
 _PARTITIONS_PER_REQUEST = 500
 """The largest number of partitions in a DescribeProducers request; each may have thousands of
@@ -171,44 +168,24 @@ class TransactionAdmin:
         self, transactional_ids: Iterable[str], *, include_events: bool = False
     ) -> dict[str, describe_transactions.TransactionState]:
         """Return the state of each transactional id that its coordinator knows."""
-        missing = dict.fromkeys(transactional_ids)
-        found: dict[str, describe_transactions.TransactionState] = {}
 
-        async def attempt() -> None:
-            by_node: dict[int, list[str]] = defaultdict(list)
-            for id, node in (await self._cluster.coordinators(missing, TRANSACTION)).items():
-                by_node[node].append(id)
-            answers = await gather_all(
-                self._described_by(node, ids[first : first + _IDS_PER_REQUEST], include_events)
-                for node, ids in by_node.items()
-                for first in range(0, len(ids), _IDS_PER_REQUEST)
+        async def ask(
+            connection: Connection, ids: list[str]
+        ) -> dict[str, describe_transactions.TransactionState]:
+            request = describe_transactions.DescribeTransactionsRequest(
+                transactional_ids=ids, include_events=include_events
             )
-            failed: describe_transactions.TransactionState | None = None
-            for row in [each for rows in answers for each in rows]:
-                if row.error_code and row.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                    failed = row
-                    continue
-                missing.pop(row.transactional_id, None)
-                if not row.error_code:
+            response = await connection.request(
+                describe_transactions.API, request, timeout=self._cluster.request_timeout
+            )
+            found = {}
+            for row in response.transaction_states:
+                if row.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    check(row.error_code, f"transactional id {row.transactional_id}")
                     found[row.transactional_id] = row
-            if failed is not None:
-                check(failed.error_code, f"transactional id {failed.transactional_id}")
+            return found
 
-        await self._cluster.retrying(attempt)
-        return found
-
-    async def _described_by(
-        self, node: int, transactional_ids: list[str], include_events: bool
-    ) -> list[describe_transactions.TransactionState]:
-        request = describe_transactions.DescribeTransactionsRequest(
-            transactional_ids=transactional_ids, include_events=include_events
-        )
-        connection = await self._cluster.connection_to(node, purpose=TRANSACTION)
-        response = await connection.request(
-            describe_transactions.API, request, timeout=self._cluster.request_timeout
-        )
-        rows: list[describe_transactions.TransactionState] = response.transaction_states
-        return rows
+        return await self._cluster.ask_coordinators(transactional_ids, ask, TRANSACTION)
 
     async def open_under(self, prefix: str) -> list[describe_transactions.TransactionState]:
         """Return the open transactions of the ids that begin with `prefix`, sorted by id."""

@@ -88,10 +88,10 @@ class Console:
         """Begin with what goes on between requests, until `close`."""
         self._sampling = asyncio.create_task(self.lags.run())
 
-    async def describe(self, group: str, for_s: float = _DESCRIBED_S) -> DescribedGroup:
+    async def describe(self, group: str) -> DescribedGroup:
         """Return the description of a group, of a moment ago."""
         return await self.results.get(
-            ("group", group), lambda: describe_group(self.cluster, group), for_s=for_s
+            ("group", group), lambda: describe_group(self.cluster, group), for_s=_DESCRIBED_S
         )
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from barnabas.client.admin import Admin
@@ -22,6 +23,7 @@ from barnabas.console.console import CLUSTER_ERRORS, Console, soon
 from barnabas.console.rates import PERIOD_S, Rates
 from barnabas.operations.answers.cluster import Problem
 from barnabas.operations.answers.transactions import StuckPartition
+from barnabas.operations.group_description import GROUPS_AT_ONCE
 from barnabas.operations.health import find_problems
 from barnabas.operations.transactions.stuck import stuck_partitions
 from barnabas.protocol.errors import ErrorCode
@@ -72,6 +74,36 @@ async def ask_each(
                 found.errors[key] = str(error) or "no answer in time"
 
     await asyncio.gather(*map(one, keys))
+    return found
+
+
+async def ask_coordinators(
+    console: Console,
+    groups: Sequence[str],
+    ask: Callable[[Sequence[str]], Awaitable[Mapping[str, T]]],
+    at_once: int = _AT_ONCE,
+) -> Found[str, T]:
+    """Ask for some groups of a coordinator at a time, and for each alone where that fails."""
+    nodes: Mapping[str, int] = {}
+    with suppress(*CLUSTER_ERRORS):
+        async with asyncio.timeout(_ANSWER_S):
+            nodes = await console.cluster.coordinators(groups)
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for group in groups:
+        by_node[nodes.get(group, -1)].append(group)
+    some = [
+        tuple(each[first : first + GROUPS_AT_ONCE])
+        for each in by_node.values()
+        for first in range(0, len(each), GROUPS_AT_ONCE)
+    ]
+    together = await ask_each(some, ask, at_once)
+
+    async def one(group: str) -> T:
+        return (await ask([group]))[group]
+
+    found = await ask_each([group for each in together.errors for group in each], one, at_once)
+    for answer in together.answers.values():
+        found.answers.update(answer)
     return found
 
 
@@ -257,7 +289,7 @@ async def _committed(console: Console) -> Committed:
     admin = GroupAdmin(console.cluster)
     ids = [each.group_id for each in listed if each.group_type not in ("share", "streams")]
     # One after the other: they are many, and no page waits for all of them.
-    found = await ask_each(ids[:MOST_GROUPS], admin.offsets, at_once=1)
+    found = await ask_coordinators(console, ids[:MOST_GROUPS], admin.offsets_of, at_once=1)
     by_partition: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
     for group, offsets in found.answers.items():
         for partition, offset in offsets.items():

@@ -1,11 +1,11 @@
 """The description of a consumer group: its state, its members, and the lag of its partitions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from barnabas.client.cluster import Cluster
-from barnabas.client.group_admin import GroupAdmin
-from barnabas.client.group_lag import UNBOUNDED, GroupLag, find_lags
+from barnabas.client.cluster import Cluster, Node
+from barnabas.client.group_admin import Description, GroupAdmin
+from barnabas.client.group_lag import UNBOUNDED, GroupLag, find_lags, no_lag
 from barnabas.client.groups.protocol import read_assignment
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.transaction_admin import TransactionAdmin
@@ -17,10 +17,15 @@ from barnabas.operations.answers.groups import (
 )
 from barnabas.operations.partitions import existing
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from barnabas.protocol.messages import consumer_group_describe, describe_groups
+from barnabas.protocol.messages import consumer_group_describe
+from barnabas.protocol.messages.describe_groups import DescribedGroup as ClassicGroup
 from barnabas.protocol.records.group_lag import OutOfRange, out_of_range
 from barnabas.protocol.topic_partition import TopicPartition
 
+DESCRIBED_TYPES: Final = ("", "classic", "consumer")
+"""The types of groups that have a description; brokers before Kafka 3.8 give the empty one."""
+GROUPS_AT_ONCE: Final = 50
+"""The groups that are described together: each may have thousands of partitions."""
 _MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
 
 Members = Mapping[str, tuple[Member, list[TopicPartition]]]
@@ -28,23 +33,54 @@ Members = Mapping[str, tuple[Member, list[TopicPartition]]]
 
 
 async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -> DescribedGroup:
-    """Return the description of a group.
+    """Return the description of a group, as `describe_groups` does."""
+    return (await describe_groups(cluster, [group], exact=exact))[group]
+
+
+async def describe_groups(
+    cluster: Cluster, groups: Sequence[str], *, exact: bool = False
+) -> dict[str, DescribedGroup]:
+    """Return the descriptions of groups, by group, or raise the first error.
 
     A partition is there if it has a committed offset or is assigned to a member. With `exact` all
     records are counted, however many there are.
     """
     admin = GroupAdmin(cluster)
-    found = await admin.describe_either(group)
+    described = await admin.describe(groups)
+    coordinators = await cluster.retrying(lambda: cluster.coordinators(groups))
+    committed = await admin.offsets_of(groups)
+    members = {
+        group: _classic_members(row) if isinstance(row, ClassicGroup) else _modern_members(row)
+        for group, row in described.items()
+    }
+    partitions = await _partitions(cluster, members, committed, exact=exact)
+    return {
+        group: _description(
+            group,
+            described[group],
+            cluster.nodes[coordinators[group]],
+            [member for member, _ in members[group].values()],
+            partitions[group],
+        )
+        for group in groups
+    }
+
+
+def _description(
+    group: str,
+    found: Description,
+    node: Node,
+    members: list[Member],
+    partitions: list[GroupPartition],
+) -> DescribedGroup:
     epoch: int | None = None
     assignment_epoch: int | None = None
-    if isinstance(found, describe_groups.DescribedGroup):
-        protocol, members, assignor = "classic", _classic_members(found), found.protocol_data
+    if isinstance(found, ClassicGroup):
+        protocol, assignor = "classic", found.protocol_data
     else:
-        protocol, members, assignor = "consumer", _modern_members(found), found.assignor_name
+        protocol, assignor = "consumer", found.assignor_name
         epoch, assignment_epoch = found.group_epoch, found.assignment_epoch
-    node = cluster.nodes[await cluster.retrying(lambda: cluster.coordinator(group))]
-    rows = await _partitions(cluster, members, await admin.offsets(group), exact=exact)
-    lagging = [row for row in rows if row.lag is not None]
+    lagging = [row for row in partitions if row.lag is not None]
     return DescribedGroup(
         group=group,
         state=found.group_state,
@@ -57,8 +93,8 @@ async def describe_group(cluster: Cluster, group: str, *, exact: bool = False) -
         to_read=_sum(row.to_read for row in lagging),
         held_back=_sum(row.held_back for row in lagging),
         exact=all(row.exact for row in lagging),
-        members=[member for member, _ in members.values()],
-        partitions=rows,
+        members=members,
+        partitions=partitions,
     )
 
 
@@ -75,19 +111,30 @@ async def describe_all(
 
     A group that is deleted meanwhile is in neither list.
     """
-    found, others = [], []
+    known: list[str] = []
+    others: list[str] = []
     for listed in await GroupAdmin(cluster).groups():
-        try:
-            found.append(await describe_group(cluster, listed.group_id, exact=exact))
-        except KafkaError as error:
-            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-            if listed.group_type not in ("", "classic", "consumer"):
-                others.append(listed.group_id)
+        (known if listed.group_type in DESCRIBED_TYPES else others).append(listed.group_id)
+    found: list[DescribedGroup] = []
+    for first in range(0, len(known), GROUPS_AT_ONCE):
+        some = known[first : first + GROUPS_AT_ONCE]
+        found += await _present(cluster, some, exact=exact)
     return found, others
 
 
-def _classic_members(described: describe_groups.DescribedGroup) -> Members:
+async def _present(cluster: Cluster, groups: Sequence[str], *, exact: bool) -> list[DescribedGroup]:
+    """Return the descriptions of those groups that exist."""
+    try:
+        return list((await describe_groups(cluster, groups, exact=exact)).values())
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+    if len(groups) == 1:
+        return []
+    return [row for each in groups for row in await _present(cluster, [each], exact=exact)]
+
+
+def _classic_members(described: ClassicGroup) -> Members:
     reads = described.protocol_type == "consumer"
     members = {}
     for each in described.members:
@@ -151,48 +198,79 @@ def _texts(partitions: Iterable[TopicPartition]) -> list[str]:
 
 async def _partitions(
     cluster: Cluster,
-    members: Members,
-    committed: Mapping[TopicPartition, int],
+    members: Mapping[str, Members],
+    committed: Mapping[str, Mapping[TopicPartition, int]],
     *,
     exact: bool,
-) -> list[GroupPartition]:
-    readers = {each: member for member, assigned in members.values() for each in assigned}
-    wanted = sorted({*readers, *committed})
+) -> dict[str, list[GroupPartition]]:
+    """Return the partitions of each group."""
+    readers = {
+        group: {each: member for member, assigned in rows.values() for each in assigned}
+        for group, rows in members.items()
+    }
+    wanted = {group: sorted({*readers[group], *committed[group]}) for group in members}
     # The offset of a deleted topic may still exist: it has no end and no lag.
-    there = await existing(cluster, wanted)
-    begun = {each: committed[each] for each in there if each in committed}
-    starts = await find_offsets(cluster, dict.fromkeys(begun, EARLIEST)) if begun else {}
-    lags = await find_lags(cluster, begun, UNBOUNDED if exact else None) if begun else {}
-    others = dict.fromkeys((each for each in there if each not in begun), LATEST)
-    ends = await find_offsets(cluster, others) if others else {}
-    ids = await _transactional_ids(cluster, lags.values())
-    rows = []
-    for each in wanted:
-        lag, reader = lags.get(each), readers.get(each)
-        by = None if lag is None else lag.held_back_by
-        out: OutOfRange | None = OutOfRange.GONE
-        if each in begun:
-            out = out_of_range(begun[each], starts[each].offset, lags[each].end)
-        elif each in others:
-            out = None
-        rows.append(
-            GroupPartition(
-                topic=each.topic,
-                partition=each.partition,
-                offset=committed.get(each),
-                end=lag.end if lag is not None else ends[each].offset if each in ends else None,
-                lag=None if lag is None else lag.lag,
-                to_read=None if lag is None else lag.to_read,
-                held_back=None if lag is None else lag.held_back,
-                exact=None if lag is None else lag.is_exact,
-                held_back_by=None if by is None else ids.get(by),
-                producer_id=by,
-                out_of_range=out,
-                member=None if reader is None else reader.member,
-                host=None if reader is None else reader.host,
+    there = await existing(cluster, {each for rows in wanted.values() for each in rows})
+    begun = {each for offsets in committed.values() for each in offsets}
+    starts = await find_offsets(cluster, {each: EARLIEST for each in there if each in begun})
+    ends = await find_offsets(cluster, dict.fromkeys(there, LATEST))
+    bound = UNBOUNDED if exact else None
+    lags: dict[str, dict[TopicPartition, GroupLag]] = {}
+    for group, offsets in committed.items():
+        ended = {each: ends[each].offset for each in offsets if each in ends}
+        behind = {each: offsets[each] for each, end in ended.items() if offsets[each] < end}
+        counted = await find_lags(cluster, behind, bound) if behind else {}
+        lags[group] = {each: counted.get(each) or no_lag(end) for each, end in ended.items()}
+    ids = await _transactional_ids(
+        cluster, (row for rows in lags.values() for row in rows.values())
+    )
+    return {
+        group: [
+            _partition(
+                each,
+                committed[group].get(each),
+                readers[group].get(each),
+                lags[group].get(each),
+                ids,
+                starts[each].offset if each in starts else None,
+                ends[each].offset if each in ends else None,
             )
-        )
-    return rows
+            for each in rows
+        ]
+        for group, rows in wanted.items()
+    }
+
+
+def _partition(
+    place: TopicPartition,
+    offset: int | None,
+    reader: Member | None,
+    lag: GroupLag | None,
+    ids: Mapping[int, str],
+    start: int | None,
+    end: int | None,
+) -> GroupPartition:
+    """Return a partition of a group; `start` and `end` are those of the log, None without one."""
+    by = None if lag is None else lag.held_back_by
+    out: OutOfRange | None = OutOfRange.GONE
+    if end is not None:
+        end = end if lag is None else lag.end
+        out = None if offset is None or start is None else out_of_range(offset, start, end)
+    return GroupPartition(
+        topic=place.topic,
+        partition=place.partition,
+        offset=offset,
+        end=end,
+        lag=None if lag is None else lag.lag,
+        to_read=None if lag is None else lag.to_read,
+        held_back=None if lag is None else lag.held_back,
+        exact=None if lag is None else lag.is_exact,
+        held_back_by=None if by is None else ids.get(by),
+        producer_id=by,
+        out_of_range=out,
+        member=None if reader is None else reader.member,
+        host=None if reader is None else reader.host,
+    )
 
 
 async def _transactional_ids(cluster: Cluster, lags: Iterable[GroupLag]) -> dict[int, str]:

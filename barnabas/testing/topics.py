@@ -256,7 +256,7 @@ def _settled(
 async def _described(cluster: Cluster, group: str) -> _Group | None:
     """Return state and members of a group, None if it does not exist."""
     try:
-        found = await GroupAdmin(cluster).describe_either(group)
+        found = (await GroupAdmin(cluster).describe([group]))[group]
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return None

@@ -1,7 +1,7 @@
 """`barnabas groups` with members, without them, and with offsets of a deleted topic."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -127,11 +127,11 @@ def test_an_offset_of_a_deleted_topic_has_no_end(cli: Cli, monkeypatch: pytest.M
     cli("topics", "create", "kept")
     cli("groups", "reset-offsets", "readers", "-t", "kept", "--to-earliest")
 
-    async def offsets(_: GroupAdmin, _group: str) -> dict[TopicPartition, int]:
+    async def offsets(_: GroupAdmin, groups: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
         # Kafka keeps such an offset for a moment after the topic.
-        return {TopicPartition("gone", 0): 7}
+        return {each: {TopicPartition("gone", 0): 7} for each in groups}
 
-    monkeypatch.setattr(GroupAdmin, "offsets", offsets)
+    monkeypatch.setattr(GroupAdmin, "offsets_of", offsets)
     found = cli.json("groups", "describe", "readers")
     (row,) = found["partitions"]
     assert (row["offset"], row["end"], row["lag"]) == (7, None, None)

@@ -300,7 +300,7 @@ async def test_a_group_shares_partitions_and_outlives_the_crash_of_a_member(
     assert one.partitions | two.partitions == {0, 1, 2, 3}
     await produce(0, 100)
     await eventually(lambda: len(one.seen) == len(two.seen) == 50)
-    described = await GroupAdmin(cluster).describe("sharers")
+    described = (await GroupAdmin(cluster).describe(["sharers"]))["sharers"]
     assert (described.group_state, len(described.members)) == ("Stable", 2)
     await two.die()
     await produce(100, 200)

@@ -236,7 +236,8 @@ async def test_a_member_reads_on_while_the_group_waits_for_another(
         await producer.send(topic, b"meanwhile", partition=mine)
     await eventually(lambda: one.read == [b"meanwhile"])
     assert one.rejoins
-    assert (await GroupAdmin(cluster).describe(topic)).group_state == "PreparingRebalance"
+    described = await GroupAdmin(cluster).describe([topic])
+    assert described[topic].group_state == "PreparingRebalance"
     two.running.set()
     await eventually(lambda: owners.shared(one, two, three))
     for each in (one, two, three):

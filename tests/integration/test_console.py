@@ -1,5 +1,6 @@
 """The console as a server: who may ask it, what its answers allow, and what it asks the brokers."""
 
+import asyncio
 import http.client
 import json
 import re
@@ -7,12 +8,19 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
 
+from barnabas.client.cluster import Cluster
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.console.pages import groups
+from barnabas.operations.answers.groups import DescribedGroup
+from barnabas.operations.group_description import describe_groups
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
 from tests.support.command_line import environment, run
 from tests.support.ports import free_port
@@ -34,13 +42,12 @@ def console(broker: Broker) -> Iterator[RunningConsole]:
         yield console
 
 
-def metadata_requests() -> int:
+def requests(*apis: str) -> int:
+    """Return how many requests of some APIs the broker has got."""
     with urllib.request.urlopen(f"http://{METRICS}/metrics") as answer:
         text = answer.read().decode()
-    rows = re.findall(
-        r'^kafka_network_requestmetrics_requests_total\{request="Metadata".*\} (\S+)$', text, re.M
-    )
-    return int(sum(map(float, rows)))
+    counted = rf'kafka_network_requestmetrics_requests_total\{{request="(?:{"|".join(apis)})".*\}}'
+    return int(sum(map(float, re.findall(rf"^{counted} (\S+)$", text, re.M))))
 
 
 def test_overview_counts_what_the_cluster_has(console: RunningConsole) -> None:
@@ -145,15 +152,52 @@ def test_live_stream_ticks(console: RunningConsole) -> None:
 
 
 def test_metadata_is_asked_for_once_a_second_for_all_tabs(console: RunningConsole) -> None:
-    before, began = metadata_requests(), monotonic()
+    before, began = requests("Metadata"), monotonic()
     with ThreadPoolExecutor(10) as tabs:
         # The broker's own metrics decide; the first pages may have an answer of before.
-        while (asked := metadata_requests() - before) < 2:
+        while (asked := requests("Metadata") - before) < 2:
             list(tabs.map(lambda _: console.get("/"), range(10)))
             took = monotonic() - began
             assert took < 30
     # One request may have begun just before.
     assert asked <= took + 2, (asked, took)
+
+
+def set_offsets(broker: Broker, groups: Iterable[str]) -> None:
+    async def work() -> None:
+        async with Cluster(broker.bootstrap_servers) as cluster:
+            for group in groups:
+                await GroupAdmin(cluster).set_offsets(group, {TopicPartition("orders", 0): 0})
+
+    asyncio.run(work())
+
+
+def test_list_of_groups_asks_a_broker_for_all_of_them_at_once(broker: Broker) -> None:
+    """Half a dozen requests for each group were 5 % of a core, and other clients felt them."""
+    set_offsets(broker, (f"list-{number:02d}" for number in range(20)))
+    apis = "DescribeGroups", "ConsumerGroupDescribe", "OffsetFetch", "ListOffsets"
+    with RunningConsole(broker.bootstrap_servers) as console:
+        before = requests(*apis)
+        assert console.get("/groups").words.count("classic Empty 0 0 0 0") == 20
+        assert 4 <= requests(*apis) - before <= 6
+
+
+def test_group_that_cannot_be_described_costs_its_own_row_only(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_offsets(broker, (f"row-{number}" for number in range(3)))
+
+    async def describe(cluster: Cluster, names: Sequence[str]) -> dict[str, DescribedGroup]:
+        if "row-1" in names:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "it is moving")
+        return await describe_groups(cluster, names)
+
+    monkeypatch.setattr(groups, "describe_groups", describe)
+    with RunningConsole(broker.bootstrap_servers) as console:
+        words = console.get("/groups", search="row-").words
+    for group in ("row-0", "row-2"):
+        assert f"{group} classic Empty 0 0 0 0" in words
+    assert "it is moving" in words
 
 
 def test_cluster_that_is_down_is_a_page_and_comes_back() -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from barnabas.client import transaction_admin
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import TRANSACTION
 from barnabas.client.cluster import Cluster as ClientCluster
@@ -56,7 +55,7 @@ async def open_transactions(
 async def test_open_transactions_under_a_prefix_are_found_at_all_coordinators(
     cluster: ClientCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction_admin, "_IDS_PER_REQUEST", 3)
+    monkeypatch.setattr("barnabas.client.cluster.DESCRIBED_PER_REQUEST", 3)
     ids = [f"under.{n:02d}" for n in range(20)]
     await open_transactions(cluster, "under", [*ids, "underneath", "other"])
     admin = TransactionAdmin(cluster)

@@ -56,12 +56,13 @@ def describe(target: Target, names: tuple[str, ...], everything: bool, exact: bo
     if bool(names) == everything:
         raise click.UsageError("give either a GROUP or --all")
     # Imported here: the other commands count no records.
-    from barnabas.operations.group_description import describe_all, describe_group
+    from barnabas.operations.group_description import describe_all, describe_groups
 
     async def work(cluster: Cluster) -> tuple[list[answers.DescribedGroup], list[str]]:
         if everything:
             return await describe_all(cluster, exact=exact)
-        return [await describe_group(cluster, each, exact=exact) for each in names], []
+        found = await describe_groups(cluster, names, exact=exact)
+        return [found[each] for each in names], []
 
     found, others = target.run(work)
     if target.as_json:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster, check
+from barnabas.client.connection import Connection
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import offset_commit, offset_fetch
 from barnabas.protocol.topic_partition import TopicPartition, by_topic
@@ -36,34 +37,65 @@ async def fetch_offsets(
             offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=rows)
             for topic, rows in by_topic(partitions).items()
         ]
-    request = offset_fetch.OffsetFetchRequest(
-        groups=[
-            offset_fetch.OffsetFetchRequestGroup(
-                group_id=group, topics=topics, member_id=member_id, member_epoch=member_epoch
-            )
-        ],
-        require_stable=require_stable,
+    row = offset_fetch.OffsetFetchRequestGroup(
+        group_id=group, topics=topics, member_id=member_id, member_epoch=member_epoch
     )
 
     async def attempt() -> dict[TopicPartition, int]:
         connection = await cluster.coordinator_connection(group)
-        version = min(connection.version_for(offset_fetch.API), _HIGHEST_WITH_NAMES)
-        if version < 8:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker is older than Kafka 3.0")
-        response = await connection.request(
-            offset_fetch.API, request, version=version, timeout=cluster.request_timeout
-        )
-        answer = response.groups[0]
-        check(answer.error_code, f"group {group}")
-        found = {}
-        for topic in answer.topics:
-            for row in topic.partitions:
-                check(row.error_code, f"{topic.name}-{row.partition_index}")
-                if row.committed_offset >= 0:
-                    found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
-        return found
+        (answer,) = await _fetch(cluster, connection, [row], require_stable=require_stable)
+        return _committed(answer)
 
     return await cluster.retrying(attempt)
+
+
+async def fetch_all_offsets(
+    cluster: Cluster, groups: Iterable[str]
+) -> dict[str, dict[TopicPartition, int]]:
+    """Return all committed offsets of several groups, by group (KIP-709)."""
+
+    async def ask(
+        connection: Connection, group_ids: list[str]
+    ) -> dict[str, dict[TopicPartition, int]]:
+        rows = [
+            offset_fetch.OffsetFetchRequestGroup(
+                group_id=each, topics=None, member_id=None, member_epoch=-1
+            )
+            for each in group_ids
+        ]
+        answers = await _fetch(cluster, connection, rows, require_stable=False)
+        return {each.group_id: _committed(each) for each in answers}
+
+    return await cluster.ask_coordinators(groups, ask)
+
+
+async def _fetch(
+    cluster: Cluster,
+    connection: Connection,
+    rows: list[offset_fetch.OffsetFetchRequestGroup],
+    *,
+    require_stable: bool,
+) -> list[offset_fetch.OffsetFetchResponseGroup]:
+    version = min(connection.version_for(offset_fetch.API), _HIGHEST_WITH_NAMES)
+    if version < 8:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker is older than Kafka 3.0")
+    request = offset_fetch.OffsetFetchRequest(groups=rows, require_stable=require_stable)
+    response = await connection.request(
+        offset_fetch.API, request, version=version, timeout=cluster.request_timeout
+    )
+    answers: list[offset_fetch.OffsetFetchResponseGroup] = response.groups
+    return answers
+
+
+def _committed(answer: offset_fetch.OffsetFetchResponseGroup) -> dict[TopicPartition, int]:
+    check(answer.error_code, f"group {answer.group_id}")
+    found = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            check(row.error_code, f"{topic.name}-{row.partition_index}")
+            if row.committed_offset >= 0:
+                found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
+    return found
 
 
 async def commit_offsets(

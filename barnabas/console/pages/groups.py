@@ -1,5 +1,6 @@
 """The groups of every kind, each with its lag; one group with members and partitions."""
 
+from functools import partial
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
@@ -7,18 +8,18 @@ from starlette.responses import Response
 
 from barnabas.console.console import Console, Page, paged, parameter, search_of
 from barnabas.console.lags import KEPT, PERIOD_S, Sample
-from barnabas.console.reads import ask_each, groups
+from barnabas.console.reads import ask_coordinators, groups
 from barnabas.operations.answers.groups import DescribedGroup
+from barnabas.operations.group_description import DESCRIBED_TYPES, describe_groups
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_groups import ListedGroup
 
 _ON_A_PAGE = 25
 _LISTED_S: Final = 5.0
-"""The age of a description in the list: each takes the brokers half a dozen requests."""
+"""The age of the descriptions in the list."""
 _LAGS: Final = {"lag": "lag", "to_read": "records to read", "held_back": "records held back"}
 _WIDTH: Final = 1000
 _HEIGHT: Final = 100
-_DESCRIBED = ("", "classic", "consumer")
 
 
 class GroupRow(NamedTuple):
@@ -33,8 +34,12 @@ async def show_all(console: Console, request: Request) -> Response:
     search = search_of(request)
     listed = [each for each in await groups(console) if search.lower() in each.group_id.lower()]
     paging = paged(request, listed, _ON_A_PAGE)
-    known = [each.group_id for each in paging.rows if each.group_type in _DESCRIBED]
-    found = await ask_each(known, lambda group: console.describe(group, _LISTED_S))
+    known = tuple(each.group_id for each in paging.rows if each.group_type in DESCRIBED_TYPES)
+    found = await console.results.get(
+        ("groups", known),
+        lambda: ask_coordinators(console, known, partial(describe_groups, console.cluster)),
+        for_s=_LISTED_S,
+    )
     rows = [
         GroupRow(each, found.answers.get(each.group_id), found.errors.get(each.group_id))
         for each in paging.rows

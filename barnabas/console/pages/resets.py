@@ -56,7 +56,7 @@ async def _require_empty(console: Console, group: str) -> None:
 
 async def _require_group(console: Console, group: str) -> None:
     """Raise what `_require_empty` does, and KafkaError for a group that does not exist."""
-    described = await GroupAdmin(console.cluster).describe_either(group)
+    described = (await GroupAdmin(console.cluster).describe([group]))[group]
     if described.members:
         raise ValueError(f"the group has {len(described.members)} member(s): stop them first")
 

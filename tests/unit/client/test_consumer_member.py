@@ -122,7 +122,8 @@ class Coordinator:
             )
             for topic in group.topics
         ]
-        return SimpleNamespace(groups=[SimpleNamespace(error_code=0, topics=topics)])
+        answer = SimpleNamespace(group_id=group.group_id, error_code=0, topics=topics)
+        return SimpleNamespace(groups=[answer])
 
     def _commit(self, request: Any) -> Any:
         code = self.commit_codes.pop(0) if self.commit_codes else 0

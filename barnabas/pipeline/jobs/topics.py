@@ -1,9 +1,13 @@
 """The topics of a job in the cluster."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE, Cluster
 from barnabas.pipeline.jobs.spec import Job, Location, Problem, near
+
+_AGAIN_S: Final = 0.1
 
 
 async def input_topics(cluster: Cluster, job: Job) -> Sequence[str]:
@@ -16,8 +20,10 @@ async def input_topics(cluster: Cluster, job: Job) -> Sequence[str]:
 
 
 async def missing_topics(cluster: Cluster, job: Job) -> list[Problem]:
-    """Return a fault for each topic of a job that is not there, with the nearest one."""
-    known = await _topics(cluster)
+    """Return a fault for each topic of a job that is not there, with the nearest one.
+
+    Topics that are missing are looked up again for a moment.
+    """
     wanted: list[tuple[Location, str]] = [
         *(
             ((*location, "topic"), name)
@@ -32,6 +38,17 @@ async def missing_topics(cluster: Cluster, job: Job) -> list[Problem]:
         *(((*location, "topic"), sink.topic) for location, sink in job.outputs),
         *([(("bad_records",), job.bad_topic)] if job.bad_topic else []),
     ]
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + UNKNOWN_TOPIC_PATIENCE
+    while True:
+        problems = _missing(await _topics(cluster), wanted)
+        if not problems or loop.time() > deadline:
+            return problems
+        # A topic that was created a moment ago is not known to every broker.
+        await asyncio.sleep(_AGAIN_S)
+
+
+def _missing(known: Sequence[str], wanted: Sequence[tuple[Location, str]]) -> list[Problem]:
     problems: list[Problem] = []
     for location, name in wanted:
         if name not in known:

@@ -84,10 +84,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.nodeid: {mark.name for mark in item.iter_markers()} for item in items
     }
     if UNTIL in os.environ:
-        # If the time is too short, it is for those that come last. Long groups come before short
-        # ones, so that all workers end at the same time.
+        # Long groups come before short ones, so that all workers end at the same time.
         sizes = Counter(map(group_of, items))
-        items.sort(key=lambda item: (is_rest(item.nodeid), -sizes[group_of(item)]))
+        items.sort(key=lambda item: -sizes[group_of(item)])
 
 
 def group_of(item: pytest.Item) -> str:

@@ -95,7 +95,12 @@ class _Server(ThreadingHTTPServer):
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            # The machine starts no more threads now.
+            self._free.release()
+            raise
 
     def process_request_thread(
         self, request: socket | tuple[bytes, socket], client_address: object

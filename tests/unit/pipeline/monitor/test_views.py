@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from http import HTTPStatus
@@ -183,6 +184,20 @@ def test_the_page_serves_html_progress_and_metrics(page):
     assert json.loads(text)["last"]["number"] == 5
     assert b"barnabas_pipeline_batches_total" in request(page, "GET", "/metrics")[1]
     assert request(page, "HEAD", "/metrics") == (200, b"")
+
+
+def test_connections_that_got_no_thread_take_no_place_for_ever(
+    page: WebPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for _ in range(40):
+            with pytest.raises(ConnectionError):
+                request(page, "GET", "/")
+    assert request(page, "GET", "/")[0] == 200
 
 
 def test_other_paths_and_methods_are_refused(page):

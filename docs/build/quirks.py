@@ -124,6 +124,14 @@ QUIRKS = (
         "`default.api.timeout.ms` of some seconds; Spark tries again.",
     ),
     Quirk(
+        "PySpark 4.3 (Py4J 0.10.9.9)",
+        "Its server for functions of Python in a driver (`foreachBatch`, listeners) waits by "
+        "`select`: if the process has more than a thousand open files when the first such query "
+        "starts, the query waits for ever. A driver of its own has few; a test with brokers in its "
+        "process may have many.",
+        "Brokers in processes of their own (`Cluster(processes=True)`).",
+    ),
+    Quirk(
         "all of the older transaction protocol",
         "An epoch has many transactions: a delayed EndTxn may end the next one (KAFKA-17754).",
         "Barnabas refuses an EndTxn over an older connection than one that its producer has used "

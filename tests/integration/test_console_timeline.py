@@ -57,12 +57,12 @@ def test_events_of_a_killed_broker_stay_and_its_silence_is_said(
     started = f"broker_started broker {killed} broker started: "
     assert started in console.get("/timeline").words
     cluster.kill(killed)
-    until(lambda: f"gone [{killed}]" in console.get("/timeline").words)
+    until(lambda: f"gone [{killed}]" in console.request("/timeline").words)
     words = console.get("/timeline").words
     assert started in words
     assert f"Events of broker {killed} are missing: " in words
     cluster.start_broker(killed)
-    until(lambda: console.get("/timeline").words.count(started) == 2)
+    until(lambda: console.request("/timeline").words.count(started) == 2)
     assert "last_run killed" in console.get("/timeline").words
 
 
@@ -104,23 +104,24 @@ def test_lever_is_pulled_seen_and_healed(faulty: BrokersWithLevers) -> None:
     options = {"allow_changes": True, "faults": at, "faults_token": TOKEN}
     with RunningConsole(servers, **options) as console:
         assert "1 running" in console.get("/timeline").words
+        # While brokers are killed and cut off, a page may say that none has answered.
         pull(console, "Broker 2 will be killed", do="kill", broker=2)
         # A controller that is killed cannot say that it is gone; the next one says that it leads.
         seen = re.compile(r"gone \[2\], new \[\]|controller elected: epoch 2")
-        until(lambda: seen.search(console.get("/timeline").words))
+        until(lambda: seen.search(console.request("/timeline").words))
         assert "2 down" in console.get("/timeline").words
         pull(console, "Broker 2 will be started.", do="start", broker=2)
-        until(lambda: "last_run killed" in console.get("/timeline").words)
+        until(lambda: "last_run killed" in console.request("/timeline").words)
         pull(console, "Broker 1 will be cut off from its clients", do="cut-clients", broker=1)
-        until(lambda: "cut the links of clients" in console.get("/timeline").words)
+        until(lambda: "cut the links of clients" in console.request("/timeline").words)
         pull(console, "All links that were cut will be whole again.", do="heal")
-        until(lambda: "fault healed: links all" in console.get("/timeline").words)
+        until(lambda: "fault healed: links all" in console.request("/timeline").words)
         fields = {"do": "error", "api": "EndTxn", "code": "NOT_COORDINATOR", "topic": "<b>"}
         pull(console, "Requests of EndTxn, topic <b>: Each is refused with NOT_COORD", **fields)
-        until(lambda: "Release" in console.get("/timeline").words)
+        until(lambda: "Release" in console.request("/timeline").words)
         (number,) = re.findall(r'name="lever" value="(\d+)"', console.get("/timeline").text)
         pull(console, f"Lever {number} will be released", do="release", lever=number)
-        until(lambda: "Release" not in console.get("/timeline").words)
+        until(lambda: "Release" not in console.request("/timeline").words)
         path, kept = confirmation(console.request("/lever?do=kill&broker=7"))
         assert console.post("/lever?do=kill&broker=1", **kept).status == 403
         answered = console.post(path, **kept)

@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE, Cluster
 from barnabas.pipeline.jobs.spec import Job, Location, Problem, near
-
-_AGAIN_S: Final = 0.1
+from barnabas.protocol.backoff import Backoff
 
 
 async def input_topics(cluster: Cluster, job: Job) -> Sequence[str]:
@@ -39,13 +37,13 @@ async def missing_topics(cluster: Cluster, job: Job) -> list[Problem]:
         *([(("bad_records",), job.bad_topic)] if job.bad_topic else []),
     ]
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + UNKNOWN_TOPIC_PATIENCE
+    deadline, backoff = loop.time() + UNKNOWN_TOPIC_PATIENCE, Backoff()
     while True:
         problems = _missing(await _topics(cluster), wanted)
         if not problems or loop.time() > deadline:
             return problems
         # A topic that was created a moment ago is not known to every broker.
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(backoff.failed())
 
 
 def _missing(known: Sequence[str], wanted: Sequence[tuple[Location, str]]) -> list[Problem]:

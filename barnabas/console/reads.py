@@ -77,7 +77,7 @@ async def ask_each(
     return found
 
 
-async def ask_coordinators(
+async def ask_for_groups(
     console: Console,
     groups: Sequence[str],
     ask: Callable[[Sequence[str]], Awaitable[Mapping[str, T]]],
@@ -289,7 +289,7 @@ async def _committed(console: Console) -> Committed:
     admin = GroupAdmin(console.cluster)
     ids = [each.group_id for each in listed if each.group_type not in ("share", "streams")]
     # One after the other: they are many, and no page waits for all of them.
-    found = await ask_coordinators(console, ids[:MOST_GROUPS], admin.offsets_of, at_once=1)
+    found = await ask_for_groups(console, ids[:MOST_GROUPS], admin.offsets_of, at_once=1)
     by_partition: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
     for group, offsets in found.answers.items():
         for partition, offset in offsets.items():

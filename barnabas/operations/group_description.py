@@ -212,12 +212,12 @@ async def _partitions(
     # The offset of a deleted topic may still exist: it has no end and no lag.
     there = await existing(cluster, {each for rows in wanted.values() for each in rows})
     begun = {each for offsets in committed.values() for each in offsets}
-    starts = await find_offsets(cluster, {each: EARLIEST for each in there if each in begun})
-    ends = await find_offsets(cluster, dict.fromkeys(there, LATEST))
+    starts = await _offsets(cluster, (each for each in there if each in begun), EARLIEST)
+    ends = await _offsets(cluster, there, LATEST)
     bound = UNBOUNDED if exact else None
     lags: dict[str, dict[TopicPartition, GroupLag]] = {}
     for group, offsets in committed.items():
-        ended = {each: ends[each].offset for each in offsets if each in ends}
+        ended = {each: ends[each] for each in offsets if each in ends}
         behind = {each: offsets[each] for each, end in ended.items() if offsets[each] < end}
         counted = await find_lags(cluster, behind, bound) if behind else {}
         lags[group] = {each: counted.get(each) or no_lag(end) for each, end in ended.items()}
@@ -232,13 +232,20 @@ async def _partitions(
                 readers[group].get(each),
                 lags[group].get(each),
                 ids,
-                starts[each].offset if each in starts else None,
-                ends[each].offset if each in ends else None,
+                starts.get(each),
+                ends.get(each),
             )
             for each in rows
         ]
         for group, rows in wanted.items()
     }
+
+
+async def _offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], which: int
+) -> dict[TopicPartition, int]:
+    found = await find_offsets(cluster, dict.fromkeys(partitions, which))
+    return {each: row.offset for each, row in found.items()}
 
 
 def _partition(

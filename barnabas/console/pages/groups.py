@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from barnabas.console.console import Console, Page, paged, parameter, search_of
 from barnabas.console.lags import KEPT, PERIOD_S, Sample
-from barnabas.console.reads import ask_coordinators, groups
+from barnabas.console.reads import ask_for_groups, groups
 from barnabas.operations.answers.groups import DescribedGroup
 from barnabas.operations.group_description import DESCRIBED_TYPES, describe_groups
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -37,7 +37,7 @@ async def show_all(console: Console, request: Request) -> Response:
     known = tuple(each.group_id for each in paging.rows if each.group_type in DESCRIBED_TYPES)
     found = await console.results.get(
         ("groups", known),
-        lambda: ask_coordinators(console, known, partial(describe_groups, console.cluster)),
+        lambda: ask_for_groups(console, known, partial(describe_groups, console.cluster)),
         for_s=_LISTED_S,
     )
     rows = [

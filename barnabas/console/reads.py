@@ -23,7 +23,7 @@ from barnabas.console.console import CLUSTER_ERRORS, Console, soon
 from barnabas.console.rates import PERIOD_S, Rates
 from barnabas.operations.answers.cluster import Problem
 from barnabas.operations.answers.transactions import StuckPartition
-from barnabas.operations.group_description import GROUPS_AT_ONCE
+from barnabas.operations.group_description import DESCRIBED_TYPES, GROUPS_AT_ONCE
 from barnabas.operations.health import find_problems
 from barnabas.operations.transactions.stuck import stuck_partitions
 from barnabas.protocol.errors import ErrorCode
@@ -287,7 +287,7 @@ def begin_committed(console: Console) -> "asyncio.Future[Committed]":
 async def _committed(console: Console) -> Committed:
     listed = await groups(console)
     admin = GroupAdmin(console.cluster)
-    ids = [each.group_id for each in listed if each.group_type not in ("share", "streams")]
+    ids = [each.group_id for each in listed if each.group_type in DESCRIBED_TYPES]
     # One after the other: they are many, and no page waits for all of them.
     found = await ask_for_groups(console, ids[:MOST_GROUPS], admin.offsets_of, at_once=1)
     by_partition: dict[TopicPartition, dict[str, int]] = defaultdict(dict)

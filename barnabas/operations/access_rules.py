@@ -23,13 +23,14 @@ from barnabas.security.acl.rules import (
     AclBinding,
     AclFilter,
     AclOperation,
+    AclPermissionType,
     PatternType,
     ResourceType,
     host_key,
 )
 from barnabas.security.principal import Principal
 
-Code = TypeVar("Code", ResourceType, AclOperation)
+Code = TypeVar("Code", ResourceType, PatternType, AclOperation, AclPermissionType)
 OPERATIONS: Final = tuple(each for each in AclOperation if each > AclOperation.ALL)
 """The operations that a request can ask for."""
 

@@ -44,19 +44,12 @@ def _rule(given: Mapping[str, str]) -> AclBinding:
     return new_rule(
         kind,
         CLUSTER_NAME if kind is ResourceType.CLUSTER else given.get("name", ""),
-        _one_of(_PATTERNS, given.get("pattern", "")),
+        code_named(_PATTERNS, given.get("pattern", "")),
         str(principal_named(given.get("principal", ""))),
         given.get("host", "") or WILDCARD,
         code_named(_ALL_OPERATIONS, given.get("operation", "")),
-        _one_of(_PERMISSIONS, given.get("permission", "")),
+        code_named(_PERMISSIONS, given.get("permission", "")),
     )
-
-
-def _one_of(codes: tuple[Any, ...], text: str) -> Any:
-    for each in codes:
-        if each.label == text:
-            return each
-    raise ValueError(f"{text!r} is not one of {', '.join(each.label for each in codes)}")
 
 
 async def _is_there(cluster: Cluster, rule: AclBinding) -> bool:

@@ -14,6 +14,11 @@ from tests.support.running_console import RunningConsole
 from tests.support.waiting import until
 
 IN_TIME_MS = 60_000
+_PUT_BEHIND = """isHidden => {
+    Object.defineProperty(document, "hidden", { value: isHidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+"""What a browser does to a tab behind another one. Without a window it shows all of them."""
 
 
 def test_pages_follow_transactions_and_the_death_of_each_broker(
@@ -98,6 +103,28 @@ def test_focus_stays_where_it_is_while_the_page_moves(new_tab: NewTab) -> None:
     tab.page.evaluate("window.before = document.activeElement")
     until(lambda: tab.page.evaluate("!document.contains(window.before)"))
     assert tab.page.evaluate("document.activeElement.innerText") == "orders"
+
+
+def test_tab_in_the_background_asks_for_nothing(new_tab: NewTab) -> None:
+    seen, behind = new_tab(), new_tab()
+    requests: dict[Tab, list[str]] = {seen: [], behind: []}
+    for tab, urls in requests.items():
+        tab.open("/topics")
+        tab.page.on("request", lambda request, urls=urls: urls.append(request.url))
+
+    def asks(tab: Tab, *, times: int) -> None:
+        wanted = len(requests[tab]) + times
+        # Its events come while it is spoken to.
+        until(lambda: tab.page.evaluate("true") and len(requests[tab]) >= wanted)
+
+    asks(behind, times=2)
+    behind.page.evaluate(_PUT_BEHIND, True)
+    before = len(requests[behind])
+    asks(seen, times=3)
+    behind.page.evaluate("true")
+    assert len(requests[behind]) == before
+    behind.page.evaluate(_PUT_BEHIND, False)
+    asks(behind, times=2)
 
 
 def test_lever_is_pulled_by_its_button(new_tab: NewTab) -> None:

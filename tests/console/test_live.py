@@ -18,7 +18,7 @@ _PUT_BEHIND = """isHidden => {
     Object.defineProperty(document, "hidden", { value: isHidden, configurable: true });
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
-"""What a browser does to a tab behind another one. Without a window it shows all of them."""
+"""The steps of a browser when a tab is behind another one. Without a window it shows all."""
 
 
 def test_pages_follow_transactions_and_the_death_of_each_broker(

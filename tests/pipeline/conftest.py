@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark import end_jvm
+from tests.support import class_archive, spark
 
 HERE = Path(__file__).parent
 HIGHEST_DESCRIPTOR = 1000
@@ -17,7 +17,13 @@ the JVM would wait for ever."""
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     if nextitem is None or HERE not in nextitem.path.parents:
-        end_jvm()
+        spark.end_jvm()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def archived_classes() -> None:
+    """The archived classes, with which every driver of this folder starts, in any process."""
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(class_archive.options(spark.archive()))
 
 
 @pytest.fixture(autouse=True)

@@ -2,16 +2,21 @@
 
 import os
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.support.kafka.jars import CACHE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 
+_ENDS_WITHIN_S = 120
+_JAVA = "spark.driver.extraJavaOptions"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -19,7 +24,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     # Tests are short: compiled code of the first level starts fastest.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    _JAVA: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stopTimeout": "30s",
@@ -39,7 +44,14 @@ def spark_session(
 
     if settings:
         end_jvm()
-    with _environment():
+    with _environment(
+        {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+    ):
         builder = SparkSession.builder.master(master).appName("tests")
         places = {
             "spark.local.dir": str(directory / "local"),
@@ -61,6 +73,31 @@ def spark_session(
                 end_jvm()
 
 
+def archive() -> Path:
+    """Return the archive of the classes of this Spark."""
+    import pyspark
+
+    return CACHE / f"spark-{pyspark.__version__}.jsa"
+
+
+def load_classes(option: str) -> None:
+    """Run a driver to its end with an option of Java."""
+    import pyspark
+
+    # An archive names jars, which must be there later too.
+    home = {"SPARK_HOME": str(Path(pyspark.__file__).parent)}
+    java = {_JAVA: f"{SETTINGS[_JAVA]} {option}"}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        _environment(home),
+        spark_session(Path(directory), **java) as session,
+    ):
+        session.range(1).mapInPandas(lambda frames: frames, "id long").collect()
+        rows = session.readStream.format("rate").load().groupBy("value").count()
+        query = rows.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+        query.start().awaitTermination()
+
+
 def end_jvm() -> None:
     """End the JVM of this process, if there is one; the next session starts another one."""
     if "pyspark" not in sys.modules:
@@ -73,7 +110,7 @@ def end_jvm() -> None:
     gateway.shutdown()
     # The JVM exits at the end of its input.
     gateway.proc.stdin.close()
-    gateway.proc.wait(60)
+    gateway.proc.wait(_ENDS_WITHIN_S)
     SparkContext._gateway = None
     SparkContext._jvm = None
 
@@ -89,15 +126,8 @@ def _home(directory: Path, master: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
     """Set what the JVM and the Python workers inherit."""
-    above = os.environ.get("PYTHONPATH", "")
-    wanted = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), above])),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
     before = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
     try:

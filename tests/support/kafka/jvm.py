@@ -23,7 +23,7 @@ def start(errors: Path, pom: Path = POM) -> Resident:
 def program(main: str, pom: Path = POM) -> list[str]:
     """Return the command line of a program in `java/`, which runs with the jars of a list; skip or
     fail the test as `start` does."""
-    return [*java(f"{_classes(require())}:{require(pom)}", OPTIONS), main]
+    return [*java(f"{require(pom)}:{_classes(require())}", OPTIONS), main]
 
 
 def _classes(classpath: str) -> Path:

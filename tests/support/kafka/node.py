@@ -10,13 +10,15 @@ and takes less memory, for tests.
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.kafka.jars import HERE, POM, directory, require
+from tests.support import class_archive
+from tests.support.kafka.jars import CACHE, HERE, POM, directory, require
 from tests.support.ports import free_port
 
 DEFAULT = (
@@ -42,16 +44,34 @@ FEATURES_OFF = {
 
 CLUSTER_ID = "BarnabasReferee0000000"
 STARTED = b"Kafka Server started"
+_ARCHIVED_WITHIN_S = 120
 
 
 def java(classpath: str, options: Sequence[str] = SMALL, log_level: str = "WARN") -> list[str]:
-    """Return the command line up to the main class."""
+    """Return the command line up to the main class. A JVM with the options of tests starts with the
+    archived classes of the referee's jars, if these are first in its classpath."""
+    options = tuple(options)
+    if options[: len(SMALL)] == SMALL and classpath.split(":")[0] == f"{directory()}/*":
+        options += class_archive.options(archive())
     log4j = [
         f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
         f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
         f"-Dreferee.log.level={log_level}",
     ]
     return ["java", *options, "-Djava.awt.headless=true", *log4j, "-cp", classpath]
+
+
+def archive() -> Path:
+    """Return the archive of the referee's classes."""
+    return CACHE / f"{directory().name}.jsa"
+
+
+def load_classes(option: str) -> None:
+    """Run a node to its end with an option of Java."""
+    with tempfile.TemporaryDirectory() as directory:
+        node = Kafka(Path(directory), heap=(option, *SMALL))
+        node.start()
+        node.stop(_ARCHIVED_WITHIN_S)
 
 
 def _classpath(pom: Path) -> str:
@@ -171,7 +191,7 @@ class Kafka:
         users = [f"--add-scram={each}" for each in self._scram]
         subprocess.run(
             [
-                *java(self._classpath),
+                *java(self._classpath, self._heap),
                 *("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID),
                 *("-c", str(server_properties), *features, *users),
             ],

@@ -8,19 +8,20 @@ from benchmarks.systems import OURS, PEERS
 
 _BUSY = 0.9
 """The share of a core from which on a thread of the client is the limit."""
-LABELS = {
-    "cpu_us": "CPU us",
-    "cpu_us_per_request": "CPU us",
-    "per_s": "per second",
-    "p50_us": "p50 us",
-    "p99_us": "p99 us",
-    "p50_ms": "p50 ms",
-    "p99_ms": "p99 ms",
-    "mb_per_s": "MB/s",
-    "cpu_s_per_gb": "CPU s/GB",
-    "seconds": "s",
-    "resident_mb": "MB",
-}
+_SHARES = {"a quarter": 0.25, "an eighth": 0.125}
+
+
+def is_met(aim: str, ours: float, theirs: float) -> bool:
+    """Return whether an aim is met: `at least` or `at most`, and a bound. It is a share of the
+    other figure (`0.5x`, `a quarter`, `0.5 of another system`), a difference to it (`30 ms more`),
+    or absolute (`5 ms`)."""
+    _, direction, bound = aim.split(maxsplit=2)
+    number = _SHARES.get(bound) or float(bound.split()[0].rstrip("x"))
+    if bound in _SHARES or bound.endswith("x") or " of " in bound:
+        number *= theirs
+    elif bound.endswith(" more"):
+        number += theirs
+    return ours >= number if direction == "least" else ours <= number
 
 
 class Verdict(NamedTuple):
@@ -29,7 +30,6 @@ class Verdict(NamedTuple):
     measurement: str
     figure: str
     aim: str
-    """`at least` or `at most`, a ratio, and the system or measurement of the other figure."""
     ours: float
     theirs: float
     note: str = ""
@@ -40,8 +40,7 @@ class Verdict(NamedTuple):
 
     @property
     def met(self) -> bool:
-        _, least, bound, *_ = self.aim.split()
-        return self.ratio >= float(bound) if least == "least" else self.ratio <= float(bound)
+        return is_met(self.aim, self.ours, self.theirs)
 
 
 def verdicts(results: Mapping[str, Any]) -> Iterator[Verdict]:
@@ -107,6 +106,11 @@ def table(results: Mapping[str, Any]) -> list[str]:
     ]
     for each in verdicts(results):
         text = each.aim + (f"; {each.note}" if each.note else "")
-        cells = [each.measurement, LABELS[each.figure], shown(each.ours), shown(each.theirs)]
+        cells = [
+            each.measurement,
+            TABLES["labels"][each.figure],
+            shown(each.ours),
+            shown(each.theirs),
+        ]
         lines.append(f"| {' | '.join([*cells, f'{each.ratio:.2f}', text, said(each.met)])} |")
     return lines

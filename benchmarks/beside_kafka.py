@@ -19,16 +19,18 @@ import platform
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.broker.observability.interpreter import is_profile_guided
 from benchmarks import (
     checks,
+    clients,
     consumer_groups,
     floors,
     raw,
@@ -39,7 +41,7 @@ from benchmarks import (
     three_brokers,
     whole_clients,
 )
-from benchmarks.measures import HERE, Figures, Round, resident_bytes, settled
+from benchmarks.measures import HERE, SIZES, Figures, Round, resident_bytes, settled
 from benchmarks.systems import (
     BEFORE,
     GENERAL,
@@ -48,12 +50,16 @@ from benchmarks.systems import (
     SOON,
     ApacheKafka,
     Barnabas,
+    BarnabasTrio,
+    KafkaTrio,
     Kfake,
     Processes,
     System,
+    Trio,
     left_out,
 )
 from tests.support.kafka import jars
+from tests.support.neighbour import Neighbour
 
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "PERFORMANCE.md"
@@ -64,34 +70,10 @@ PROFILED = "profiled"
 """The part that another interpreter measures: one of a run has one build."""
 
 
-class Sizes(NamedTuple):
-    """The amounts of all loads."""
-
-    rounds: int = 3
-    warm_ups: int = 5
-    """The rounds before the counted ones, in parts whose rounds are short."""
-    megabytes: int = 300
-    """The megabytes of each load of librdkafka in each round."""
-    requests: int = 10_000
-    transactions: int = 2_400
-    """Transactions of one record that each load commits."""
-    bursts: int = 30
-    soon_megabytes: int = 20
-    """The amount before the clock starts, in loads that need little warm-up."""
-    members: int = consumer_groups.MEMBERS
-    """The members of one consumer group."""
-    groups: int = consumer_groups.GROUPS
-    """The consumer groups of two members."""
-
-
-SMOKE = Sizes(1, 1, 30, 300, 160, 3, 1, 20, 20)
-"""The sizes that show that everything runs."""
-
-
 class Run:
     """One part of a run, and every figure of every counted round by measurement and system."""
 
-    def __init__(self, directory: Path, sizes: Sizes, before: Path | None) -> None:
+    def __init__(self, directory: Path, sizes: Namespace, before: Path | None) -> None:
         self.directory = directory
         self.sizes = sizes
         self.before = before
@@ -166,7 +148,7 @@ def start_up(system: System) -> Figures:
         system.launch()
         with raw.connect(system.port) as client:
             raw.create_topic(client, "first")
-            raw.acknowledged(client, raw.produce_request("first", records=1, record_bytes=100))
+            raw.accepted(client, raw.produce_request("first", records=1, record_bytes=100))
             return {"seconds": time.perf_counter() - began}
     finally:
         system.stop()
@@ -174,8 +156,8 @@ def start_up(system: System) -> Figures:
 
 def idle(system: System) -> Figures:
     """Measure the memory of a broker that is idle after its start."""
-    settled(system.pid)
-    return {"resident_mb": resident_bytes(system.pid) / 1e6}
+    settled(*system.pids)
+    return {"resident_mb": sum(map(resident_bytes, system.pids)) / 1e6}
 
 
 def measure_start(run: Run) -> None:
@@ -259,13 +241,9 @@ def measure_transactions(run: Run) -> None:
 
 def measure_soon(run: Run) -> None:
     """Measure brokers that have just started, after 20 MB or 50 transactions of each producer."""
-    sizes = run.sizes
+    sizes, batch = run.sizes, whole_clients.BATCH_BYTES[0]
     for size in whole_clients.RECORD_BYTES:
-        load = partial(
-            whole_clients.throughput,
-            record_bytes=size,
-            batch_bytes=whole_clients.BATCH_BYTES[0],
-        )
+        load = partial(whole_clients.throughput, record_bytes=size, batch_bytes=batch)
         little = partial(load, megabytes=sizes.soon_megabytes)
         run.soon_after_start(little, partial(load, megabytes=sizes.megabytes))
     for producers in (1, 8):
@@ -276,16 +254,10 @@ def measure_soon(run: Run) -> None:
 
 def measure_cluster(run: Run) -> None:
     """Measure clusters of three brokers with three replicas of every partition."""
-    systems: list[three_brokers.ThreeBrokers] = [
-        three_brokers.BarnabasTrio(run.directory / "ours"),
-        three_brokers.KafkaTrio(run.directory / "theirs"),
-    ]
+    systems: list[Trio] = [BarnabasTrio(run.directory), KafkaTrio(run.directory)]
     if run.before is not None:
-        systems.append(three_brokers.BarnabasTrio(run.directory / "before", root=run.before))
-    with ExitStack() as stack:
-        for each in systems:
-            stack.callback(each.down)
-            each.up()
+        systems.append(BarnabasTrio(run.directory, root=run.before))
+    with running(*systems):
         for each in systems:
             three_brokers.ready(each)
             run.note(three_brokers.idle(each), each.name)
@@ -319,7 +291,7 @@ def measure_groups(run: Run) -> None:
 def measure_security(run: Run) -> None:
     """Measure TLS and SASL: data, new connections, logins, and what they add to a broker."""
     rounds, megabytes = run.sizes.rounds, run.sizes.megabytes
-    site = security.Site(run.directory)
+    site, count = security.Site(run.directory), 10 * megabytes
     for _ in range(rounds):
         for bare, secured in (
             (Barnabas(run.directory), site.barnabas(tokens=False)),
@@ -337,9 +309,10 @@ def measure_security(run: Run) -> None:
         for each in (ours, theirs):
             security.add_user(each)
         work = [partial(over_tls, batch_bytes=size) for size in whole_clients.BATCH_BYTES]
-        run.rounds((ours, theirs), [*work, partial(site.come_in, count=10 * megabytes)])
+        work += [partial(site.come_in, count=count, kind=kind) for kind in security.KINDS]
+        run.rounds((ours, theirs), work)
     for _ in range(rounds):
-        run.note(site.held(10 * megabytes), Barnabas.name)
+        run.note(site.held(count), Barnabas.name)
         run.note(checks.measure(), Barnabas.name)
 
 
@@ -348,12 +321,22 @@ def _start_and_rest(system: System, site: security.Site) -> Figures:
     start_up(system)  # not counted: the first start reads files that are not cached yet
     figures = {"start": start_up(system)["seconds"]}
     with running(system):
-        figures["memory"] = figures["memory in use"] = idle(system)["resident_mb"]
+        figures["memory"] = idle(system)["resident_mb"]
+        security.add_user(system)
+        with Neighbour(system.port) as other:
+            other.calm_p99_ms(1.0)
         if site.knows(system):
-            security.add_user(system)
-            site.come_in(system, security.COMERS * security.THREADS, tokens=False)
-            figures["memory in use"] = idle(system)["resident_mb"]
+            for kind in ("tls", "scram"):
+                site.come_in(system, security.COMERS * security.THREADS, kind)
+        figures["memory in use"] = idle(system)["resident_mb"]
         return figures
+
+
+def measure_clients(run: Run) -> None:
+    """Measure client libraries for Python, on a broker of ours."""
+    with running(broker := Barnabas(run.directory)):
+        work = clients.loads(broker, run.sizes.records)
+        run.rounds(clients.libraries(run.before), work, warm_ups=0)
 
 
 PARTS = {
@@ -371,6 +354,7 @@ PARTS = {
     "pipeline": spark_pipeline.measure,
     "security": measure_security,
     "groups": measure_groups,
+    "clients": measure_clients,
 }
 
 
@@ -400,13 +384,14 @@ def machine() -> dict[str, str]:
         "python": f"{python} profile-guided optimization",
         "kafka": jars.version(),
         "spark": spark_pipeline.SPARK,
+        "clients": clients.versions(),
         "left_out": "; ".join(f"{name}: {reason}" for name, reason in missing.items()),
         "load_before": f"{os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def measured(part: str, sizes: Sizes, before: Path | None) -> dict[str, Any]:
+def measured(part: str, sizes: Namespace, before: Path | None) -> dict[str, Any]:
     """Measure one part; return its results."""
     where = machine()
     with tempfile.TemporaryDirectory(prefix="beside-kafka-") as directory:
@@ -416,47 +401,54 @@ def measured(part: str, sizes: Sizes, before: Path | None) -> dict[str, Any]:
         "machine": where,
         "rounds": sizes.rounds,
         "megabytes": sizes.megabytes,
+        "records": sizes.records,
         "medians": medians(run.found),
         "runs": run.found,
     }
 
 
-def options() -> argparse.Namespace:
-    """Return the options of the command line."""
+def options() -> Namespace:
+    """Return the options of the command line, with all sizes."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
     )
+    default = [part for part in PARTS if part != PROFILED]
     parser.add_argument(
         "--part", choices=PARTS, action="append", help=f"default: all but {PROFILED}"
     )
-    for name, default in Sizes()._asdict().items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {default}")
+    for name, size in SIZES["beside_kafka"].items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {size}")
+    load = "only the loads of `pipeline` that begin so; write nothing"
+    parser.add_argument("--load", nargs="+", metavar="NAME", help=load)
     parser.add_argument("--before", type=Path, metavar="DIRECTORY", help="another checkout")
     smoke = "tiny sizes; print the page on the standard output and write nothing"
     parser.add_argument("--smoke", action="store_true", help=smoke)
     only = "write the page from benchmarks/results.json, without measuring"
     parser.add_argument("--report-only", action="store_true", help=only)
-    return parser.parse_args()
+    given = vars(parser.parse_args())
+    fixed = {"part": default, "load": None, "before": None, "smoke": False, "report_only": False}
+    sizes = SIZES["beside_kafka"] | (SIZES["smoke"] if "smoke" in given else {})
+    return Namespace(**fixed | sizes | given)
 
 
 def main() -> None:
     args = options()
-    given = {name: value for name in Sizes._fields if (value := getattr(args, name)) is not None}
-    sizes = (SMOKE if args.smoke else Sizes())._replace(**given)
     before = None if args.before is None else args.before.resolve()
-    known = {} if args.smoke or not RESULTS.exists() else json.loads(RESULTS.read_text())
-    parts = args.part or [part for part in PARTS if part != PROFILED]
-    for part in () if args.report_only else parts:
-        known[part] = measured(part, sizes, before)
-        if not args.smoke:
+    is_kept = not args.smoke and args.load is None
+    known = json.loads(RESULTS.read_text()) if is_kept and RESULTS.exists() else {}
+    for part in () if args.report_only else args.part:
+        known[part] = measured(part, args, before)
+        if is_kept:
             RESULTS.write_text(json.dumps(known, indent=1) + "\n")
     tables = report.tables(known, HERE / "notes.md")
-    if args.smoke:
-        sys.stdout.write(tables)
-    else:
+    if is_kept:
         PAGE.write_text(report.page(known))
         TABLES.write_text(tables)
         AIMS.write_text(report.aims_page(known))
+    else:
+        sys.stdout.write(tables)
 
 
 if __name__ == "__main__":

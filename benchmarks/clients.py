@@ -1,126 +1,67 @@
-"""CPU time of our client beside three others: `python -m benchmarks.clients`.
+"""CPU time of our client beside three others, each in a process of its own, on one broker of ours.
 
-Each client writes records to one partition and reads them, in a process of its own, in turns with
-the others, on one broker of ours. The figures are the client's.
-
-    python -m benchmarks.clients                     print the medians of 5 rounds
-    python -m benchmarks.clients --write             write them into docs/PERFORMANCE.md, too
-    python -m benchmarks.clients --before DIRECTORY  measure the client of another checkout, too
+The figures are the client's. All read the same batches, those of our producer.
 """
 
-import argparse
-import asyncio
-import json
-import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
-from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
-from benchmarks import client_load, raw, report
-from benchmarks.beside_kafka import PAGE, RESULTS, machine, medians
-from benchmarks.measures import Figures, driven
-from benchmarks.systems import BEFORE, OURS, Barnabas
+from benchmarks import client_load, raw
+from benchmarks.child import driven
+from benchmarks.measures import Round
+from benchmarks.systems import BEFORE, OURS, Barnabas, create_topics
 from tests.support.brokers.process import ROOT
 
 SIZES: Final = (100, 1000)
-DIRECTIONS: Final = ("produce", "consume")
 _PARTITIONS: Final = 2
 
-Runs = dict[str, dict[str, list[Figures]]]
-"""The figures of all rounds by the name of the measurement and the client."""
+
+class Library(NamedTuple):
+    """A client library, and the checkout of ours."""
+
+    name: str
+    library: str
+    root: Path = ROOT
 
 
-def run(servers: str, rounds: int, count: int, before: Path | None = None) -> Runs:
-    """Measure every client in each round; each round begins with another client."""
-    checkouts = dict.fromkeys(client_load.LOADS, ROOT)
-    if before is not None:
-        checkouts[BEFORE] = before
-    runs: Runs = {name: {each: [] for each in checkouts} for name in measurements()}
-    for number in range(rounds):
-        first = number % len(checkouts)
-        order = [*checkouts][first:] + [*checkouts][:first]
-        for size in SIZES:
-            topics = {name: f"records-{number}-{size}-{at}" for at, name in enumerate(order)}
-            asyncio.run(_create(servers, topics.values()))
-            for direction in DIRECTIONS:
-                for name in order:
-                    # All read the same batches, those of our producer.
-                    topic = topics[name if direction == "produce" else OURS]
-                    library, root = OURS if name == BEFORE else name, checkouts[name]
-                    load = (library, direction, servers, topic, count, size)
-                    found = driven("client_load.py", *load, root=root)
-                    runs[measurement(direction, size)][name].append(found)
-            asyncio.run(_delete(servers, topics.values()))
-    return runs
+def libraries(before: Path | None) -> list[Library]:
+    """Return all libraries, ours first, and perhaps ours of another checkout."""
+    found = [Library(name, name) for name in client_load.LOADS]
+    return found if before is None else [*found, Library(BEFORE, OURS, before)]
 
 
-def measurement(direction: str, size: int) -> str:
-    return f"{direction} {size:,} B"
+def versions() -> str:
+    """Return the versions of the other libraries."""
+    return ", ".join(f"{each} {version(each)}" for each in client_load.LOADS if each != OURS)
 
 
-def measurements() -> list[str]:
-    return [measurement(direction, size) for direction in DIRECTIONS for size in SIZES]
+def loads(broker: Barnabas, count: int) -> list[Callable[[Library], Round]]:
+    """Return the loads of one round."""
+    written: dict[int, str] = {}
+    """The last topic of our producer with records of each size."""
 
+    def driven_by(client: Library, direction: str, topic: str, size: int) -> Round:
+        load = {"servers": broker.servers, "topic": topic, "count": count, "size": size}
+        how = {"library": client.library, "direction": direction, "root": client.root}
+        return {f"{direction} {size:,} B": driven("client_load.run", **load, **how)}
 
-async def _create(servers: str, topics: Iterable[str]) -> None:
-    async with Cluster(servers) as cluster:
-        for topic in topics:
-            await Admin(cluster).create_topic(topic, partitions=_PARTITIONS)
+    def produce(client: Library, size: int) -> Round:
+        stale = topic = f"records-{time.time_ns()}"
+        create_topics(broker.servers, {topic: _PARTITIONS})
+        found = driven_by(client, "produce", topic, size)
+        if client.name == OURS:
+            stale, written[size] = written.get(size, ""), topic
+        if stale:
+            with raw.connect(broker.port) as connection:
+                raw.delete_topic(connection, stale)
+        return found
 
+    def consume(client: Library, size: int) -> Round:
+        return driven_by(client, "consume", written[size], size)
 
-async def _delete(servers: str, topics: Iterable[str]) -> None:
-    async with Cluster(servers) as cluster:
-        for topic in topics:
-            await Admin(cluster).delete_topic(topic)
-
-
-def write(runs: Runs, rounds: int, records: int) -> None:
-    """Put the figures into the results, and into the page that is made from them."""
-    others = [name for name in client_load.LOADS if name != OURS]
-    results = json.loads(RESULTS.read_text())
-    results["clients"] = {
-        "machine": machine() | {"clients": ", ".join(f"{each} {version(each)}" for each in others)},
-        "rounds": rounds,
-        "records": records,
-        "medians": medians(runs),
-        "runs": runs,
-    }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(report.page(results))
-
-
-def lines(runs: Runs) -> Iterator[str]:
-    """Yield a line for each measurement and client, with the medians."""
-    for name, by_client in runs.items():
-        ours = median(each["cpu_us"] for each in by_client[OURS])
-        for client, rounds in by_client.items():
-            cpu = [each["cpu_us"] for each in rounds]
-            rate = median(each["per_s"] for each in rounds)
-            yield (
-                f"{name:16} {client:16} {median(cpu):7.2f} us ({min(cpu):.2f} to {max(cpu):.2f})"
-                f" {rate:10,.0f}/s   ours is {ours / median(cpu):.2f} of it"
-            )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
-    parser.add_argument("--before", type=Path, help="another checkout to compare with")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, Barnabas(Path(directory)) as broker:
-        port = broker.port
-        raw.connect(port).close()
-        runs = run(f"127.0.0.1:{port}", args.rounds, args.records, args.before)
-    print("\n".join(lines(runs)))
-    if args.write:
-        write(runs, args.rounds, args.records)
-
-
-if __name__ == "__main__":
-    main()
+    return [partial(load, size=size) for load, size in product((produce, consume), SIZES)]

@@ -7,20 +7,14 @@ client appends one record after another. Members come as fast as they are answer
 rate: then they send a heartbeat each second until they have their shares.
 """
 
-import asyncio
-import multiprocessing
-import select
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from heapq import heapify, heappop, heappush
 from itertools import count, cycle, islice
-from multiprocessing.connection import Connection
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
 from barnabas.protocol.codec import decode
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.header import decode_response_header
@@ -30,17 +24,16 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from benchmarks import raw, requests
-from benchmarks.measures import Round, cpu_seconds
-from benchmarks.systems import System
+from benchmarks.child import Child, tell, told
+from benchmarks.measures import Cost, Faulty, Figures, Round
+from benchmarks.systems import System, create_topics
 from tests.support import neighbour
 from tests.support.neighbour import Neighbour
 
 CONNECTIONS: Final = 16
 """One heartbeat is in flight on each."""
-MEMBERS: Final = 1_000
 PAIR: Final = 2
-GROUPS: Final = 10_000
-"""One group has MEMBERS, each of GROUPS a PAIR of them."""
+"""The members of each group, where there are many groups."""
 ALONE: Final = "Produce of one record, beside no joins"
 UNCHANGED: Final = "heartbeat that changes nothing"
 _VERSION: Final = 1
@@ -48,6 +41,8 @@ PACE: Final = 200.0
 """The members that come in a second, if not as fast as they are answered."""
 _AGAIN_S, _PACED_AGAIN_S = 0.1, 1.0
 """The pause of a member that waits for its share."""
+_IDLE_S: Final = 0.002
+"""The pause of a connection for which no member is due."""
 _CALM_S: Final = 3.0
 _LEAVE: Final = -1
 _EPOCH: Final = Struct(">i")
@@ -223,87 +218,71 @@ class Fleet:
         """A heap of members by the time of their next heartbeat."""
         heapify(waiting)
         again_s = _PACED_AGAIN_S if pace else _AGAIN_S
-        idle, flying = list(self._clients), dict[int, tuple[raw.Client, Member]]()
-        poll = select.epoll()
-        for client in self._clients:
-            poll.register(client.fileno(), select.EPOLLIN)
-        while waiting or flying:
-            while idle and waiting and waiting[0][0] <= time.monotonic():
-                client, member = idle.pop(), heappop(waiting)[2]
-                flying[client.fileno()] = client, member
-                client.send(member.heartbeat())
+        flying = 0
+
+        def heartbeats(client: raw.Client) -> raw.Talk:
+            nonlocal flying
+            while waiting or flying:
+                now = time.monotonic()
+                if not waiting or waiting[0][0] > now:
+                    # Another connection's answer may change it.
+                    yield min(waiting[0][0], now + _IDLE_S) if waiting else now + _IDLE_S
+                    continue
+                member = heappop(waiting)[2]
+                flying += 1
                 self.heartbeats += 1
-            wait = waiting[0][0] - time.monotonic() if idle and waiting else 30.0
-            for fileno, _ in poll.poll(max(wait, 0.0)):
-                client, member = flying.pop(fileno)
-                idle.append(client)
-                if member.takes(client.receive()) and member.tells_something:
+                answer = yield client, member.heartbeat()
+                flying -= 1
+                if member.takes(answer) and member.tells_something:
                     # Before those that have not joined yet.
                     heappush(waiting, (-1.0, next(order), member))
                 elif not is_done(member):
                     heappush(waiting, (time.monotonic() + again_s, next(order), member))
-        poll.close()
+
+        raw.converse(map(heartbeats, self._clients))
 
 
 def prepare(system: System, shapes: Iterable[Shape]) -> None:
     """Create the topics, and wait for the coordinator."""
-    asyncio.run(_create(system.port, shapes))
+    pair = Shape(1, PAIR)
+    create_topics(system.servers, {each.topic: each.members for each in (*shapes, pair)})
     with raw.connect(system.port) as client:
         raw.create_topic(client, neighbour.TOPIC)
         raw.coordinator_port(client, "benchmark", raw.GROUP)
-    with Fleet(system.port, Shape(1, PAIR)) as fleet:
+    with Fleet(system.port, pair) as fleet:
         fleet.assign()
         fleet.leave()
-
-
-async def _create(port: int, shapes: Iterable[Shape]) -> None:
-    async with Cluster(f"127.0.0.1:{port}", timeout=300) as cluster:
-        for shape in {each.topic: each for each in (*shapes, Shape(1, PAIR))}.values():
-            await Admin(cluster).create_topic(shape.topic, partitions=shape.members)
 
 
 def assign(system: System, shape: Shape) -> Round:
     """Measure the time until all members of new groups have their shares, and another client's
     requests with them; those without, too, if the members come at a pace."""
     found: Round = {}
-    with _in_process(system.port, shape) as members, Neighbour(system.port) as other:
+    joining = Child("consumer_groups.join", port=system.port, **shape._asdict())
+    with joining as members, Neighbour(system.port) as other:
+        members.hear()
         if shape.pace:
             found[ALONE] = {"p99_ms": other.calm_p99_ms(_CALM_S)}
-        before, began = cpu_seconds(system.pid), time.monotonic()
-        members.send("join")
-        seconds, heartbeats = members.recv()
-        cpu = cpu_seconds(system.pid) - before
-        p99_ms = other.p99_ms(began, began + seconds)
+        began = time.monotonic()
+        with Cost(*system.pids) as cost:
+            members.tell()
+            figures: Figures = members.hear()
+        p99_ms = other.p99_ms(began, time.monotonic())
+        members.tell()
+        members.hear()
     if other.errors:
-        raise RuntimeError(f"{system.name} did not take a record: {other.errors[0]}")
-    figures = {"seconds": seconds, "cpu_seconds": cpu, "heartbeats": heartbeats}
+        raise Faulty(f"{system.name} did not take a record: {other.errors[0]}")
+    figures["cpu_seconds"] = cost.cpu
     return {shape.name: figures, shape.beside: {"p99_ms": p99_ms}, **found}
 
 
-@contextmanager
-def _in_process(port: int, shape: Shape) -> Iterator[Connection]:
-    """Have a process that lets members join when it is told, and leave at the end."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=_join_and_leave, args=(port, shape, theirs))
-    process.start()
-    theirs.close()
-    try:
-        ours.recv()
-        yield ours
-        ours.send("leave")
-    finally:
-        ours.close()
-        process.join()
-    if process.exitcode:
-        raise RuntimeError(f"the members of {shape.name} failed")
-
-
-def _join_and_leave(port: int, shape: Shape, told: Connection) -> None:
-    with Fleet(port, shape) as fleet:
-        told.send("ready")
-        told.recv()
-        told.send((fleet.assign(), fleet.heartbeats))
-        told.recv()
+def join(**shape: float) -> None:
+    """Let members join when it is told, and leave at the end, in a process of its own."""
+    with Fleet(shape.pop("port"), Shape(**shape)) as fleet:
+        tell("ready")
+        told()
+        tell({"seconds": fleet.assign(), "heartbeats": fleet.heartbeats})
+        told()
         fleet.leave()
 
 
@@ -316,14 +295,14 @@ def unchanged(system: System, shape: Shape, requested: int) -> Round:
         client = stack.enter_context(raw.connect(system.port))
         frames = [each.heartbeat() for each in fleet.members]
         beats = islice(cycle(frames), requested)
-        figures = requests.measured(system.pid, client, beats, requested, requests.WINDOW)
+        figures = requests.measured(system, client, beats, requested, requests.WINDOW)
         if decoded(client.last_answer).assignment is not None:
             raise RuntimeError(f"{system.name} has changed an assignment")
         fleet.leave()
     return {UNCHANGED: figures}
 
 
-def shapes(members: int = MEMBERS, groups: int = GROUPS) -> tuple[Shape, Shape, Shape]:
+def shapes(members: int, groups: int) -> tuple[Shape, Shape, Shape]:
     """Return the shapes of one group with many members, of many groups, and of one group whose
     members come at a pace."""
     return Shape(1, members), Shape(groups, PAIR), Shape(1, members, PACE)

@@ -1,22 +1,14 @@
-"""CPU seconds of a test's first broker, from the wheel: `python -m benchmarks.first_broker`.
+"""CPU seconds of a test's first broker, from the wheel."""
 
-    --rounds N   runs of each kind, in turns; the median counts (5)
-
-The fixture's process is held against one without a broker and without the plugin, and
-`Broker().start()` against a bare interpreter. The exit code is 1 if the fixture takes more than
-1.3 times as much, with bytecode or with PYTHONDONTWRITEBYTECODE.
-"""
-
-import argparse
 import os
 import statistics
 import subprocess
-import sys
-from collections.abc import Iterable
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
+from benchmarks.measures import Faulty, Figures
 from tests.support.command_line import environment
 from tests.support.installation import PROJECT, Installation, build, copy_sources
 
@@ -64,7 +56,7 @@ def cpu_seconds(installation: Installation, arguments: Iterable[str], **more: st
     return used.ru_utime + used.ru_stime
 
 
-def measure(installation: Installation, rounds: int, **more: str) -> tuple[float, float]:
+def first_broker(installation: Installation, rounds: int, **more: str) -> tuple[float, float]:
     """Return the CPU seconds of the first broker in pytest, and outside."""
     took: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     # The first round writes bytecode, if it may, and fills the page cache.
@@ -75,23 +67,19 @@ def measure(installation: Installation, rounds: int, **more: str) -> tuple[float
     return medians["fixture"] - medians["pytest"], medians["start"] - medians["python"]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    worst = 0.0
-    with TemporaryDirectory() as folder:
-        installation = installed(Path(folder))
-        # In this order: the second kind leaves bytecode behind.
-        for name, without in (("PYTHONDONTWRITEBYTECODE=1", "1"), ("with bytecode", "")):
-            inside, outside = measure(installation, rounds, PYTHONDONTWRITEBYTECODE=without)
-            worst = max(worst, inside / outside)
-            print(
-                f"{name}: {inside:.2f} s in pytest, {outside:.2f} s outside: "
-                f"{inside / outside:.2f} times"
-            )
-    return int(worst > LIMIT)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(options: Namespace, directory: Path) -> Iterator[Figures]:
+    """Hold the fixture's process against one without a broker and without the plugin, and
+    `Broker().start()` against a bare interpreter; the fixture takes at most 1.3 times as much."""
+    installation, worst = installed(directory), 0.0
+    # In this order: the second kind leaves bytecode behind.
+    for name, without in (("PYTHONDONTWRITEBYTECODE=1", "1"), ("with bytecode", "")):
+        more = {"PYTHONDONTWRITEBYTECODE": without}
+        inside, outside = first_broker(installation, options.rounds, **more)
+        worst = max(worst, inside / outside)
+        yield {
+            f"{name}: s in pytest": inside,
+            f"{name}: s outside": outside,
+            f"{name}: in pytest over outside": inside / outside,
+        }
+    if worst > LIMIT:
+        raise Faulty(f"the fixture takes {worst:.2f} times as much")

@@ -1,7 +1,6 @@
 """A console of a large cluster: its first pages, its memory, and what other clients feel of it."""
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from barnabas.protocol.messages import offset_commit
 from benchmarks import raw
-from benchmarks.limits import Felt, Load, Probe, Scale, create_topic, timed_broker
-from benchmarks.limits_loads import TABS
-from benchmarks.measures import Cost, Faulty, Figures, peak_bytes
+from benchmarks.limits import Felt, Probe, timed_broker
+from benchmarks.limits_loads import TABS, load
+from benchmarks.measures import Cost, Faulty, Figures, counted, peak_bytes
+from benchmarks.systems import create_topics
 from tests.support.brokers.process import BrokerProcess
 from tests.support.ports import free_port
 
@@ -29,8 +28,9 @@ FIRST_S, MEMORY_MB, RATIO = 1.0, 150.0, 1.1
 """The bounds: seconds until the first page, memory of the console, and the ratio of p99s."""
 MEMORY: Final = "largest memory of the console, MB"
 ROUNDS, WINDOW_S = 7, 10.0
-_COMMIT: Final = 7
 _WINDOW: Final = 16
+_ASKED: Final = "kafka_network_requestmetrics_requests_total", {"request": "Metadata"}
+"""The metric of a broker that counts requests for metadata."""
 
 
 class ConsoleProcess(NamedTuple):
@@ -64,18 +64,18 @@ def console(options: Namespace, directory: Path) -> Iterator[Figures]:
     """Show many partitions, and half as many groups, to ten tabs; and those of a small cluster."""
     metrics = f"127.0.0.1:{free_port()}"
     with timed_broker(directory / "data", metrics_listener=metrics) as broker:
-        fill(broker.port, options.partitions)
+        fill(broker, options.partitions)
         first = {}
         for path in TABS:
             with running(broker.bootstrap_servers) as cold:
                 first[f"seconds until the first page, {path}"] = cold.seconds_of(path)
         yield first
         with running(broker.bootstrap_servers) as warm:
-            tabs = Load("tabs", warm.port, len(TABS))
+            tabs = load("tabs", warm.port, len(TABS))
             with tabs, Cost(warm.pid) as used, Cost(broker.pid) as caused:
-                before = metadata_requests(metrics)
+                before = counted(metrics, *_ASKED)
                 time.sleep(2 * WINDOW_S)
-                asked = metadata_requests(metrics) - before
+                asked = counted(metrics, *_ASKED) - before
             many = felt(broker, warm)
             figures = {
                 "Metadata requests a second": asked / used.seconds,
@@ -86,7 +86,7 @@ def console(options: Namespace, directory: Path) -> Iterator[Figures]:
             }
         yield figures
     with timed_broker(directory / "small", metrics_listener=metrics) as broker:
-        fill(broker.port, ORDINARY)
+        fill(broker, ORDINARY)
         with running(broker.bootstrap_servers) as warm:
             few = felt(broker, warm)
     yield rows(few, ORDINARY)
@@ -100,8 +100,8 @@ def console(options: Namespace, directory: Path) -> Iterator[Figures]:
 
 def felt(broker: BrokerProcess, shown: ConsoleProcess) -> Felt:
     """Return what a client of the broker feels of ten tabs."""
-    tabs = partial(Load, "tabs", shown.port, len(TABS))
-    return Probe(broker).alternating(Scale(rounds=ROUNDS, window_s=WINDOW_S), tabs)
+    tabs = partial(load, "tabs", shown.port, len(TABS))
+    return Probe(broker).alternating(tabs, ROUNDS, WINDOW_S)
 
 
 def rows(found: Felt, partitions: int) -> Figures:
@@ -123,40 +123,18 @@ def require(kept: bool, fault: str) -> None:
         raise Faulty(fault)
 
 
-def fill(port: int, partitions: int) -> None:
+def fill(broker: BrokerProcess, partitions: int) -> None:
     """Create topics, and a group for every second partition, which reads one topic."""
-    topics = partitions // PER_TOPIC
-    with raw.connect(port) as client:
-        create_topic(client, "probe")
-        for number in range(topics):
-            create_topic(client, f"many-{number}", PER_TOPIC)
+    topics = [f"many-{number}" for number in range(partitions // PER_TOPIC)]
+    create_topics(broker.bootstrap_servers, {"probe": 1} | dict.fromkeys(topics, PER_TOPIC))
+    with raw.connect(broker.port) as client:
         client.stream([raw.produce_request("many-0", records=10, record_bytes=100)] * 100, _WINDOW)
-        first, *others = (_commit(number, topics) for number in range(partitions // 2))
+        first, *others = (
+            raw.commit(f"group-{number}", topics[number % len(topics)], PER_TOPIC)
+            for number in range(partitions // 2)
+        )
         raw.coordinator_port(client, "group-0", raw.GROUP)
-        raw.until(lambda: _committed(client.exchange(first)))
+        raw.until(lambda: not raw.refused(client.exchange(first)))
         client.stream(others, _WINDOW)
-        if not _committed(client.last_answer):
+        if raw.refused(client.last_answer):
             raise Faulty("a commit was refused")
-
-
-def _commit(number: int, topics: int) -> bytes:
-    rows = [
-        {"partition_index": index, "committed_offset": 0, "committed_metadata": ""}
-        for index in range(PER_TOPIC)
-    ]
-    topic = {"name": f"many-{number % topics}", "partitions": rows}
-    request = {"group_id": f"group-{number}", "member_id": "", "topics": [topic]}
-    return raw.frame(offset_commit.API, _COMMIT, request)
-
-
-def _committed(answer: bytes) -> bool:
-    found = raw.response(offset_commit.API, _COMMIT, answer)
-    return not any(row.error_code for topic in found.topics for row in topic.partitions)
-
-
-def metadata_requests(address: str) -> int:
-    """Return how often clients have asked a broker for metadata."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
-    pattern = r'^kafka_network_requestmetrics_requests_total\{request="Metadata".*\} (\S+)$'
-    return int(sum(map(float, re.findall(pattern, text, re.M))))

@@ -1,39 +1,35 @@
-"""The load that one broker carries, and its effect on other clients: `python -m benchmarks.limits`.
+"""The load that one broker carries, and its effect on other clients: docs/LIMITS.md.
 
 A client that sends one record at a time, 500 in a second, measures the latency of other clients,
 and the broker how long its event loop was held. A round has three windows: calm, disturbed, calm.
 The ratio is the disturbed one over the mean of its neighbours. The two calm windows differ by
 noise: a ratio below that shows nothing. Memory is the resident memory of the broker, less its
-memory when idle. The results are written to `docs/LIMITS.md`.
+memory when idle.
 """
 
-import argparse
 import json
 import os
 import platform
-import selectors
 import signal
-import subprocess
-import sys
-import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from barnabas.protocol.messages import (
-    create_topics,
     describe_log_dirs,
     find_coordinator,
     incremental_alter_configs,
-    offset_commit,
     offset_fetch,
 )
 from benchmarks import raw
+from benchmarks.limits_loads import KEYED, VALUE, load
 from benchmarks.measures import HERE, PAGES, Cost, children, percentiles
+from benchmarks.systems import create_topics
 from tests.support.brokers.loop_hold import Held, held_since_last
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
@@ -41,32 +37,14 @@ from tests.support.brokers.process import BrokerProcess
 PAGE = HERE.parent / "docs" / "LIMITS.md"
 NOTES = HERE / "limits_notes.md"
 LONG_RUNS = HERE / "long_runs.json"
-"""The figures of `benchmarks.long_runs`: by run, its machine, its command and its rows."""
+"""The figures of other runs in the page: by run, its machine, its command and its rows."""
 MAX_RATIO = 1.2
 MAX_GROWTH_MB = 300
-KEYED, KEYS, VALUE = 8, 20_000, bytes(100)
-"""Compacted partitions, the keys in each, and the value of each record."""
-READY_WITHIN_S = 60.0
+KEYS = 20_000
+"""The keys in each compacted partition."""
 EVERY_S = 0.002
 SETTLE_SHARE = 0.2
 """Seconds to wait before a window, so that the cost of the change itself is not measured."""
-
-
-class Scale(NamedTuple):
-    """The sizes of the loads; the defaults are those of the full run."""
-
-    connections: int = 1_000
-    partitions: int = 2_000
-    members: int = 100
-    slow_consumers: int = 1
-    large_mb: int = 50
-    offsets: int = 100_000
-    keyed_records: int = 150_000
-    """Records in each compacted partition, 17 MB of them."""
-    rounds: int = 7
-    window_s: float = 1.0
-    load_window_s: float = 0.6
-    """Seconds after the start of a broker, while it loads its offsets."""
 
 
 # -- windows ---------------------------------------------------------------------------------------
@@ -98,6 +76,10 @@ class Felt(NamedTuple):
             return "yes"
         return "**no**" if self.ratio > self.noise else "within the noise"
 
+    def __str__(self) -> str:
+        p99s = f"p99 {self.calm_p99:.2f} calm, {self.disturbed_p99:.2f} ms disturbed"
+        return f"{p99s}, ratio {self.ratio:.2f}, noise {self.noise:.2f}: {self.verdict}"
+
 
 Found = dict[str, Felt | float]
 
@@ -109,7 +91,7 @@ class Probe:
         self._held = partial(held_since_last, broker.pid, broker.directory)
         self._client = raw.connect(broker.port)
         self._request = raw.produce_request(topic, records=1, record_bytes=100)
-        raw.acknowledged(self._client, self._request)
+        raw.accepted(self._client, self._request)
 
     def window(self, seconds: float) -> Window:
         """Measure requests for that many seconds."""
@@ -128,17 +110,17 @@ class Probe:
             taken.append(clock() - began)
             due = max(due + EVERY_S, clock())
             time.sleep(max(0.0, due - clock()))
-        return percentiles(sorted(taken), "ms")["p99_ms"]
+        return percentiles(taken, "ms")["p99_ms"]
 
     def alternating(
-        self, scale: Scale, disturbed: Callable[[], AbstractContextManager[Any]]
+        self, disturbed: Callable[[], AbstractContextManager[Any]], rounds: int, window_s: float
     ) -> Felt:
         """Run rounds of a window without, with and without a disturbance."""
         windows = []
-        for number in range(scale.rounds * 3):
+        for number in range(rounds * 3):
             with disturbed() if number % 3 == 1 else nullcontext():
-                self.p99_ms(scale.window_s * SETTLE_SHARE)
-                windows.append(self.window(scale.window_s))
+                self.p99_ms(window_s * SETTLE_SHARE)
+                windows.append(self.window(window_s))
         return felt(windows)
 
 
@@ -165,36 +147,6 @@ def _held(windows: Sequence[Window]) -> Held:
     )
 
 
-class Load:
-    """A load of `limits_loads` in its own process."""
-
-    def __init__(self, name: str, port: int, count: int, within_s: float = READY_WITHIN_S) -> None:
-        self._name = name
-        command = [sys.executable, "-m", "benchmarks.limits_loads", name, str(port), str(count)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            ready = selector.select(within_s)
-        if not ready or not self._process.stdout.readline():
-            self.__exit__()
-            raise RuntimeError(f"the load {name} did not start")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-    def check(self) -> None:
-        """Raise if the load has ended: nothing was measured then."""
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the load {self._name} ended by itself")
-
-
 # -- requests --------------------------------------------------------------------------------------
 
 
@@ -203,43 +155,12 @@ def timed_broker(directory: Path, **keys: str) -> BrokerProcess:
     return BrokerProcess(directory, program="tests.support.brokers.timed", **keys)
 
 
-def create_topic(client: raw.Client, name: str, partitions: int = 1, **configs: str) -> None:
-    """Create a topic; configs have underscores for Kafka's dots."""
-    topic = {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [
-            {"name": key.replace("_", "."), "value": value} for key, value in configs.items()
-        ],
-    }
-    request = {"topics": [topic], "timeout_ms": 60_000}
-    if code := client.call(create_topics.API, 5, request).topics[0].error_code:
-        raise RuntimeError(f"topic {name}: error {code}")
-
-
 def compact(client: raw.Client, topic: str) -> None:
     config = {"name": "cleanup.policy", "config_operation": 0, "value": "compact"}
     resource = {"resource_type": 2, "resource_name": topic, "configs": [config]}
     request = {"resources": [resource], "validate_only": False}
     if code := client.call(incremental_alter_configs.API, 1, request).responses[0].error_code:
         raise RuntimeError(f"{topic} is not compacted: error {code}")
-
-
-def _commit(client: raw.Client, group: str, partitions: int) -> None:
-    rows = [
-        {"partition_index": index, "committed_offset": index, "committed_metadata": ""}
-        for index in range(partitions)
-    ]
-    topics = [{"name": "many", "partitions": rows}]
-    request = {"group_id": group, "member_id": "", "topics": topics}
-
-    def done() -> bool:
-        answer = client.call(offset_commit.API, 7, request)
-        return not answer.topics[0].partitions[0].error_code
-
-    raw.until(done)
 
 
 def _loaded(client: raw.Client) -> bool:
@@ -262,41 +183,41 @@ def _partitions_of(client: raw.Client, topic: str, directory: Path) -> tuple[lis
 # -- cases -----------------------------------------------------------------------------------------
 
 
-def crowds(directory: Path, scale: Scale) -> Found:
+def crowds(directory: Path, scale: Namespace) -> Found:
     """Measure 1,000 connections, 2,000 partitions, 100 members, a slow consumer: alone and
     together."""
     found: Found = {}
     with timed_broker(directory) as broker, ExitStack() as stack:
+        create_topics(broker.bootstrap_servers, {"probe": 1})
+        probe = Probe(broker)
+        probe.p99_ms(scale.window_s)
+        found["idle memory, MB"] = idle = resident_mb(broker.pid)
+        create_topics(broker.bootstrap_servers, {"large": 1, "many": scale.partitions})
         with raw.connect(broker.port) as client:
-            create_topic(client, "probe")
-            probe = Probe(broker)
-            probe.p99_ms(scale.window_s)
-            found["idle memory, MB"] = idle = resident_mb(broker.pid)
-            create_topic(client, "large")
             filling = raw.produce_request("large", records=100, record_bytes=10_000)
+            raw.accepted(client, filling)
             client.stream([filling] * scale.large_mb, 5)
-            create_topic(client, "many", scale.partitions)
         more = resident_mb(broker.pid) - idle
         found[f"memory with {scale.partitions} partitions, MB over idle"] = more
-        slow = f"slow consumers that ask for 50 MB: {scale.slow_consumers}"
         loads = {
             f"{scale.connections} connections": ("crowd", scale.connections),
             f"a group of {scale.members} members": ("group", scale.members),
-            slow: ("slow", scale.slow_consumers),
+            f"slow consumers that ask for 50 MB: {scale.slow_consumers}": (
+                "slow",
+                scale.slow_consumers,
+            ),
         }
         for title, (name, count) in loads.items():
-            found[title] = probe.alternating(scale, partial(Load, name, broker.port, count))
-        held = [
-            stack.enter_context(Load(name, broker.port, count)) for name, count in loads.values()
-        ]
+            applied = partial(load, name, broker.port, count)
+            found[title] = probe.alternating(applied, scale.rounds, scale.window_s)
+        for name, count in loads.values():
+            stack.enter_context(load(name, broker.port, count))
         probe.p99_ms(scale.window_s)
-        for each in held:
-            each.check()
         found["memory with all of it, MB over idle"] = resident_mb(broker.pid) - idle
     return found
 
 
-def compaction(directory: Path, scale: Scale) -> Found:
+def compaction(directory: Path, scale: Namespace) -> Found:
     """Compare a running cleaner that has a backlog with a stopped one."""
     keys = {
         "log_cleaner_backoff_ms": "50",
@@ -304,8 +225,9 @@ def compaction(directory: Path, scale: Scale) -> Found:
         "log_flush_offset_checkpoint_interval_ms": "500",
     }
     with timed_broker(directory, **keys) as broker, raw.connect(broker.port) as client:
-        create_topic(client, "probe")
-        create_topic(client, "keyed", KEYED, segment_bytes=str(1 << 20))
+        create_topics(broker.bootstrap_servers, {"probe": 1})
+        segments = {"segment.bytes": str(1 << 20)}
+        create_topics(broker.bootstrap_servers, {"keyed": KEYED}, segments)
         for partition in range(KEYED):
             batches = (
                 [at % KEYS + n for n in range(1_000)] for at in range(0, scale.keyed_records, 1_000)
@@ -322,14 +244,13 @@ def compaction(directory: Path, scale: Scale) -> Found:
             yield
             os.kill(cleaner, signal.SIGSTOP)
 
-        with Load("keys", broker.port, KEYED) as load, Cost(cleaner) as cost:
-            found = Probe(broker).alternating(scale, cleaning)
-            load.check()
+        with load("keys", broker.port, KEYED), Cost(cleaner) as cost:
+            found = Probe(broker).alternating(cleaning, scale.rounds, scale.window_s)
         os.kill(cleaner, signal.SIGCONT)
     return {"compaction": found, "CPU seconds of the cleaner meanwhile": cost.cpu}
 
 
-def slow_disk(directory: Path, scale: Scale) -> Found:
+def slow_disk(directory: Path, scale: Namespace) -> Found:
     """Compare a slow fsync in one directory, with every record flushed, to the same without
     delay."""
     directory.mkdir()
@@ -348,34 +269,34 @@ def slow_disk(directory: Path, scale: Scale) -> Found:
         BrokerProcess(directory, program="tests.support.brokers.slow", **keys) as broker,
         raw.connect(broker.port) as client,
     ):
-        create_topic(client, "disks", 6)
+        create_topics(broker.bootstrap_servers, {"disks": 6})
         slow, fast = _partitions_of(client, "disks", directory)
         assert fast
         for topic in ("probe", *(f"probe{number}" for number in range(10))):
-            create_topic(client, topic)
+            create_topics(broker.bootstrap_servers, {topic: 1})
             if not _partitions_of(client, topic, directory)[0]:
                 break
-        with Load("flushes", broker.port, slow[0]) as load:
+        with load("flushes", broker.port, slow[0]):
             probe = Probe(broker, topic)
             for seconds in (0.005, 0.5):
                 title = f"fsync slowed by {seconds * 1000:g} ms on another directory"
-                found[title] = probe.alternating(scale, partial(slowed, seconds))
-            load.check()
+                disturbed = partial(slowed, seconds)
+                found[title] = probe.alternating(disturbed, scale.rounds, scale.window_s)
     return found
 
 
-def coordinator_load(directory: Path, scale: Scale) -> Found:
+def coordinator_load(directory: Path, scale: Namespace) -> Found:
     """Compare the first moments of a broker that loads many offsets to one that has none."""
     full = timed_broker(directory / "full", offsets_topic_num_partitions="1")
     empty = timed_broker(directory / "empty", offsets_topic_num_partitions="1")
     for broker, offsets in ((full, scale.offsets), (empty, 1)):
         with broker, raw.connect(broker.port) as client:
-            create_topic(client, "probe")
-            create_topic(client, "many", 1_000)
+            create_topics(broker.bootstrap_servers, {"probe": 1, "many": 1_000})
             # The first FindCoordinator creates the offsets topic.
             client.call(find_coordinator.API, 1, {"key": "group-0"})
             for number in range(0, offsets, 1_000):
-                _commit(client, f"group-{number}", min(1_000, offsets))
+                commit = raw.commit(f"group-{number}", "many", min(1_000, offsets))
+                raw.until(lambda: not raw.refused(client.exchange(commit)))  # noqa: B023
     windows, loads = [], []
     for _ in range(scale.rounds):
         for broker in (empty, full, empty):
@@ -391,12 +312,19 @@ def coordinator_load(directory: Path, scale: Scale) -> Found:
     }
 
 
-CASES: Mapping[str, Callable[[Path, Scale], Found]] = {
+CASES: Mapping[str, Callable[[Path, Namespace], Found]] = {
     "crowds": crowds,
     "compaction": compaction,
     "coordinator": coordinator_load,
     "disk": slow_disk,
 }
+
+
+def measure(options: Namespace, directory: Path) -> Iterator[Found]:
+    """Measure the load that one broker carries."""
+    for name, case in CASES.items():
+        if options.only in ("", name):
+            yield case(directory / name, options)
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -445,22 +373,3 @@ def with_the_tables_of(page: str) -> str:
     """Return a page with the same tables of this program, and the other parts as they are now."""
     tables, _, _ = page.partition("\n" + NOTES.read_text().partition("\n")[0])
     return whole(tables)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="default: all of them")
-    cases = parser.parse_args().cases or list(CASES)
-    scale = Scale()
-    found: Found = {}
-    for name in cases:
-        with tempfile.TemporaryDirectory(prefix="limits-") as directory:
-            found |= CASES[name](Path(directory) / name, scale)
-        text = page(found, scale.rounds, scale.window_s)
-        print(text, flush=True)
-    if len(cases) == len(CASES):
-        PAGE.write_text(whole(text))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
-"""The loads that disturb a broker: `python -m benchmarks.limits_loads LOAD PORT COUNT`.
-
-The program runs until it is killed, and prints `ready` once the load is applied. It is a process of
-its own, so that its work does not distort the latencies that another process measures.
+"""The loads that disturb a broker, each in a process of its own, so that its work does not distort
+the latencies that another process measures.
 
     crowd      COUNT connections that have sent ApiVersions, and are idle
     group      COUNT members of one group over the topic `many`
@@ -15,10 +13,9 @@ import asyncio
 import http.client
 import os
 import socket
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from functools import cache, partial
 from itertools import cycle
 
@@ -29,15 +26,17 @@ from barnabas.client.connection import Connection
 from barnabas.client.consumer import Consumer
 from barnabas.client.group import GroupMember
 from barnabas.client.producer import Producer
+from benchmarks.child import Child, tell
 from benchmarks.raw import connect, fetch_request, keyed_request
 
+KEYED, VALUE = 8, bytes(100)
+"""The partitions of the topic `keyed`, and the value of each record."""
 ASKED_BYTES = 50 * 1024 * 1024
 READ_BYTES, READ_EVERY_S = 1024, 1.0
 SETTLED_AFTER_S = 3.0
 PACE, PATIENCE_S = 50.0, 300.0
 """The members that come in a second, and the longest wait for an answer: one process has them
 all."""
-VALUE = bytes(100)
 TABS = (
     "/",
     "/brokers",
@@ -158,13 +157,19 @@ class LivePage:
                 self.show()
 
 
-def main() -> None:
-    name, port, count = sys.argv[1:]
-    # The load is applied; the second time it need not be told.
-    ready = cache(partial(print, "ready", flush=True))
-    loads = {each.__name__: each for each in (crowd, group, slow, keys, flushes, tabs)}
-    uvloop.run(loads[name](int(port), int(count), ready))
+LOADS = {each.__name__: each for each in (crowd, group, slow, keys, flushes, tabs)}
+READY_WITHIN_S = 60.0
 
 
-if __name__ == "__main__":
-    main()
+@contextmanager
+def load(name: str, port: int, count: int, within_s: float = READY_WITHIN_S) -> Iterator[None]:
+    """Apply a load during a block. Raises RuntimeError if it ended before the block did."""
+    with Child("limits_loads.apply", name=name, port=port, count=count) as applied:
+        applied.hear(within_s)
+        yield
+        applied.check()
+
+
+def apply(name: str, port: int, count: int) -> None:
+    """Apply a load until the process is killed; say once that it is applied."""
+    uvloop.run(LOADS[name](port, count, cache(partial(tell, "ready"))))

@@ -1,30 +1,23 @@
-"""Clients that do nothing but come in, in a process of their own: `python -m benchmarks.logins`.
+"""Clients that do nothing but come in, in processes of their own.
 
-    tls    PORT COUNT THREADS AUTHORITY   handshake of TLS 1.3 without resumption, ApiVersions
-    scram  PORT COUNT THREADS SALTED      SASL SCRAM-SHA-512 of alice; SALTED is her salted password
-    oauth  PORT COUNT THREADS TOKENS      SASL OAUTHBEARER, each login with another line of the file
-
-Each prints "ready", comes in COUNT times after a line on its standard input, and prints "done".
+tls     handshake of TLS 1.3 without resumption, then ApiVersions
+scram   SASL SCRAM-SHA-512 of alice; what is given is her salted password
+oauth   SASL OAUTHBEARER, each login with another of the tokens that are given
 """
 
 import hashlib
 import hmac
 import secrets
 import ssl
-import struct
-import sys
-import threading
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
+from typing import Any
 
-from barnabas.protocol.messages import api_versions, sasl_handshake
+from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 from benchmarks import raw
-
-_SIZE = struct.Struct(">i")
-_AUTHENTICATE = struct.pack(">hhi", 36, 1, 1) + b"\0\1b"
-"""The header of SaslAuthenticate v1."""
+from benchmarks.child import tell, told
 
 
 def tls(port: int, authority: str) -> Callable[[], None]:
@@ -40,84 +33,59 @@ def tls(port: int, authority: str) -> Callable[[], None]:
     return come_in
 
 
-def handshake(mechanism: str) -> Callable[[raw.Client], None]:
-    """Return the function that chooses a mechanism by SaslHandshake v1."""
-    request = raw.frame(sasl_handshake.API, 1, {"mechanism": mechanism})
-
-    def choose(link: raw.Client) -> None:
-        answer = link.exchange(request)
-        if answer[4:6] != b"\0\0":
-            raise SystemExit(f"SaslHandshake: {answer!r}")
-
-    return choose
+def connected(port: int, mechanism: str) -> raw.Client:
+    """Connect, and choose a mechanism."""
+    client = raw.Client(port)
+    if error := client.call(sasl_handshake.API, 1, {"mechanism": mechanism}).error_code:
+        raise RuntimeError(f"SaslHandshake: {error}")
+    return client
 
 
-def authenticate(link: raw.Client, message: bytes) -> bytes:
-    """Send a message of the mechanism by SaslAuthenticate v1, and return the broker's."""
-    request = _AUTHENTICATE + _SIZE.pack(len(message)) + message
-    answer = link.exchange(_SIZE.pack(len(request)) + request)
-    error, size = struct.unpack_from(">hh", answer, 4)
-    if error:
-        raise SystemExit(f"SaslAuthenticate: {answer!r}")
-    at = 8 + max(size, 0)
-    length = _SIZE.unpack_from(answer, at)[0]
-    return answer[at + 4 : at + 4 + length]
+def authenticate(client: raw.Client, message: bytes) -> bytes | None:
+    """Send a message of the mechanism; return the broker's, or None if the login is refused."""
+    answer = client.call(sasl_authenticate.API, 1, {"auth_bytes": message})
+    return None if answer.error_code else bytes(answer.auth_bytes)
+
+
+def accepted(client: raw.Client, message: bytes) -> bytes:
+    """Send a message of a login that is accepted; return the broker's."""
+    answer = authenticate(client, message)
+    if answer is None:
+        raise RuntimeError("a login was refused")
+    return answer
 
 
 def scram(port: int, salted: str) -> Callable[[], None]:
     client_key = hmac.digest(bytes.fromhex(salted), b"Client Key", "sha512")
     stored_key = hashlib.sha512(client_key).digest()
-    choose = handshake("SCRAM-SHA-512")
 
     def come_in() -> None:
         bare = b"n=alice,r=" + secrets.token_hex(12).encode()
-        with raw.Client(port) as link:
-            choose(link)
-            first = authenticate(link, b"n,," + bare)
+        with connected(port, "SCRAM-SHA-512") as link:
+            first = accepted(link, b"n,," + bare)
             without_proof = b"c=biws," + first.partition(b",")[0]
             signed = hmac.digest(stored_key, b",".join((bare, first, without_proof)), "sha512")
             proof = bytes(a ^ b for a, b in zip(client_key, signed, strict=True))
-            authenticate(link, without_proof + b",p=" + b64encode(proof))
+            accepted(link, without_proof + b",p=" + b64encode(proof))
 
     return come_in
 
 
-def oauth(port: int, path: str) -> Callable[[], None]:
-    tokens = iter(Path(path).read_text().split())
-    choose = handshake("OAUTHBEARER")
+def oauth(port: int, given: Sequence[str]) -> Callable[[], None]:
+    tokens = iter(given)
 
     def come_in() -> None:
-        with raw.Client(port) as link:
-            choose(link)
-            authenticate(link, b"n,,\1auth=Bearer " + next(tokens).encode() + b"\1\1")
+        with connected(port, "OAUTHBEARER") as link:
+            accepted(link, b"n,,\1auth=Bearer " + next(tokens).encode() + b"\1\1")
 
     return come_in
 
 
-def main() -> None:
-    kind, port, count, threads, given = sys.argv[1:]
-    come_in = {"tls": tls, "scram": scram, "oauth": oauth}[kind](int(port), given)
-    share = int(count) // int(threads)
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for _ in range(share):
-                come_in()
-        except BaseException as error:
-            failed.append(error)
-
-    running = [threading.Thread(target=work) for _ in range(int(threads))]
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for each in running:
-        each.start()
-    for each in running:
-        each.join()
-    if failed:
-        raise failed[0]
-    print("done", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def come_in(kind: str, port: int, given: Any, count: int, threads: int) -> None:
+    """Come in so many times, over so many connections at a time, when it is told."""
+    once = {"tls": tls, "scram": scram, "oauth": oauth}[kind](port, given)
+    tell("ready")
+    told()
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(lambda _: once(), range(count)):
+            pass

@@ -1,55 +1,33 @@
-"""Long runs, and runs of large data: `python -m benchmarks.long_runs RUN`.
+"""Long runs, and runs of large data."""
 
-    recovery     start after kill -9 with --gb of records (10)
-    compaction   the compaction of one partition of --gb (10)
-    churn        `verify eos --churn` on three brokers for --hours (24): memory, descriptors, files
-    members      a group of --members (2,000), in the consumer and in the classic protocol
-    console      ten tabs of a console of --partitions (10,000) and half as many groups
-
-The program prints its figures. With --write it keeps them in `long_runs.json`, and writes them to
-docs/LIMITS.md. The exit code is 1 if a run has shown a fault.
-"""
-
-import argparse
-import asyncio
 import json
 import os
-import platform
 import subprocess
 import sys
-import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
 from barnabas.protocol.messages import list_offsets
-from benchmarks import consumer_groups, large_console, raw
-from benchmarks.limits import (
-    LONG_RUNS,
-    PAGE,
-    Load,
-    compact,
-    create_topic,
-    with_the_tables_of,
-)
-from benchmarks.limits_loads import PATIENCE_S
+from benchmarks import consumer_groups, raw
+from benchmarks.limits import compact
+from benchmarks.limits_loads import load
 from benchmarks.measures import (
     Cost,
     Faulty,
     Figures,
     children,
     cpu_seconds,
+    descriptors,
     peak_bytes,
     resident_bytes,
     settled,
-    shown,
 )
-from benchmarks.systems import PROPERTIES, Barnabas
-from benchmarks.three_brokers import BarnabasTrio, ready
+from benchmarks.systems import PROPERTIES, Barnabas, BarnabasTrio, create_topics
+from benchmarks.three_brokers import ready
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
 from tests.support.neighbour import TOPIC as NEIGHBOUR
@@ -130,7 +108,7 @@ def recovery(options: Namespace, directory: Path) -> Iterator[Figures]:
     count = batches(options.gb)
     broker = BrokerProcess(directory / "data", defaults=PROPERTIES)
     with broker, raw.connect(broker.port) as client:
-        create_topic(client, TOPIC, PARTITIONS)
+        create_topics(broker.bootstrap_servers, {TOPIC: PARTITIONS})
         with Cost(broker.pid) as cost:
             fill(client, count, PARTITIONS, count * PER_BATCH)
         yield {
@@ -159,7 +137,8 @@ def compaction(options: Namespace, directory: Path) -> Iterator[Figures]:
     with Barnabas(directory) as system, raw.connect(system.port) as client:
         raw.create_topic(client, NEIGHBOUR)
         # Ten segments, of Kafka's size from 10 GB on: the newest is not compacted.
-        create_topic(client, TOPIC, segment_bytes=str(min(1 << 30, round(options.gb * 1e8))))
+        segments = {"segment.bytes": str(min(1 << 30, round(options.gb * 1e8)))}
+        create_topics(system.servers, {TOPIC: 1}, segments)
         fill(client, count, 1, keys)
         before = gigabytes(system.data)
         yield {"GB before": before, "keys": keys}
@@ -198,17 +177,13 @@ def churn(options: Namespace, directory: Path) -> Iterator[Figures]:
     """Run transactions on three brokers, while replicas move and topics come and go."""
     seconds = options.hours * 3600
     rounds = max(_ROUNDS, round(seconds / _ROUND_S))
-    system = BarnabasTrio(directory, properties=_SMALL_SEGMENTS)
-    system.up()
-    try:
+    with BarnabasTrio(directory, properties=_SMALL_SEGMENTS) as system:
         ready(system)
         samples, committed = [], 0
         for number in range(rounds):
-            committed += verified(system.bootstrap_servers, number, seconds / rounds)
+            committed += verified(system.servers, number, seconds / rounds)
             samples.append(held(system))
             print(f"round {number + 1} of {rounds}:", *map(str, samples[-1].items()), flush=True)
-    finally:
-        system.down()
     third = rounds // 3
     yield {"hours": options.hours, "rounds": rounds, "transactions": committed}
     grown = []
@@ -233,19 +208,24 @@ def verified(servers: str, seed: int, seconds: float) -> int:
 
 def held(system: BarnabasTrio) -> Figures:
     """Return the most that a broker of the three holds at rest."""
-    for pid in system.pids:
-        settled(pid)
-    files = [
-        [each for each in broker.directory.rglob("*") if each.is_file()]
-        for broker in system.cluster.brokers.values()
-    ]
+    settled(*system.pids)
+    files = [sizes(broker.directory) for broker in system.nodes.values()]
     return {
         # Without the cleaner, which starts with its first job.
         "memory, MB": max(map(resident_mb, system.pids)),
-        "descriptors": max(len(os.listdir(f"/proc/{pid}/fd")) for pid in system.pids),
+        "descriptors": max(map(descriptors, system.pids)),
         "files": max(map(len, files)),
-        "MB of files": max(sum(each.stat().st_size for each in some) for some in files) / 1e6,
+        "MB of files": max(map(sum, files)) / 1e6,
     }
+
+
+def sizes(directory: Path) -> list[int]:
+    """Return the sizes of the files of a broker; those that it deletes meanwhile do not count."""
+    found = []
+    for each in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            found += [each.stat().st_size] if each.is_file() else []
+    return found
 
 
 def members(options: Namespace, directory: Path) -> Iterator[Figures]:
@@ -261,15 +241,14 @@ def members(options: Namespace, directory: Path) -> Iterator[Figures]:
         beats = consumer_groups.unchanged(system, shapes[0], 10 * count)
         for name, figures in beats.items():
             yield {f"{name}: CPU, us": figures["cpu_us"], f"{name}: p99_us": figures["p99_us"]}
-        asyncio.run(create_many(system.port, min(count, _CLASSIC_PARTITIONS)))
+        create_topics(system.servers, {"many": min(count, _CLASSIC_PARTITIONS)})
         with Neighbour(system.port) as other, Cost(system.pid) as cost:
             calm = other.calm_p99_ms(_CALM_S)
             began = time.monotonic()
-            with Load("group", system.port, count, _CLASSIC_WITHIN_S) as load:
+            with load("group", system.port, count, _CLASSIC_WITHIN_S):
                 joined = time.monotonic()
                 p99 = other.p99_ms(began, joined)
                 time.sleep(_CALM_S)
-                load.check()
                 rest = other.p99_ms(joined, time.monotonic())
         if other.errors:
             raise Faulty(f"another client was refused: {other.errors[0]}")
@@ -281,68 +260,3 @@ def members(options: Namespace, directory: Path) -> Iterator[Figures]:
             "classic: Produce of one record afterwards, p99_ms": rest,
         }
         yield {"memory of the broker, MB": resident_bytes(system.pid) / 1e6}
-
-
-async def create_many(port: int, partitions: int) -> None:
-    """Create the topic of the classic members."""
-    async with Cluster(f"127.0.0.1:{port}", timeout=PATIENCE_S) as cluster:
-        await Admin(cluster).create_topic("many", partitions=partitions)
-
-
-RUNS: Final[Mapping[str, tuple[str, Callable[[Namespace, Path], Iterator[Figures]]]]] = {
-    "recovery": ("gb", recovery),
-    "compaction": ("gb", compaction),
-    "churn": ("hours", churn),
-    "members": ("members", members),
-    "console": ("partitions", large_console.console),
-}
-"""The runs, each with the option that is its size."""
-
-
-def keep(name: str, size: float, title: str, figures: Figures) -> None:
-    """Keep the figures of a run in the file of all runs, and in the page."""
-    kept = json.loads(LONG_RUNS.read_text()) if LONG_RUNS.exists() else {}
-    kept[name] = {
-        "title": title,
-        "command": f"python -m benchmarks.long_runs {name} --{RUNS[name][0]} {size:g}",
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "figures": {key: shown(value) for key, value in figures.items()},
-    }
-    LONG_RUNS.write_text(json.dumps(kept, indent=1) + "\n")
-    PAGE.write_text(with_the_tables_of(PAGE.read_text()))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("run", choices=RUNS)
-    parser.add_argument("--gb", type=float, default=10.0)
-    parser.add_argument("--hours", type=float, default=24.0)
-    parser.add_argument("--members", type=int, default=2_000)
-    parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--directory", help="of the data, on a disk with three times as much room")
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    option, run = RUNS[options.run]
-    figures: Figures = {}
-    with tempfile.TemporaryDirectory(prefix="long-", dir=options.directory) as directory:
-        try:
-            for some in run(options, Path(directory)):
-                figures |= some
-                print(
-                    "\n".join(f"{name:60}{shown(value):>12}" for name, value in some.items()),
-                    flush=True,
-                )
-        except Faulty as fault:
-            print(f"fault: {fault}")
-            return 1
-    if options.write:
-        title = (run.__doc__ or "").strip().removesuffix(".")
-        keep(options.run, getattr(options, option), title, figures)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,20 +1,20 @@
 """CPU time and memory of processes by the kernel's accounting, and figures made of times."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
 
 HERE = Path(__file__).parent
 PAGES: Final = tomllib.loads((HERE / "pages.toml").read_text())
 TABLES: Final = tomllib.loads((HERE / "tables.toml").read_text())
-"""The sentences of the pages, and their tables and aims."""
+SIZES: Final = tomllib.loads((HERE / "sizes.toml").read_text())
+"""The sentences of the pages, their tables and aims, and the sizes of the loads."""
 Figures = dict[str, float]
 Round = dict[str, Figures]
 """Figures of one system by the name of the measurement."""
@@ -52,11 +52,11 @@ class Cost:
         return {"cpu_us": self.cpu / count * 1e6, "per_s": count / self.seconds}
 
 
-def percentiles(taken: Sequence[float], unit: str) -> Figures:
-    """Return the median and the 99th percentile of ascending seconds, in `us` or `ms`."""
-    scale = {"us": 1e6, "ms": 1e3}[unit]
-    found = {"p50": taken[len(taken) // 2], "p99": taken[len(taken) * 99 // 100]}
-    return {f"{name}_{unit}": value * scale for name, value in found.items()}
+def percentiles(taken: Sequence[float], unit: str, name: str = "") -> Figures:
+    """Return the median and the 99th percentile of seconds in `us` or `ms`; nothing of none."""
+    ordered, scale = sorted(taken), {"us": 1e6, "ms": 1e3}[unit]
+    at = {"p50": len(taken) // 2, "p99": len(taken) * 99 // 100} if taken else {}
+    return {f"{name}{key}_{unit}": ordered[index] * scale for key, index in at.items()}
 
 
 def shown(value: float | None) -> str:
@@ -66,19 +66,18 @@ def shown(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def driven(script: str, *arguments: object, root: Path | None = None) -> Any:
-    """Run a script of this folder in a process of its own, with the package of another checkout if
-    `root` is one; return the JSON that it prints."""
-    environment = {} if root is None else {"PYTHONPATH": str(root)}
-    done = subprocess.run(
-        [sys.executable, str(HERE / script), *map(str, arguments)],
-        env={**os.environ, **environment},
-        capture_output=True,
+def counted(address: str, metric: str, labels: Mapping[str, str] = {}) -> int:
+    """Return the sum of a broker's metric over all that have these labels."""
+    with urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        families = [*text_string_to_metric_families(answer.read().decode())]
+    samples = (each for family in families for each in family.samples)
+    return int(
+        sum(
+            each.value
+            for each in samples
+            if each.name == metric and labels.items() <= each.labels.items()
+        )
     )
-    if done.returncode:
-        sys.stderr.write(done.stderr.decode(errors="replace")[-5_000:])
-    done.check_returncode()
-    return json.loads(done.stdout)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -131,13 +130,18 @@ def _memory(pid: int, field: str) -> int:
     return 0
 
 
-def settled(pid: int, seconds: float = 2.0, deadline_s: float = 30.0) -> None:
-    """Return when a broker is idle: less than 5 % of a core over `seconds`."""
+def descriptors(pid: int) -> int:
+    """Return the number of open files and sockets of a process."""
+    return len([*Path(f"/proc/{pid}/fd").iterdir()])
+
+
+def settled(*pids: int, seconds: float = 2.0, deadline_s: float = 30.0) -> None:
+    """Return when processes are idle: less than 5 % of a core over `seconds`."""
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
-        before = cpu_seconds(pid)
-        time.sleep(seconds)
-        if cpu_seconds(pid) - before < 0.05 * seconds:
+        with Cost(*pids) as cost:
+            time.sleep(seconds)
+        if cost.cpu < 0.05 * seconds * len(pids):
             return
 
 

@@ -20,22 +20,28 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from barnabas.broker.observability.interpreter import is_profile_guided
-from benchmarks import counted_broker, raw
-from tests.support.brokers.process import ROOT, BrokerProcess
+from benchmarks import counted_broker, raw, requests
+from benchmarks.systems import Barnabas, System
+from tests.support.brokers.process import ROOT
 
 REQUESTS = 300
 """Counted requests of a path. As many come before them and do not count."""
 FIGURES = Path(__file__).with_suffix(".json")
 SLACK = 1.03
 INSTRUCTIONS, CALLS = "instructions", "system calls"
-RECORDS_16_KB, RECORD_BYTES = 15, 1024
-TOPIC = "instructions"
+PRODUCED = {
+    "Produce of 16 KB": requests.PLAIN,
+    "Produce of one record": requests.SINGLE,
+    "idempotent Produce of 16 KB": requests.IDEMPOTENT,
+    "transactional Produce of 16 KB": requests.IN_TRANSACTION,
+}
 _IDLE_S = 3.0
 """The time for which an idle broker is counted. Its tasks run by the clock, so that on a busy
 machine more of them would count for a request."""
@@ -155,15 +161,13 @@ def calls_of(tree: Path) -> dict[str, float]:
         return _each_path(broker, count)
 
 
-def _each_path(
-    broker: BrokerProcess, count: Callable[[Callable[[], None]], int]
-) -> dict[str, float]:
+def _each_path(at: System, count: Callable[[Callable[[], object]], int]) -> dict[str, float]:
     """Do the work of each path twice, and count the second time, without the share of an idle
     broker."""
-    counts = {}
-    with raw.connect(broker.port) as client:
-        idle = 0.0
-        for path, work in _paths(client):
+    counts, idle = {}, 0.0
+    # The topics stay until all is counted: their deletion is work of later seconds.
+    with ExitStack() as stack:
+        for path, work in _paths(at, stack):
             work()
             idle = idle or count(lambda: time.sleep(_IDLE_S)) / _IDLE_S
             began = time.monotonic()
@@ -173,17 +177,15 @@ def _each_path(
 
 
 @contextmanager
-def _broker(directory: Path, tree: Path, prefix: Sequence[str]) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(
-        directory / "data",
-        root=tree,
-        prefix=prefix,
-        program=counted_broker.__name__,
-        # A checkout that has no such program takes it from this one.
-        environment={"PYTHONHASHSEED": "0", "PYTHONPATH": f"{tree}:{ROOT}"},
-        transaction_state_log_num_partitions="1",
-        log_flush_offset_checkpoint_interval_ms="3600000",
-    )
+def _broker(directory: Path, tree: Path, prefix: Sequence[str]) -> Iterator[Barnabas]:
+    properties = {
+        "transaction.state.log.num.partitions": "1",
+        "log.flush.offset.checkpoint.interval.ms": "3600000",
+    }
+    # A checkout that has no such program takes it from this one.
+    environment = {"PYTHONHASHSEED": "0", "PYTHONPATH": f"{tree}:{ROOT}"}
+    options = {"prefix": prefix, "program": counted_broker.__name__, "environment": environment}
+    broker = Barnabas(directory, properties, root=tree, **options)
     broker.launch()
     try:
         yield broker
@@ -191,64 +193,21 @@ def _broker(directory: Path, tree: Path, prefix: Sequence[str]) -> Iterator[Brok
         broker.kill()
 
 
-def _paths(client: raw.Client) -> Iterator[tuple[str, Callable[[], None]]]:
+def _paths(at: System, stack: ExitStack) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield name and work of each path; the work sends REQUESTS requests."""
-    raw.create_topic(client, TOPIC)
-    plain = raw.PLAIN
-    large = _batches(client, plain, _large(plain))
-    yield "Produce of 16 KB", lambda: _next(client, large)
-    first = raw.batch_of(TOPIC, plain, records=1, record_bytes=100)
-    small = _batches(client, plain, first)
-    yield "Produce of one record", lambda: _next(client, small)
-    ordered = _batches(client, idempotent := raw.initialised(client, None), _large(idempotent))
-    yield "idempotent Produce of 16 KB", lambda: _next(client, ordered)
-    producer = raw.initialised(client, "x")
-    raw.accepted(client, raw.added(TOPIC, producer))
-    transactional = _batches(client, producer, _large(producer))
-    yield "transactional Produce of 16 KB", lambda: _next(client, transactional)
-    fetches = [
-        raw.fetch_request(TOPIC, offset=RECORDS_16_KB * each, max_bytes=16 * 1024)
-        for each in range(REQUESTS)
-    ]
-    yield "Fetch of 16 KB", lambda: _all(client, fetches)
-    raw.accepted(client, raw.ended(producer))
-    yield "transaction of one record", _transactions(client, raw.initialised(client, "y"))
+    for path, name in PRODUCED.items():
+        client, _, frames = stack.enter_context(requests.producing(at, name, 2 * REQUESTS))
+        yield path, partial(_next, client, frames)
+    fetching = requests.fetching(at, requests.FETCHED, 2 * REQUESTS)
+    client, _, frames = stack.enter_context(fetching)
+    yield "Fetch of 16 KB", partial(_next, client, frames)
+    stack.enter_context(at.serving(topic := "transactions"))
+    talk = requests.transactor(at, stack, "x", topic, 2 * REQUESTS, [], [])
+    yield "transaction of one record", lambda: raw.converse([talk(REQUESTS)])
 
 
-def _large(producer: raw.Producer) -> raw.Batch:
-    return raw.batch_of(TOPIC, producer, records=RECORDS_16_KB, record_bytes=RECORD_BYTES)
-
-
-def _batches(client: raw.Client, producer: raw.Producer, first: raw.Batch) -> Iterator[bytearray]:
-    """Send the first batch; return the others, for the time that does not count and the one that
-    does."""
-    raw.accepted(client, first.frame)
-    return raw.successors(first, producer, 2 * REQUESTS)
-
-
-def _transactions(client: raw.Client, producer: raw.Producer) -> Callable[[], None]:
-    add, end = raw.added(TOPIC, producer), raw.ended(producer)
-    raw.accepted(client, add)
-    first = raw.batch_of(TOPIC, producer, records=1, record_bytes=100)
-    batches = _batches(client, producer, first)
-    raw.accepted(client, end)
-
-    def work() -> None:
-        for _ in range(REQUESTS):
-            raw.accepted(client, add)
-            client.exchange(next(batches))
-            raw.accepted(client, end)
-
-    return work
-
-
-def _all(client: raw.Client, requests: Iterable[bytes | bytearray]) -> None:
-    for request in requests:
-        client.exchange(request)
-
-
-def _next(client: raw.Client, requests: Iterator[bytearray]) -> None:
-    _all(client, islice(requests, REQUESTS))
+def _next(client: raw.Client, frames: Iterator[bytes | bytearray]) -> None:
+    client.stream(islice(frames, REQUESTS), window=1)
 
 
 def _control(option: str, pid: int) -> None:

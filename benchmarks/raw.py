@@ -4,18 +4,12 @@ It measures the broker: requests are encoded before the clock starts, and of a r
 only the size, and the error code if an error would go unnoticed.
 """
 
-import socket
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import repeat
-from struct import Struct
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import crc32c
 
-from barnabas.protocol.codec import decode, encode
-from barnabas.protocol.header import decode_response_header, encode_request_header
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
     delete_topics,
@@ -24,129 +18,25 @@ from barnabas.protocol.messages import (
     find_coordinator,
     init_producer_id,
     metadata,
+    offset_commit,
     produce,
 )
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.protocol.schema import Api, WireType, fields_of
+from tests.support.frames import Client, Talk, converse, frame, message, response
+
+__all__ = ["Client", "Talk", "converse", "frame", "message", "response"]
 
 PRODUCE, FETCH, ADD, END = 11, 12, 3, 3
 """The versions of Produce, Fetch, AddPartitionsToTxn and EndTxn. They name topics by name, so that
 a request can be built once."""
 GROUP, TRANSACTION = 0, 1
 """The kinds of coordinators."""
-_SIZE = Struct(">i")
-_METADATA, _DELETE = 9, 5
+_METADATA, _DELETE, _COMMIT, _INIT = 9, 5, 7, 4
 _READY_WITHIN_S = 180.0
 _SOON_S = 0.002
 _CORRELATION_AT = 8
 _CRC_AT, _CHECKED_AT, _SEQUENCE_AT = 17, 21, 53
 """Positions in a batch: its CRC, the first byte that the CRC covers, and the base sequence."""
-
-
-class Client:
-    """One connection. Responses arrive in the order of the requests."""
-
-    def __init__(
-        self, port: int, secured: Callable[[socket.socket], socket.socket] = lambda plain: plain
-    ) -> None:
-        plain = socket.create_connection(("127.0.0.1", port), 30)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = secured(plain)
-        self.port = port
-        self._answers = self._socket.makefile("rb", 1024 * 1024)
-        self.last_answer = b""
-        """The last response of a stream."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._answers.close()
-        self._socket.close()
-
-    def fileno(self) -> int:
-        """Return the descriptor of the socket."""
-        return self._socket.fileno()
-
-    def send(self, request: bytes | bytearray) -> None:
-        """Send one request; `receive` returns its response."""
-        self._socket.sendall(request)
-
-    def receive(self) -> bytes:
-        """Return the response of the oldest request that has none yet."""
-        size: int = _SIZE.unpack(self._read(_SIZE.size))[0]
-        return self._read(size)
-
-    def exchange(self, request: bytes | bytearray) -> bytes:
-        """Send one request and return its response."""
-        self._socket.sendall(request)
-        return self.receive()
-
-    def call(self, api: Api, version: int, request: Any) -> Any:
-        """Send and decode a message that is not worth preparing; `request` is as in `frame`."""
-        return response(api, version, self.exchange(frame(api, version, request)))
-
-    def stream(self, requests: Iterable[bytes | bytearray], window: int) -> list[float]:
-        """Send request after request, with up to `window` of them in flight.
-
-        Return the seconds from each request to its response, ascending.
-        """
-        clock, flying = time.perf_counter, deque[float]()
-        taken = []
-        for request in requests:
-            if len(flying) == window:
-                self.last_answer = self.receive()
-                taken.append(clock() - flying.popleft())
-            flying.append(clock())
-            self._socket.sendall(request)
-        for began in flying:
-            self.last_answer = self.receive()
-            taken.append(clock() - began)
-        return sorted(taken)
-
-    def latencies(self, request: bytes, count: int) -> list[float]:
-        """Return the seconds of `count` requests that are sent one at a time, ascending."""
-        return self.stream(repeat(request, count), window=1)
-
-    def _read(self, size: int) -> bytes:
-        data: bytes = self._answers.read(size)
-        if len(data) < size:
-            raise ConnectionError("the broker closed the connection")
-        return data
-
-
-# -- messages --------------------------------------------------------------------------------------
-
-
-def message(kind: Any, data: Any) -> Any:
-    """Return a message from plain data, with a dict for each struct."""
-    if not isinstance(data, Mapping):
-        return data
-    types = {each.name: each.type for each in fields_of(kind)}
-    return kind(**{name: _field(types[name], value) for name, value in data.items()})
-
-
-def _field(kind: WireType, value: Any) -> Any:
-    if kind.item is not None and value is not None:
-        return [_field(kind.item, each) for each in value]
-    return value if kind.struct is None else message(kind.struct, value)
-
-
-def frame(api: Api, version: int, request: Any) -> bytes:
-    """Return a complete request as bytes; `request` is a message, or the data of one."""
-    header = encode_request_header(api.key, version, 1, "benchmark")
-    body = encode(message(api.request, request), version)
-    return _SIZE.pack(len(header) + len(body)) + header + body
-
-
-def response(api: Api, version: int, answer: bytes) -> Any:
-    """Decode the response to a request."""
-    _, body = decode_response_header(api.key, version, answer)
-    return decode(api.response, version, answer, body)
 
 
 def until(ready: Callable[[], Any], every_s: float = 0.01) -> Any:
@@ -212,6 +102,23 @@ def coordinator_port(client: Client, key: str, kind: int = TRANSACTION) -> int:
     return int(until(found))
 
 
+def commit(group: str, topic: str, partitions: int) -> bytes:
+    """Return the OffsetCommit of a client that is no member, for the first partitions."""
+    rows = [
+        {"partition_index": index, "committed_offset": 0, "committed_metadata": ""}
+        for index in range(partitions)
+    ]
+    topics = [{"name": topic, "partitions": rows}]
+    request = {"group_id": group, "member_id": "", "topics": topics}
+    return frame(offset_commit.API, _COMMIT, request)
+
+
+def refused(answer: bytes) -> bool:
+    """Return whether the answer to a commit has an error."""
+    found = response(offset_commit.API, _COMMIT, answer)
+    return any(row.error_code for topic in found.topics for row in topic.partitions)
+
+
 # -- producers -------------------------------------------------------------------------------------
 
 
@@ -235,14 +142,20 @@ class Batch(NamedTuple):
     records: int
 
 
+def init_request(transactional_id: str | None) -> bytes:
+    """Return an InitProducerId."""
+    request = {"transactional_id": transactional_id, "transaction_timeout_ms": 900_000}
+    return frame(init_producer_id.API, _INIT, request)
+
+
 def initialised(client: Client, transactional_id: str | None) -> Producer:
     """Return a new producer; with a transactional id the client is one of its coordinator's."""
     if transactional_id is not None:
         coordinator_port(client, transactional_id)
-    request = {"transactional_id": transactional_id, "transaction_timeout_ms": 900_000}
+    request = init_request(transactional_id)
 
     def given() -> Any:
-        answer = client.call(init_producer_id.API, 4, request)
+        answer = response(init_producer_id.API, _INIT, client.exchange(request))
         return None if answer.error_code else answer
 
     answer = until(given)
@@ -375,10 +288,5 @@ def error_of(request: bytes | bytearray, answer: bytes) -> int:
 
 
 def accepted(client: Client, request: bytes) -> None:
-    """Send a request until its answer has no error."""
-    until(lambda: not error_of(request, client.exchange(request)))
-
-
-def acknowledged(client: Client, request: bytes) -> None:
-    """Do the same without long pauses: a leader may not know of its election yet."""
+    """Send a request until its answer has no error: a leader may not know of its election yet."""
     until(lambda: not error_of(request, client.exchange(request)), _SOON_S)

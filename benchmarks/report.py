@@ -9,26 +9,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from benchmarks import aims, floors, requests
+from benchmarks import aims
+from benchmarks.floors import IN_C
 from benchmarks.measures import PAGES, TABLES, shown
-from benchmarks.systems import (
-    BEFORE,
-    GENERAL,
-    GENERAL_BEFORE,
-    KFAKE,
-    OURS,
-    PEERS,
-    THEIRS,
-    processes_name,
-)
+from benchmarks.systems import OURS, PEERS, THEIRS
 
 STOCK = "stock connector"
 _SAME_TABLES = {"general": "requests", "profiled": "requests"}
 _OF_MEGABYTES = ("throughput", "soon", "security")
 """Parts whose loads have a size in megabytes."""
-_SHARES = {"a quarter": 0.25, "an eighth": 0.125}
 
 BySystem = Mapping[str, Mapping[str, float]]
 Medians = Mapping[str, BySystem]
@@ -53,17 +44,6 @@ def _labelled(pattern: str, label: str, medians: Medians) -> Iterator[tuple[str,
 
 # -- tables of one measurement, with a line for each system ----------------------------------------
 
-ORDER = (
-    floors.IN_C,
-    floors.IN_UVLOOP,
-    THEIRS,
-    KFAKE,
-    BEFORE,
-    OURS,
-    GENERAL_BEFORE,
-    GENERAL,
-    *(processes_name(count, before=way) for count in (2, 4, 8, 16, 32) for way in (True, False)),
-)
 Columns = Sequence[Sequence[str]]
 """Heads and figures."""
 
@@ -83,12 +63,12 @@ def side_by_side(part: str, results: Mapping[str, Any]) -> list[str]:
 def _side_by_side(medians: BySystem, runs: Mapping[str, Any], columns: Columns) -> list[str]:
     measured = {figure for figures in medians.values() for figure in figures}
     (head, first), *others = (each for each in columns if each[1] in measured)
-    floor = medians.get(floors.IN_C, {}).get(first)
+    floor = medians.get(IN_C, {}).get(first)
     lowest = min if "CPU" in head or head.endswith((", s", ", ms", ", MB")) else max
     peer = lowest((medians[each][first] for each in PEERS if each in medians), default=None)
     names = ["system", head, "spread", *(["of the floor"] if floor else []), "of the best peer"]
     lines = _heads(*names, *(head for head, _ in others))
-    for system in ORDER:
+    for system in TABLES["order"]["systems"]:
         if system in medians:
             figures = medians[system]
             value = figures[first]
@@ -132,14 +112,7 @@ class Row(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether the aim is met: a share of the other system's figure, or an absolute bound."""
-        words = self.aim.split(maxsplit=2)
-        number = words[2].rstrip("x").split()[0]
-        if words[2] in _SHARES or words[2].endswith("x"):
-            bound = self.theirs * (_SHARES.get(words[2]) or float(number))
-        else:
-            bound = float(number) + (self.theirs if words[2].endswith(" more") else 0.0)
-        return self.ours >= bound if words[1] == "least" else self.ours <= bound
+        return aims.is_met(self.aim, self.ours, self.theirs)
 
 
 def _beside(part: str) -> str:
@@ -173,13 +146,7 @@ def two_systems(part: str, results: Mapping[str, Any]) -> list[str]:
 
 # -- the pages -------------------------------------------------------------------------------------
 
-_BARS = {
-    requests.PLAIN: "Produce 16 KB",
-    requests.SINGLE: "one record",
-    requests.FETCHED: "Fetch 16 KB",
-    requests.transactions_name(1): "transaction, 1 producer",
-    requests.transactions_name(8): "transaction, 8 producers",
-}
+_BARS: Final[dict[str, str]] = TABLES["chart"]
 """The measurements of the chart, and their labels."""
 _IN_CHART = {"CPU us": "cpu_us", "p50 us": "p50_us", "per second": "per_s"}
 
@@ -196,7 +163,7 @@ def page(results: Mapping[str, Any]) -> str:
     for name, label in _BARS.items():
         figures = [medians[name][each][key] for each in both for key in _IN_CHART.values()]
         lines.append(_row(label, *map(shown, figures)))
-    several = medians[requests.transactions_name(8)]
+    several = medians["transaction of one record, 8 producers"]
     text = PAGES["performance"].format(
         **results["requests"],
         **started,

@@ -4,17 +4,14 @@ The client costs nearly nothing, so that the figures are the broker's. The floor
 frames.
 """
 
-import heapq
-import multiprocessing
-import select
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count as numbers
-from itertools import repeat
+from itertools import islice, repeat
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
@@ -25,6 +22,7 @@ from barnabas.protocol.messages import (
     txn_offset_commit,
 )
 from benchmarks import floors, raw
+from benchmarks.child import ready, tell, told
 from benchmarks.measures import Cost, Figures, Round, percentiles
 from benchmarks.systems import System
 
@@ -52,21 +50,6 @@ OFFSET_COMMIT, HEARTBEAT, TXN_OFFSET_COMMIT = "OffsetCommit", "Heartbeat", "TxnO
 Load = Callable[[System], Round]
 
 
-def transactions_name(producers: int) -> str:
-    """Return the name of the measurement of transactions by so many producers."""
-    return f"transaction of one record, {producers} producer{'s' if producers > 1 else ''}"
-
-
-def several_name(clients: int) -> str:
-    """Return the name of the measurement of Produce requests by so many clients."""
-    return f"Produce of 10 records, {clients} clients"
-
-
-def beside_name(processes: int) -> str:
-    """Return the name of the measurement of transactions beside so many processes."""
-    return f"transactions of one record, beside {processes} processes"
-
-
 def loads(requests: int, transacted: int) -> list[Load]:
     """Return the loads of brokers and floors."""
     work: list[Load] = [partial(produce, name=name, count=requests) for name in (*PRODUCED, SINGLE)]
@@ -84,7 +67,7 @@ def coordinated_loads(requests: int) -> list[Load]:
 
 def loads_of_several(processes: int, requests: int, transacted: int) -> list[Load]:
     """Return the loads of several processes on one host, and of one beside them."""
-    named = beside_name(processes)
+    named = f"transactions of one record, beside {processes} processes"
     return [
         partial(produce_of_several, clients=processes, count=requests),
         partial(transactions, producers=8, count=transacted, name=named),
@@ -92,14 +75,10 @@ def loads_of_several(processes: int, requests: int, transacted: int) -> list[Loa
 
 
 def measured(
-    pid: int,
-    client: raw.Client,
-    requests: Iterable[bytes | bytearray],
-    count: int,
-    window: int,
+    at: System, client: raw.Client, requests: Iterable[bytes | bytearray], count: int, window: int
 ) -> Figures:
-    """Return the figures of requests of which `window` are in flight, for the process `pid`."""
-    with Cost(pid) as cost:
+    """Return the figures of requests of which `window` are in flight."""
+    with Cost(*at.pids) as cost:
         taken = client.stream(requests, window)
     return cost.of(count) | percentiles(taken, "us")
 
@@ -115,8 +94,11 @@ def _small(topic: str, producer: raw.Producer) -> raw.Batch:
     return raw.batch_of(topic, producer, records=1, record_bytes=SMALL_BYTES)
 
 
-def produce(at: System, name: str, count: int) -> Round:
-    """Measure Produce requests of one kind."""
+@contextmanager
+def producing(
+    at: System, name: str, count: int
+) -> Iterator[tuple[raw.Client, raw.Batch, Iterator[bytearray]]]:
+    """Have so many Produce requests of one kind ready during a block, after a first one."""
     topic, producer = f"produce-{time.time_ns()}", raw.PLAIN
     if name in (IDEMPOTENT, IN_TRANSACTION):
         producer = at.producer(topic if name == IN_TRANSACTION else None)
@@ -128,15 +110,24 @@ def produce(at: System, name: str, count: int) -> Round:
             raw.accepted(coordinator, raw.added(topic, producer))
             stack.callback(raw.accepted, coordinator, raw.ended(producer))
         raw.accepted(client, first.frame)
-        frames = raw.successors(first, producer, count)
-        figures = measured(at.pid, client, frames, count, 1 if name == SINGLE else WINDOW)
+        yield client, first, raw.successors(first, producer, count)
+
+
+def produce(at: System, name: str, count: int) -> Round:
+    """Measure Produce requests of one kind."""
+    with producing(at, name, count) as (client, first, frames):
+        figures = measured(at, client, frames, count, 1 if name == SINGLE else WINDOW)
         if error := raw.error_of(first.frame, client.last_answer):
             raise RuntimeError(f"{name}: {at.name} answered {error}")
     return {name: figures}
 
 
-def fetch(at: System, name: str, count: int) -> Round:
-    """Measure Fetch requests of one batch each, from the first batch of a topic on."""
+@contextmanager
+def fetching(
+    at: System, name: str, count: int
+) -> Iterator[tuple[raw.Client, raw.Batch, Iterator[bytes]]]:
+    """Have so many Fetch requests of one batch each ready during a block, from the first batch of a
+    topic on."""
     topic = f"fetch-{time.time_ns()}"
     first = _large(topic, raw.PLAIN)
     request = partial(raw.fetch_request, topic, max_bytes=16 * 1024)
@@ -148,13 +139,18 @@ def fetch(at: System, name: str, count: int) -> Round:
         if name == IN_SESSION:  # 0 from a floor
             answer = client.exchange(request(offset=0, epoch=0))
             session = _SESSION.unpack_from(answer, _SESSION_AT)[0]
+        epochs = range(1, count + 1) if session else repeat(-1, count)
         frames = [
-            request(
-                offset=RECORDS_16_KB * number, session=session, epoch=number + 1 if session else -1
-            )
-            for number in range(count)
+            request(offset=RECORDS_16_KB * number, session=session, epoch=epoch)
+            for number, epoch in enumerate(epochs)
         ]
-        figures = measured(at.pid, client, frames, count, window=1)
+        yield client, first, iter(frames)
+
+
+def fetch(at: System, name: str, count: int) -> Round:
+    """Measure Fetch requests of one batch each."""
+    with fetching(at, name, count) as (client, first, frames):
+        figures = measured(at, client, frames, count, window=1)
         if len(client.last_answer) < first.size:
             raise RuntimeError(f"{name}: {at.name} has sent less than a batch")
     return {name: figures}
@@ -165,24 +161,24 @@ def produce_of_several(system: System, clients: int, count: int) -> Round:
 
     Each has a partition of its own: of the one broker, or one of each process.
     """
-    placed = _placed(system, clients)
-    sending = [multiprocessing.Process(target=_send, args=(*each, count)) for each in placed]
-    with Cost(system.pid) as cost:
-        for each in sending:
-            each.start()
-        for each in sending:
-            each.join()
-            if each.exitcode:
-                raise RuntimeError(f"a client of {system.name} failed")
+    placed = [
+        {"port": port, "topic": topic, "count": count} for port, topic in _placed(system, clients)
+    ]
+    with ready("requests.send", placed) as all_of_them, Cost(*system.pids) as cost:
+        all_of_them()
     with raw.connect(system.port) as client:
-        for _, topic in placed:
-            raw.delete_topic(client, topic)
-    return {several_name(clients): cost.of(clients * count) | {"cores": cost.cpu / cost.seconds}}
+        for each in placed:
+            raw.delete_topic(client, each["topic"])
+    name = f"Produce of 10 records, {clients} clients"
+    return {name: cost.of(clients * count) | {"cores": cost.cpu / cost.seconds}}
 
 
-def _send(port: int, topic: str, count: int) -> None:
+def send(port: int, topic: str, count: int) -> None:
+    """Send small Produce requests, in a process of its own."""
     request = raw.produce_request(topic, records=RECORDS_OF_SEVERAL, record_bytes=SMALL_BYTES)
     with raw.connect(port) as client:
+        tell("ready")
+        told()
         client.stream(repeat(request, count), WINDOW_OF_SEVERAL)
 
 
@@ -207,114 +203,66 @@ def _placed(system: System, clients: int) -> list[tuple[int, str]]:
 # -- transactions ----------------------------------------------------------------------------------
 
 
-class Step(NamedTuple):
-    """A request of a transaction: the connection, and what makes the request."""
-
-    client: raw.Client
-    make: Callable[[], bytes]
-
-
-class Transactor:
-    """One producer that commits transactions of one record, one after the other."""
-
-    def __init__(self, at: System, topic: str, transactional_id: str, count: int) -> None:
-        self.left = count
-        self.retries = 0
-        self.taken: list[float] = []
-        producer = at.producer(transactional_id)
-        self.coordinator, self.leader = at.coordinator(transactional_id), at.leader(topic)
-        first = _small(topic, producer)
-        add, end = raw.added(topic, producer), raw.ended(producer)
-        raw.accepted(self.coordinator, add)
-        raw.accepted(self.leader, first.frame)
-        raw.accepted(self.coordinator, end)
-        batches = map(bytes, raw.successors(first, producer, count))
-        self._steps = (
-            Step(self.coordinator, lambda: add),
-            Step(self.leader, partial(next, batches)),
-            Step(self.coordinator, lambda: end),
-        )
-        self._step, self._began, self._sent = 0, 0.0, b""
-        self._accepted: set[bytes] = set()
-        """Answers without an error, which come again and need not be decoded."""
-
-    def begin(self) -> None:
-        """Send the first request of a transaction."""
-        self._step, self._began = 0, time.perf_counter()
-        self._send()
-
-    def again(self) -> None:
-        """Send the request again that was refused."""
-        self._steps[self._step].client.send(self._sent)
-
-    def answered(self) -> bool:
-        """Take an answer and go on; return False if the request is to be sent again."""
-        answer = self._steps[self._step].client.receive()
-        if answer not in self._accepted:
-            if error := raw.error_of(self._sent, answer):
-                if error != _CONCURRENT:
-                    raise RuntimeError(f"a transaction was refused: {error}")
-                self.retries += 1
-                return False
-            if len(self._accepted) < len(self._steps):
-                self._accepted.add(answer)
-        self._step += 1
-        if self._step < len(self._steps):
-            self._send()
-            return True
-        self.taken.append(time.perf_counter() - self._began)
-        self.left -= 1
-        if self.left:
-            self.begin()
-        return True
-
-    def _send(self) -> None:
-        client, make = self._steps[self._step]
-        self._sent = make()
-        client.send(self._sent)
-
-    def close(self) -> None:
-        self.coordinator.close()
-        self.leader.close()
-
-
 def transactions(at: System, producers: int, count: int, name: str = "") -> Round:
     """Measure transactions of one record by several producers at a time."""
     topic, each = f"txn-{producers}-{time.time_ns()}", count // producers
     first = _small(topic, raw.Producer(topic, 1000, 0))
     answers = [floors.produced(topic, first), *floors.transacted(topic)]
+    taken: list[float] = []
+    refused: list[bytes] = []
     with at.serving(topic, answers), ExitStack() as stack:
-        clients = [Transactor(at, topic, f"{topic}-{number}", each) for number in range(producers)]
-        for client in clients:
-            stack.callback(client.close)
-        with Cost(at.pid) as cost:
-            _drive(clients)
-    taken = sorted(seconds for client in clients for seconds in client.taken)
+        talks = [
+            transactor(at, stack, f"{topic}-{number}", topic, each, taken, refused)(each)
+            for number in range(producers)
+        ]
+        with Cost(*at.pids) as cost:
+            raw.converse(talks)
     found = cost.of(len(taken)) | percentiles(taken, "us")
-    found["retries"] = sum(client.retries for client in clients) / len(taken)
-    return {name or transactions_name(producers): found}
+    name = name or f"transaction of one record, {producers} producer{'s' if producers > 1 else ''}"
+    return {name: found | {"retries": len(refused) / len(taken)}}
 
 
-def _drive(clients: Sequence[Transactor]) -> None:
-    """Let all producers work at the same time, in this thread."""
-    sockets = {}
-    poll = select.epoll()
-    for client in clients:
-        for each in {client.coordinator, client.leader}:
-            sockets[each.fileno()] = client
-            poll.register(each.fileno(), select.EPOLLIN)
-        client.begin()
-    refused: list[tuple[float, int]] = []
-    """The time at which the producer with this descriptor asks again."""
-    while any(client.left for client in clients):
-        now = time.monotonic()
-        while refused and refused[0][0] <= now:
-            sockets[heapq.heappop(refused)[1]].again()
-        wait = max(refused[0][0] - now, 0) if refused else 30.0
-        for fileno, _ in poll.poll(wait):
-            if not sockets[fileno].answered():
-                heapq.heappush(refused, (time.monotonic() + RETRY_S, fileno))
-    poll.close()
+def transactor(
+    at: System,
+    stack: ExitStack,
+    transactional_id: str,
+    topic: str,
+    most: int,
+    taken: list[float],
+    refused: list[bytes],
+) -> Callable[[int], raw.Talk]:
+    """Return the function for the next transactions of a producer, which is ready: one after the
+    other, with a record each, `most` in all. They note their seconds, and the requests that were
+    refused at first."""
+    producer = at.producer(transactional_id)
+    coordinator = stack.enter_context(at.coordinator(transactional_id))
+    leader = stack.enter_context(at.leader(topic))
+    first = _small(topic, producer)
+    add, end = raw.added(topic, producer), raw.ended(producer)
+    raw.accepted(coordinator, add)
+    raw.accepted(leader, first.frame)
+    raw.accepted(coordinator, end)
+    batches = map(bytes, raw.successors(first, producer, most))
+
+    def talk(count: int) -> raw.Talk:
+        # Answers without an error come again, and need not be decoded.
+        accepted: set[bytes] = set()
+        for batch in islice(batches, count):
+            began = time.perf_counter()
+            for client, request in ((coordinator, add), (leader, batch), (coordinator, end)):
+                while (answer := (yield client, request)) not in accepted:
+                    error = raw.error_of(request, answer)
+                    if not error:
+                        if len(accepted) < 3:
+                            accepted.add(answer)
+                        break
+                    if error != _CONCURRENT:
+                        raise RuntimeError(f"a transaction was refused: {error}")
+                    refused.append(request)
+                    yield time.monotonic() + RETRY_S
+            taken.append(time.perf_counter() - began)
+
+    return talk
 
 
 # -- group coordinators ----------------------------------------------------------------------------
@@ -378,7 +326,7 @@ def _repeated(
 
     raw.until(served)
     frame = raw.frame(module.API, version, request)
-    return measured(system.pid, client, repeat(frame, count), count, WINDOW)
+    return measured(system, client, repeat(frame, count), count, WINDOW)
 
 
 def _joined(client: raw.Client, group: str) -> dict[str, Any]:

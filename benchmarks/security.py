@@ -1,20 +1,18 @@
 """TLS and SASL beside Apache Kafka: brokers with listeners for each, and clients that come in."""
 
 import hashlib
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from barnabas.protocol.messages import alter_user_scram_credentials, api_versions
-from benchmarks import logins, raw
-from benchmarks.measures import Cost, Figures, Round, percentiles
+from barnabas.protocol.messages import alter_user_scram_credentials
+from benchmarks import raw
+from benchmarks.child import ready
+from benchmarks.measures import Cost, Round, percentiles
 from benchmarks.systems import ApacheKafka, Barnabas, System
 from benchmarks.whole_clients import Tls
+from tests.support import neighbour
 from tests.support.brokers import timed
 from tests.support.brokers.loop_hold import held_since_last
 from tests.support.certificates import Authority, Stores
@@ -28,7 +26,13 @@ ITERATIONS, SALT = 4096, b"salt-of-alice"
 SALTED = hashlib.pbkdf2_hmac("sha512", b"alice-secret", SALT, ITERATIONS)
 _COMMON = "org.apache.kafka.common.security"
 _OAUTH = "listener.name.login.oauthbearer.sasl"
-_BETWEEN_PROBES_S = 0.002
+_LISTENERS = {"tls": "SECURE", "scram": "LOGIN", "oauth": "LOGIN"}
+KINDS = {
+    "tls": "new TLS 1.3 connections",
+    "scram": "logins by SCRAM-SHA-512",
+    "oauth": "logins by OAUTHBEARER",
+}
+"""The kinds of clients of `logins.py`: their listeners, and the names of the measurements."""
 
 
 class Site:
@@ -73,7 +77,8 @@ class Site:
         if not tokens:
             properties["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
             del properties["sasl.oauthbearer.jwks.endpoint.url"]
-        made = Barnabas(self._directory, properties, self._listeners(Barnabas.name), program)
+        options = {"further": self._listeners(Barnabas.name), "program": program}
+        made = Barnabas(self._directory, properties, **options)
         self._made.append(made)
         return made
 
@@ -97,54 +102,48 @@ class Site:
         self.ports[name] = {each: free_port() for each in ("SECURE", "LOGIN")}
         return [f"{each}://localhost:{port}" for each, port in self.ports[name].items()]
 
-    def tokens(self, count: int) -> str:
-        """Write different tokens into a file, one a line; return its path."""
-        path = self._directory / f"tokens-{time.time_ns()}"
-        one = partial(self._issuer.token, "alice", aud="kafka", iss=ISSUER)
-        tokens = (one(jti=str(number)) for number in range(count))
-        path.write_text("\n".join(tokens))
-        return str(path)
+    def _given(self, kind: str, count: int) -> Any:
+        """Return what one process of clients needs for so many logins."""
+        if kind == "oauth":
+            one = partial(self._issuer.token, "alice", aud="kafka", iss=ISSUER)
+            return [one(jti=f"{time.time_ns()}-{number}") for number in range(count)]
+        return {"tls": self.authority, "scram": SALTED.hex()}[kind]
 
-    def come_in(self, system: System, count: int, *, tokens: bool = True, only: str = "") -> Round:
-        """Measure new connections and logins, `count` of each kind, or of one kind."""
-        ports = self.ports[system.name]
-        share = count // COMERS
-        with ExitStack() as stack:
-            files = [stack.enter_context(_file(self.tokens(share))) for _ in range(COMERS)]
-            orders = {
-                "new TLS 1.3 connections": [["tls", str(ports["SECURE"]), self.authority]] * COMERS,
-                "logins by SCRAM-SHA-512": [["scram", str(ports["LOGIN"]), SALTED.hex()]] * COMERS,
-                "logins by OAUTHBEARER": [["oauth", str(ports["LOGIN"]), each] for each in files],
-            }
-            if not tokens:
-                del orders["logins by OAUTHBEARER"]
-            if only:
-                orders = {only: orders[only]}
-            return {name: _come_in(system, count, each) for name, each in orders.items()}
+    def come_in(self, system: System, count: int, kind: str) -> Round:
+        """Measure `count` new connections or logins of a kind, while another client appends."""
+        port, share = self.ports[system.name][_LISTENERS[kind]], count // COMERS
+        load = {"kind": kind, "port": port, "count": share, "threads": THREADS}
+        several = [load | {"given": self._given(kind, share)} for _ in range(COMERS)]
+        with (
+            ready("logins.come_in", several) as all_of_them,
+            neighbour.Neighbour(system.port) as other,
+        ):
+            began = time.monotonic()
+            with Cost(*system.pids) as cost:
+                all_of_them()
+            waits = other.times(began, time.monotonic())
+        figures = {
+            "neighbour_p99_ms": percentiles(waits, "ms")["p99_ms"],
+            "neighbour_longest_ms": waits[-1] * 1e3,
+        }
+        return {KINDS[kind]: cost.of(count) | figures}
 
     def held(self, count: int) -> Round:
         """Measure for how long the event loop of Barnabas is held while clients come in."""
         with self.barnabas(program=timed.__name__) as system:
             add_user(system)
             found = {}
-            for name in self.come_in(system, COMERS * THREADS):
+            for kind in KINDS:
+                self.come_in(system, COMERS * THREADS, kind)
                 held_since_last(system.pid, system.data)
-                self.come_in(system, count, only=name)
+                self.come_in(system, count, kind)
                 held = held_since_last(system.pid, system.data)
-                found[f"{name}: loop"] = {"held_ms": held.longest_work}
+                found[f"{KINDS[kind]}: loop"] = {"held_ms": held.longest_work}
             return found
 
 
-@contextmanager
-def _file(path: str) -> Iterator[str]:
-    try:
-        yield path
-    finally:
-        Path(path).unlink()
-
-
 def add_user(system: System) -> None:
-    """Create alice; return when she is known."""
+    """Create alice, and the topic of the other client."""
     alice = {
         "name": "alice",
         "mechanism": 2,
@@ -154,63 +153,7 @@ def add_user(system: System) -> None:
     }
     request = {"deletions": [], "upsertions": [alice]}
     with raw.connect(system.port) as client:
+        raw.create_topic(client, neighbour.TOPIC)
         answer = client.call(alter_user_scram_credentials.API, 0, request)
         if answer.results[0].error_code:
             raise RuntimeError(f"{system.name}: {answer.results[0].error_message}")
-
-
-def _come_in(system: System, count: int, orders: Sequence[Sequence[str]]) -> Figures:
-    """Let clients of several processes come in; another client asks for something meanwhile."""
-    share = str(count // len(orders))
-    with ExitStack() as stack:
-        clients = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-m", logins.__name__, kind, port, share, str(THREADS), given],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            for kind, port, given in orders
-        ]
-        for each in clients:
-            _expect(each, "ready")
-        with _neighbour(system) as waits, Cost(system.pid) as cost:
-            for each in clients:
-                assert each.stdin is not None
-                each.stdin.write("\n")
-                each.stdin.flush()
-            for each in clients:
-                _expect(each, "done")
-    waits.sort()
-    p99_ms = percentiles(waits, "ms")["p99_ms"]
-    longest = {"neighbour_p99_ms": p99_ms, "neighbour_longest_ms": waits[-1] * 1e3}
-    return cost.of(count) | longest
-
-
-def _expect(client: "subprocess.Popen[str]", word: str) -> None:
-    assert client.stdout is not None
-    if client.stdout.readline().strip() != word:
-        raise RuntimeError(f"a client of benchmarks/logins.py is not {word}")
-
-
-@contextmanager
-def _neighbour(system: System) -> Iterator[list[float]]:
-    """Ask on the listener without TLS, again and again; yield the times of the answers in s."""
-    taken: list[float] = []
-    enough = threading.Event()
-    request = raw.frame(api_versions.API, 0, {})
-
-    def ask() -> None:
-        with raw.connect(system.port) as client:
-            while not enough.wait(_BETWEEN_PROBES_S):
-                taken.extend(client.latencies(request, 1))
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        yield taken
-    finally:
-        enough.set()
-        asking.join()

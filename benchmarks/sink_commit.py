@@ -1,27 +1,22 @@
-"""The commit of a sink's batch on three brokers: time and CPU, by requests of its protocol.
-
-    python -m benchmarks.sink_commit [transactions] [rounds]
-
-Prints a line of JSON for each batch, times in ms.
-"""
+"""The commit of a sink's batch on three brokers: time and CPU, by requests of its protocol."""
 
 import asyncio
-import json
 import os
-import sys
 import time
+from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.pipeline.sink.cluster_port import ClusterPort
 from barnabas.pipeline.sink.port import Identity, Place
 from barnabas.pipeline.sink.protocol import Batch, SinkSettings, Winner, commit
 from barnabas.testing import Cluster as Brokers
-from benchmarks.measures import children, cpu_seconds
+from benchmarks.measures import Cost, Figures, children
+from benchmarks.systems import create_topics
 
 SINK, OUTPUT, PARTITIONS = "sink", "output", 16
 _AT_ONCE = 50
@@ -62,45 +57,37 @@ async def _task(cluster: Cluster, number: int) -> Winner:
     return winner
 
 
-async def measure(servers: str, transactions: int, rounds: int) -> list[dict[str, float]]:
-    """Return time and CPU of each commit, in ms; print them."""
+def batches(transactions: int, rounds: int) -> list[Figures]:
+    """Return time and CPU of each commit in ms, on brokers in processes of their own."""
+    with Brokers({"transaction.two.phase.commit.enable": "true"}, processes=True) as brokers:
+        create_topics(brokers.bootstrap_servers, {OUTPUT: PARTITIONS})
+        return asyncio.run(_batches(brokers.bootstrap_servers, transactions, rounds))
+
+
+async def _batches(servers: str, transactions: int, rounds: int) -> list[Figures]:
     found = []
+    brokers = children(os.getpid())
     async with Cluster(servers) as cluster:
-        await Admin(cluster).create_topic(OUTPUT, partitions=PARTITIONS)
         for number in range(rounds):
             winners: list[Winner] = []
             for first in range(0, transactions, _AT_ONCE):
                 some = range(first, min(first + _AT_ONCE, transactions))
                 winners += await asyncio.gather(*(_task(cluster, each) for each in some))
-            port = Timed(ClusterPort(cluster, SINK, like=OUTPUT))
-            brokers, own, began = _children_cpu(), time.process_time(), time.perf_counter()
-            await commit(port, SinkSettings(SINK, 60_000), Batch("q", number, None), winners)
-            row = {
-                "transactions": transactions,
-                "commit": 1000 * (time.perf_counter() - began),
-                "cpu_driver": 1000 * (time.process_time() - own),
-                "cpu_brokers": _children_cpu() - brokers,
-                **port.spent,
-            }
-            # Markers and completions follow the answers.
-            await asyncio.sleep(_COMPLETION_S)
-            row["cpu_brokers_in_the_end"] = _children_cpu() - brokers
-            found.append({name: round(value, 1) for name, value in row.items()})
-            print(json.dumps(found[-1]), flush=True)
+            port, batch = Timed(ClusterPort(cluster, SINK, like=OUTPUT)), Batch("q", number, None)
+            with Cost(*brokers) as in_the_end:
+                own = time.process_time()
+                with Cost(*brokers) as cost:
+                    await commit(port, SinkSettings(SINK, 60_000), batch, winners)
+                own = time.process_time() - own
+                # Markers and completions follow the answers.
+                await asyncio.sleep(_COMPLETION_S)
+            seconds = {"commit": cost.seconds, "cpu_driver": own, "cpu_brokers": cost.cpu}
+            seconds["cpu_brokers_in_the_end"] = in_the_end.cpu
+            found.append({name: 1000 * each for name, each in seconds.items()} | port.spent)
     return found
 
 
-def _children_cpu() -> float:
-    """Return the CPU time of this process's children in ms."""
-    return 1000 * sum(map(cpu_seconds, children(os.getpid())))
-
-
-def main() -> None:
-    """Measure on brokers in processes of their own."""
-    transactions, rounds = (*map(int, sys.argv[1:]), *(200, 5)[len(sys.argv) - 1 :])
-    with Brokers({"transaction.two.phase.commit.enable": "true"}, processes=True) as brokers:
-        asyncio.run(measure(brokers.bootstrap_servers, transactions, rounds))
-
-
-if __name__ == "__main__":
-    main()
+def measure(options: Namespace, _directory: Path) -> Iterator[Figures]:
+    """Commit batches of a sink."""
+    for number, found in enumerate(batches(options.transactions, options.rounds)):
+        yield {f"batch {number}: {name}, ms": value for name, value in found.items()}

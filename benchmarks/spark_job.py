@@ -1,11 +1,8 @@
-"""A Spark driver that runs loads on request: `python spark_job.py CONNECTOR SERVERS DIRECTORY`.
+"""A Spark driver that runs loads on request, in a process of its own.
 
-Requests come as JSON lines on standard input, answers go as JSON lines to standard output. Maven
-Central must have the stock connector of this PySpark.
+Maven Central must have the stock connector of this PySpark.
 """
 
-import json
-import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -13,6 +10,8 @@ from typing import Any
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.child import tell, told
 
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 STOCK, OURS = "kafka", "barnabas"
@@ -127,18 +126,13 @@ def _batches(progress: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in progress if each["numInputRows"] == 2_000]
 
 
-def main() -> None:
-    connector, servers, directory = sys.argv[1:]
+def serve(connector: str, servers: str, directory: str) -> None:
+    """Send the version of Spark, then run the loads that are asked for, up to an empty line."""
     driver = Driver(connector, servers, Path(directory))
-    print(json.dumps({"spark": driver.session.version}), flush=True)
-    for line in sys.stdin:
-        load, *arguments = json.loads(line)
+    tell({"spark": driver.session.version})
+    while asked := told():
+        load, *arguments = asked
         before = driver.compiling_s()
         found = getattr(driver, load)(*arguments)
-        found["compiling_s"] = driver.compiling_s() - before
-        print(json.dumps(found), flush=True)
+        tell(found | {"compiling_s": driver.compiling_s() - before})
     driver.session.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,43 +1,35 @@
 """The pipeline beside Spark's stock connector: two drivers take turns on one broker.
 
-`python -m benchmarks.beside_kafka --part pipeline` runs all loads and writes the pages;
-`python -m benchmarks.spark_pipeline --load NAME ...` runs those whose names begin so, and prints
-their table. CPU time and memory are the kernel's accounting of the driver, its JVM and the Python
-workers; the broker's CPU time is shown apart. The commit of a batch and the example run on three
-brokers, which are counted. A driver keeps memory that it has taken for an earlier load.
+`--load NAME ...` runs the loads whose names begin so. CPU time and memory are the kernel's
+accounting of the driver, its JVM and the Python workers; the broker's CPU time is shown apart. The
+commit of a batch and the example run on three brokers, which are counted. A driver keeps memory
+that it has taken for an earlier load.
 """
 
-import argparse
-import asyncio
-import json
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import count, product
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.testing import Cluster
 from benchmarks import raw, sink_commit
+from benchmarks.child import Child, driven
 from benchmarks.measures import (
-    HERE,
     Cost,
     Round,
     children,
     cpu_seconds,
-    driven,
     peak_bytes,
     reset_peaks,
     resident_bytes,
 )
-from benchmarks.systems import OURS, Barnabas
+from benchmarks.systems import OURS, Barnabas, create_topics
 from tests.support.brokers.process import ROOT
 
 if TYPE_CHECKING:
@@ -52,6 +44,7 @@ BATCH_BYTES = 64 * 1024
 TRIGGERS = 40
 ROWS_PER_TRIGGER = 2_000
 MEMORY_ROWS = 10_000_000
+_JOB_WITHIN_S = 3_600.0
 DAEMONS = [b"-m", b"pyspark.daemon"], [b"-m", b"barnabas.pipeline.spark.daemon"]
 TASKS = 1_000
 FIRST_ROW = "the first row is committed"
@@ -89,62 +82,32 @@ LOADS = {
 class SparkDriver:
     """A process of `spark_job.py` that uses one connector."""
 
-    def __init__(self, name: str, servers: str, directory: Path, log: IO[bytes]) -> None:
-        self.name = name
-        command = [str(PYTHON), str(HERE / "spark_job.py"), CONNECTORS[name], servers]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(PYTHON)}
-        self._process = subprocess.Popen(
-            [*command, str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=environment,
-            cwd=directory,
-        )
-        version = self._answer()["spark"]
-        if version != SPARK:
-            raise RuntimeError(f"{PYTHON} has PySpark {version}, the figures need {SPARK}")
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def __init__(self, name: str, process: Child) -> None:
+        self.name, self.pid = name, process.pid
+        self._process = process
 
     def ask(self, job: str, *arguments: object) -> dict[str, Any]:
         """Run a job; return its figures with CPU seconds and peak of the whole process tree."""
-        assert self._process.stdin is not None
         reset_peaks(self.pid)
         with Cost(self.pid) as cost:
-            self._process.stdin.write(json.dumps([job, *arguments]).encode() + b"\n")
-            self._process.stdin.flush()
-            answer = self._answer()
+            self._process.tell([job, *arguments])
+            answer = self._process.hear(_JOB_WITHIN_S)
         return {**answer, "cpu_seconds": cost.cpu, "peak_mb": peak_bytes(self.pid) / 1e6}
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the Spark driver ended; its log has the reason")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
 
 @contextmanager
 def driver(name: str, servers: str, directory: Path) -> Iterator[SparkDriver]:
     """Run a Spark driver during the block."""
-    with tempfile.TemporaryFile() as log:
-        try:
-            running = SparkDriver(name, servers, directory, log)
-            yield running
-            running.stop()
-        except RuntimeError:
-            log.seek(0)
-            sys.stderr.write(log.read().decode(errors="replace")[-5_000:])
-            raise
+    job = {"connector": CONNECTORS[name], "servers": servers, "directory": str(directory)}
+    environment = {"PYSPARK_PYTHON": str(PYTHON)}
+    place = {"python": PYTHON, "cwd": directory, "environment": environment}
+    with Child("spark_job.serve", **place, **job) as process:
+        version = process.hear()["spark"]
+        if version != SPARK:
+            raise RuntimeError(f"{PYTHON} has PySpark {version}, the figures need {SPARK}")
+        yield SparkDriver(name, process)
+        process.tell()
+        process.hear()
 
 
 class Topics:
@@ -152,7 +115,7 @@ class Topics:
 
     def __init__(self, broker: Barnabas, megabytes: int) -> None:
         self.pid = broker.pid
-        self.servers = f"127.0.0.1:{broker.port}"
+        self.servers = broker.servers
         self._megabytes = megabytes
         self._numbers = count()
         self._read: dict[Load, str] = {}
@@ -169,23 +132,19 @@ class Topics:
 
     def new(self, records: int = 0, size: int = 100, partitions: int = 4) -> str:
         """Create a topic, fill it by librdkafka, and return its name."""
-        from confluent_kafka.admin import AdminClient, NewTopic
-
         topic = f"topic-{next(self._numbers)}"
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        for done in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
-            done.result(30)
+        create_topics(self.servers, {topic: partitions})
         if records:
-            load = ["--bootstrap", self.servers, "--topic", topic, "--count", records]
-            load += ["--size", size, "--batch-size", BATCH_BYTES, "--partitions", partitions]
-            chunk = min(10_000, records // partitions)
-            driven("librdkafka.py", "produce", *load, "--chunk", chunk)
+            load = {"servers": self.servers, "topic": topic, "count": records, "size": size}
+            load |= {"batch_size": BATCH_BYTES, "partitions": partitions}
+            driven("librdkafka.produce", **load)
         return topic
 
 
-def measure(run: "Run", names: Sequence[str] = ("",)) -> None:
-    """Measure the loads whose names begin with one of `names`."""
-    chosen = [name for name in (*LOADS, *ALONE) if name.startswith(tuple(names))]
+def measure(run: "Run") -> None:
+    """Measure the loads that are chosen."""
+    begins = tuple(run.sizes.load or [""])
+    chosen = [name for name in (*LOADS, *ALONE) if name.startswith(begins)]
     with Barnabas(run.directory, PROPERTIES) as broker, ExitStack() as stack:
         raw.connect(broker.port).close()
         topics = Topics(broker, run.sizes.megabytes // 3)
@@ -266,10 +225,7 @@ def _memory(run: "Run", name: str) -> None:
 
 def _commits(run: "Run", name: str) -> None:
     """Measure the commit of a batch, once it has run twice."""
-    rounds = 2 + run.sizes.rounds
-    with Cluster(PROPERTIES, processes=True) as brokers:
-        found = asyncio.run(sink_commit.measure(brokers.bootstrap_servers, TASKS, rounds))
-    for each in found[2:]:
+    for each in sink_commit.batches(TASKS, 2 + run.sizes.rounds)[2:]:
         cpu = each["cpu_driver"] + each["cpu_brokers"]
         run.note({name: {"ms": each["commit"], "cpu_ms": cpu}}, OURS)
 
@@ -310,25 +266,3 @@ ALONE = {
     "example's first committed row": _example,
 }
 """The loads that the stock connector does not have."""
-
-
-def main() -> None:
-    from benchmarks import beside_kafka, report
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--load", nargs="+", default=[""], metavar="NAME", help="begin of names")
-    for name in ("rounds", "megabytes"):
-        parser.add_argument(f"--{name}", type=int, default=beside_kafka.Sizes._field_defaults[name])
-    args = parser.parse_args()
-    sizes = beside_kafka.Sizes(rounds=args.rounds, megabytes=args.megabytes)
-    with tempfile.TemporaryDirectory(prefix="spark-pipeline-") as directory:
-        run = beside_kafka.Run(Path(directory), sizes, None)
-        measure(run, args.load)
-    results = {"medians": beside_kafka.medians(run.found), "runs": run.found}
-    print("\n".join(report.two_systems("pipeline", results)))
-
-
-if __name__ == "__main__":
-    main()

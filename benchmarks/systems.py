@@ -1,22 +1,29 @@
 """The compared brokers, each in its own process."""
 
+import asyncio
 import compileall
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
 from benchmarks import raw
 from tests.support import go_programs
+from tests.support.brokers.cluster import ProcessCluster
 from tests.support.brokers.process import ROOT, BrokerProcess
+from tests.support.kafka.cluster import KafkaCluster
 from tests.support.kafka.node import DEFAULT, Kafka
 from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
 
 OURS, THEIRS, KFAKE = "Barnabas", "Apache Kafka", "kfake"
 PEERS = (THEIRS, KFAKE)
@@ -37,13 +44,13 @@ PROPERTIES = {
     "transaction.state.log.min.isr": "1",
 }
 """Settings of Barnabas and Apache Kafka; otherwise their defaults apply."""
+OF_THREE = {**SHARED, "auto.create.topics.enable": "false"}
+"""Settings of clusters of three brokers."""
+SESSION = {"zookeeper.session.timeout.ms": "6000"}
+WITHIN_S: Final = 300.0
+"""The longest time until a topic is created, or a cluster has done what is waited for."""
 _KFAKE = Path(__file__).parent / "kfake"
 _STOP_WITHIN_S = 30.0
-
-
-def processes_name(count: int, *, before: bool = False) -> str:
-    """Return the name of several processes of Barnabas as one system."""
-    return f"Barnabas{' before' if before else ''}, {count} processes"
 
 
 def left_out() -> dict[str, str]:
@@ -52,8 +59,19 @@ def left_out() -> dict[str, str]:
     return {} if reason is None else {KFAKE: reason}
 
 
+def create_topics(servers: str, topics: Mapping[str, int], configs: Mapping[str, str] = {}) -> None:
+    """Create topics, each with so many partitions, and the default number of replicas."""
+
+    async def create() -> None:
+        async with Cluster(servers, timeout=WITHIN_S) as cluster:
+            for topic, partitions in topics.items():
+                await Admin(cluster).create_topic(topic, partitions=partitions, configs=configs)
+
+    asyncio.run(create())
+
+
 class System:
-    """A broker that serves during a `with` block, on empty storage."""
+    """A broker, or a cluster, that serves during a `with` block, on empty storage."""
 
     name: str
     _process: "subprocess.Popen[Any] | None" = None
@@ -76,6 +94,16 @@ class System:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def pids(self) -> Sequence[int]:
+        """The processes whose CPU time and memory are its own, with their children."""
+        return [self.pid]
+
+    @property
+    def servers(self) -> str:
+        """The address for clients."""
+        return f"127.0.0.1:{self.port}"
+
     def prepare(self) -> None:
         """Do what an operator does before the first start."""
 
@@ -95,11 +123,6 @@ class System:
             self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-
-    def restart(self) -> None:
-        """Stop it cleanly and start it again on its data."""
-        self.end()
-        self.launch()
 
     def stop(self) -> None:
         """Stop it and remove its data."""
@@ -142,22 +165,16 @@ class Barnabas(System):
         self,
         directory: Path,
         properties: Mapping[str, str] = {},
-        listeners: Sequence[str] = (),
-        program: str = "",
+        *,
         root: Path = ROOT,
         name: str = OURS,
+        **options: Any,
     ) -> None:
-        """`program` is a module that runs a broker in place of `barnabas serve`, `root` the
-        checkout whose broker runs."""
+        """`root` is the checkout whose broker runs; `options` are those of BrokerProcess."""
         super().__init__(name, directory)
         self._root = root
         self._broker = BrokerProcess(
-            self.data,
-            defaults=PROPERTIES,
-            further=listeners,
-            program=program,
-            root=root,
-            **properties,
+            self.data, defaults=PROPERTIES, root=root, **options, **properties
         )
         self.port = self._broker.port
         self.ports = [self.port]
@@ -180,6 +197,10 @@ class Barnabas(System):
         if self._broker.is_running:
             self._broker.terminate()
 
+    def kill(self) -> None:
+        """kill -9."""
+        self._broker.kill()
+
 
 class Processes(System):
     """Several brokers of `barnabas serve --processes` on one host.
@@ -189,7 +210,7 @@ class Processes(System):
 
     def __init__(self, directory: Path, count: int, root: Path = ROOT) -> None:
         """`root` is the checkout whose brokers run."""
-        super().__init__(processes_name(count, before=root != ROOT), directory)
+        super().__init__(f"{OURS if root == ROOT else BEFORE}, {count} processes", directory)
         self._root, self._count = root, count
 
     def launch(self) -> None:
@@ -267,3 +288,79 @@ class ApacheKafka(System):
         if self._starting is not None:
             self._starting.join()
         self._kafka.stop()
+
+
+class Trio(System):
+    """Three brokers, each in its own process, with three replicas of every partition."""
+
+    nodes: Mapping[int, Kafka] | Mapping[int, BrokerProcess]
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [node.pid for node in self.nodes.values()]
+
+    def kill(self, broker_id: int) -> None:
+        """kill -9."""
+        self.nodes[broker_id].kill()
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker again on its data, and return at once."""
+        raise NotImplementedError
+
+
+class KafkaTrio(Trio):
+    """Three nodes of Apache Kafka with the JVM options of its own scripts."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(THEIRS, directory)
+        self._cluster = KafkaCluster(self.data, heap=DEFAULT, properties=OF_THREE)
+        self.nodes = self._cluster.nodes
+        self.port = self.nodes[1].port
+
+    @property
+    def servers(self) -> str:
+        return self._cluster.bootstrap_servers
+
+    def launch(self) -> None:
+        self._cluster.start()
+
+    def end(self) -> None:
+        self._cluster.stop()
+
+    def start(self, broker_id: int) -> None:
+        threading.Thread(target=self._cluster.nodes[broker_id].start).start()
+
+
+class BarnabasTrio(Trio):
+    """Three processes of `barnabas serve` on a real ZooKeeper."""
+
+    def __init__(
+        self, directory: Path, root: Path = ROOT, properties: Mapping[str, str] = {}
+    ) -> None:
+        """`root` is the checkout whose brokers run, `properties` are more settings."""
+        super().__init__(OURS if root == ROOT else BEFORE, directory)
+        self._zookeeper = ZooKeeperServer(self.data / "zookeeper")
+        keys = {**OF_THREE, **SESSION, **properties}
+        self._cluster = ProcessCluster(self.data, self._zookeeper, keys, root=root)
+        self.nodes = self._cluster.brokers
+        self.port, _ = self._cluster.ports[1]
+
+    @property
+    def servers(self) -> str:
+        return self._cluster.bootstrap_servers
+
+    def launch(self) -> None:
+        self._zookeeper.start()
+        self._cluster.launch()
+
+    def end(self) -> None:
+        for broker in self.nodes.values():
+            broker.signal(signal.SIGTERM)
+        for broker in self.nodes.values():
+            with suppress(subprocess.TimeoutExpired):
+                broker.wait_until_ended(_STOP_WITHIN_S)
+            broker.kill()
+        self._zookeeper.kill()
+
+    def start(self, broker_id: int) -> None:
+        self.nodes[broker_id].launch()

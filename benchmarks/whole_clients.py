@@ -3,8 +3,6 @@
 import asyncio
 import os
 import time
-import urllib.request
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,10 +10,10 @@ from typing import NamedTuple
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.transactional_producer import TransactionalProducer
-from barnabas.protocol.messages import init_producer_id
 from barnabas.protocol.records.batch import read_prefix
 from benchmarks import raw
-from benchmarks.measures import Cost, Figures, Round, driven, percentiles
+from benchmarks.child import driven
+from benchmarks.measures import Cost, Figures, Round, counted, percentiles
 from benchmarks.systems import Barnabas, System
 from tests.support.ports import free_port
 
@@ -24,11 +22,8 @@ BATCH_BYTES = (16 * 1024, 1024 * 1024)
 MOST_RECORDS = 1_500_000
 STREAM_BYTES = 1024
 RESTART = "restart with 100,000 ids"
-IDEMPOTENT, FLUSHED, BURSTS = (
-    "idempotent stream",
-    "bursts of 100 ms, flushed",
-    "transactions of 100 ms",
-)
+FLUSHED, BURSTS = "bursts of 100 ms, flushed", "transactions of 100 ms"
+STREAMS = {"idempotent stream": "idempotent", FLUSHED: "flushed", BURSTS: "transactions"}
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
@@ -52,45 +47,30 @@ def throughput_loads(megabytes: int) -> list[Callable[[System], Round]]:
 
 
 def throughput(
-    system: System,
-    record_bytes: int,
-    batch_bytes: int,
-    megabytes: int,
-    tls: Tls | None = None,
+    system: System, record_bytes: int, batch_bytes: int, megabytes: int, tls: Tls | None = None
 ) -> Round:
     """Produce and consume one topic."""
     topic = f"load-{record_bytes}-{batch_bytes}-{time.time_ns()}"
     name = f"{record_bytes} B in {batch_bytes // 1024} KB"
-    load = ["--size", record_bytes, "--batch-size", batch_bytes]
-    load += ["--count", min(megabytes * 1_000_000 // record_bytes, MOST_RECORDS)]
+    count = min(megabytes * 1_000_000 // record_bytes, MOST_RECORDS)
+    load = {"topic": topic, "size": record_bytes, "count": count}
     if tls is not None:
         name = f"TLS: {name}"
-        load += ["--authority", tls.authority, "--bootstrap", f"localhost:{tls.port}"]
+        load |= {"authority": tls.authority, "servers": f"localhost:{tls.port}"}
     with system.serving(topic):
-        produced = _at_full_speed(system, "produce", topic, record_bytes, *load)
-        batches = _batches(system.data, topic)
-        produced["requests_per_s"] = batches / produced["seconds"]
-        produced["cpu_us_per_request"] = produced["cpu_seconds"] / batches * 1e6
-        consumed = _at_full_speed(system, "consume", topic, record_bytes, *load)
+        produced = at_full_speed(system, "produce", batch_size=batch_bytes, **load)
+        produced["requests_per_s"] = _batches(system.data, topic) / produced["seconds"]
+        consumed = at_full_speed(system, "consume", **load)
     return {f"produce {name}": produced, f"consume {name}": consumed}
 
 
-def _at_full_speed(
-    system: System, what: str, topic: str, record_bytes: int, *load: object
-) -> Figures:
-    told = _driven(system, what, topic, *load)
-    size = told.pop("count") * record_bytes
-    rates = {"mb_per_s": size / told["seconds"] / 1e6, "cpu_s_per_gb": told["cpu_seconds"] / size}
-    rates["cpu_s_per_gb"] *= 1e9
-    return told | rates
-
-
-def _driven(system: System, what: str, topic: str, *options: object) -> Figures:
-    """Run a load of librdkafka; add the CPU time of the broker."""
-    with Cost(system.pid) as cost:
-        address = ["--bootstrap", f"127.0.0.1:{system.port}", "--topic", topic]
-        told: Figures = driven("librdkafka.py", what, *address, *options)
-    return told | {"cpu_seconds": cost.cpu}
+def at_full_speed(system: System, load: str, size: int, **options: object) -> Figures:
+    """Run a load of librdkafka; add the CPU time of the broker, and that of a GB."""
+    with Cost(*system.pids) as cost:
+        arguments = {"servers": system.servers, "size": size} | options
+        found: Figures = driven(f"librdkafka.{load}", **arguments)
+    per_gb = cost.cpu / found["count"] / size * 1e9
+    return found | {"cpu_seconds": cost.cpu, "cpu_s_per_gb": per_gb}
 
 
 def _batches(data: Path, topic: str) -> int:
@@ -113,31 +93,18 @@ def _batches(data: Path, topic: str) -> int:
 def streams(system: System, bursts: int) -> Round:
     """Measure bursts of 1 KB records: without a pause, flushed, and as transactions."""
     found: Round = {}
-    size = ["--size", STREAM_BYTES]
-    for name, kind in ((IDEMPOTENT, "idempotent"), (FLUSHED, "flushed"), (BURSTS, "transactions")):
-        topic = f"stream-{kind}-{time.time_ns()}"
-        with system.serving(topic):
-            bursting = ["--bursts-are", kind, "--bursts", bursts]
-            told = found[name] = _driven(system, "stream", topic, *size, *bursting)
-            told["cpu_s_per_gb"] = told["cpu_seconds"] / told["count"] / STREAM_BYTES * 1e9
+    for name, kind in STREAMS.items():
+        load = {"topic": f"stream-{kind}-{time.time_ns()}", "size": STREAM_BYTES}
+        with system.serving(load["topic"]):
+            found[name] = at_full_speed(system, "stream", bursts=bursts, kind=kind, **load)
+            load["count"] = found[name]["count"]
             for isolation in ISOLATIONS if name == BURSTS else ():
-                reading = ["--count", int(told["count"]), "--isolation", isolation]
-                found[isolation] = _driven(system, "isolated", topic, *size, *reading)
+                found[isolation] = at_full_speed(system, "consume", isolation=isolation, **load)
     found[BURSTS]["of_bursts"] = found[BURSTS]["mb_per_s"] / found[FLUSHED]["mb_per_s"]
     return found
 
 
 # -- transactions of one record --------------------------------------------------------------------
-
-
-def own_name(producers: int) -> str:
-    """Return the name of the measurement of transactions by our own client."""
-    return f"by our own client, {producers} at a time"
-
-
-def librdkafka_name(producers: int) -> str:
-    """Return the name of the measurement of transactions by librdkafka."""
-    return f"one record each, {producers} at a time"
 
 
 def transaction_loads(count: int) -> list[Callable[[System], Round]]:
@@ -153,26 +120,29 @@ def one_record_each(system: System, producers: int, count: int) -> Round:
     """Measure transactions of one record each, one after the other by each producer."""
     topic = f"txn-{producers}-{time.time_ns()}"
     with system.serving(topic):
-        told = _driven(system, "one-record", topic, "--count", count, "--producers", producers)
-    told["per_s"] = told["count"] / told["seconds"]
-    told["cpu_us"] = told["cpu_seconds"] / told["count"] * 1e6
-    return {librdkafka_name(producers): told}
+        load = {"topic": topic, "count": count, "producers": producers}
+        with Cost(*system.pids) as cost:
+            found: Figures = driven("librdkafka.one_record", servers=system.servers, **load)
+    found["per_s"] = found["count"] / found["seconds"]
+    found["cpu_us"] = cost.cpu / found["count"] * 1e6
+    return {f"one record each, {producers} at a time": found}
 
 
 def by_own_client(system: System, producers: int, count: int) -> Round:
     """Measure the same with our own client, which uses less CPU, in the newer protocol."""
     topic = f"own-{producers}-{time.time_ns()}"
-    with system.serving(topic), Cost(system.pid) as cost:
-        taken = sorted(asyncio.run(_own(system.port, topic, producers, count // producers)))
-    return {own_name(producers): cost.of(len(taken)) | percentiles(taken, "ms")}
+    with system.serving(topic), Cost(*system.pids) as cost:
+        taken = asyncio.run(_own(system.servers, topic, producers, count // producers))
+    name = f"by our own client, {producers} at a time"
+    return {name: cost.of(len(taken)) | percentiles(taken, "ms")}
 
 
-async def _own(port: int, topic: str, producers: int, count: int) -> list[float]:
+async def _own(servers: str, topic: str, producers: int, count: int) -> list[float]:
     taken: list[float] = []
 
     async def work(number: int) -> None:
         async with (
-            Cluster(f"127.0.0.1:{port}") as cluster,
+            Cluster(servers) as cluster,
             TransactionalProducer(cluster, f"{topic}-{number}") as producer,
         ):
             await producer.init_transactions()
@@ -191,18 +161,13 @@ def restart_with_many_ids(system: System, ids: int) -> Round:
     """Measure the seconds from a restart until transactional ids are served again."""
     with raw.connect(system.port) as client:
         raw.initialised(client, "many-0")
-        client.stream((init_request(f"many-{number}") for number in range(ids)), window=64)
-    system.restart()
+        client.stream((raw.init_request(f"many-{number}") for number in range(ids)), window=64)
+    system.end()
+    system.launch()
     with Cost() as cost, raw.connect(system.port) as client:
         for number in (0, ids // 2, ids - 1):
             raw.initialised(client, f"many-{number}")
     return {RESTART: {"seconds": cost.seconds}}
-
-
-def init_request(transactional_id: str) -> bytes:
-    """Return the InitProducerId of a transactional id."""
-    request = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
-    return raw.frame(init_producer_id.API, 4, request)
 
 
 # -- the gain of KIP-609: waiting for markers, and registering in advance --------------------------
@@ -215,31 +180,20 @@ class Observed(Barnabas):
     """A broker with counts of its requests and of its retriable refusals."""
 
     def __init__(self, directory: Path, properties: dict[str, str]) -> None:
-        self._metrics = free_port()
-        super().__init__(
-            directory, {"metrics.listener": f"127.0.0.1:{self._metrics}", **properties}
-        )
+        self._metrics = f"127.0.0.1:{free_port()}"
+        super().__init__(directory, {"metrics.listener": self._metrics, **properties})
 
-    def counts(self) -> Counter[str]:
+    def counts(self) -> Figures:
         """Return the number of requests and refusals so far."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics") as page:
-            lines = page.read().decode().splitlines()
-        found: Counter[str] = Counter()
-        for line in lines:
-            name, _, labels = line.partition("{")
-            if name == "kafka_network_requestmetrics_requests_total":
-                found["requests_per_txn"] += int(float(line.rpartition(" ")[2]))
-            elif name == "kafka_network_requestmetrics_errors_total" and (
-                "CONCURRENT_TRANSACTIONS" in labels
-            ):
-                found["refusals_per_txn"] += int(float(line.rpartition(" ")[2]))
-        return found
+        name, refused = "kafka_network_requestmetrics", {"error": "CONCURRENT_TRANSACTIONS"}
+        return {
+            "requests_per_txn": counted(self._metrics, f"{name}_requests_total"),
+            "refusals_per_txn": counted(self._metrics, f"{name}_errors_total", refused),
+        }
 
-    def since(self, before: Counter[str], count: float) -> Figures:
+    def since(self, before: Figures, count: float) -> Figures:
         """Return the requests and refusals of each transaction."""
-        after = self.counts()
-        names = ("requests_per_txn", "refusals_per_txn")
-        return {name: (after[name] - before[name]) / count for name in names}
+        return {name: (after - before[name]) / count for name, after in self.counts().items()}
 
 
 def waiting(directory: Path) -> dict[str, Round]:
@@ -277,11 +231,11 @@ def registering(directory: Path) -> dict[str, Round]:
 
 async def _transactions(system: Observed, name: str, registers: bool, count: int) -> Figures:
     outputs = [("outputs", partition) for partition in range(_OUTPUTS)]
-    address = f"127.0.0.1:{system.port}"
+    address = system.servers
     async with Cluster(address) as cluster, TransactionalProducer(cluster, name) as producer:
         await producer.init_transactions()
         before = system.counts()
-        with Cost(system.pid) as cost:
+        with Cost(*system.pids) as cost:
             for _ in range(count):
                 await producer.begin_transaction(outputs if registers else None)
                 sends = (producer.send(topic, b"x" * 100, partition=at) for topic, at in outputs)

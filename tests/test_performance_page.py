@@ -73,7 +73,7 @@ def test_an_aim_that_is_missed_is_said_to_be_missed() -> None:
 
 def test_records_beside_joins_are_held_against_records_beside_none() -> None:
     results = json.loads(RESULTS.read_text())
-    one, *_ = consumer_groups.shapes()
+    one, *_ = consumer_groups.shapes(members=1_000, groups=10_000)
     p99 = {one.beside: 3.0, consumer_groups.ALONE: 2.0}
     medians = {name: {"Barnabas": {"p99_ms": value}} for name, value in p99.items()}
     results["groups"] = {"medians": medians}

@@ -24,7 +24,8 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.records.batch import HEADER_SIZE
 from barnabas.protocol.records.compression import Compression
 from benchmarks import raw
-from benchmarks.limits import create_topic, timed_broker
+from benchmarks.limits import timed_broker
+from benchmarks.systems import create_topics
 from tests.support.brokers.loop_hold import held_since_last
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
@@ -84,9 +85,8 @@ def attacked(
 ) -> Iterator[Attacked]:
     """Start a broker with topics; require at the end that it bore the attack."""
     with timed_broker(directory, message_max_bytes=str(message_bytes)) as broker:
-        with raw.connect(broker.port) as client:
-            for name, configs in ({TOPIC: {"cleanup_policy": "compact"}} | topics).items():
-                create_topic(client, name, **configs)
+        for name, configs in ({TOPIC: {"cleanup.policy": "compact"}} | topics).items():
+            create_topics(broker.bootstrap_servers, {name: 1}, configs)
         with Neighbour(broker.port) as neighbour:
             attack = Attacked(broker, neighbour)
             attack.serves()
@@ -121,9 +121,9 @@ def searches(topic: str) -> Callable[[raw.Client], ErrorCode]:
 
 
 PATHS: Final = {
-    "validated": {"message_records_validation_enable": "true"},
-    "compacted": {"cleanup_policy": "compact"},
-    "recompressed": {"compression_type": "lz4", "compression_lz4_level": "12"},
+    "validated": {"message.records.validation.enable": "true"},
+    "compacted": {"cleanup.policy": "compact"},
+    "recompressed": {"compression.type": "lz4", "compression.lz4.level": "12"},
 }
 """The topics whose records the broker reads at the append."""
 
@@ -226,7 +226,7 @@ def test_100_half_sent_requests_take_bounded_memory_and_refuse_no_other(tmp_path
         with crowded(attack.broker.port, struct.pack(">i", 100 << 20) + bytes(3 << 20)):
             attack.serves()
             with raw.connect(attack.broker.port) as newcomer:
-                raw.acknowledged(newcomer, large)
+                raw.accepted(newcomer, large)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from benchmarks import (
+    client_load,
     clients,
     consumer_groups,
     floors,
@@ -55,8 +56,9 @@ def test_floors_take_the_same_requests(tmp_path) -> None:
 @pytest.mark.parametrize("name", [Barnabas.name, "Barnabas, 2 processes"])
 def test_clients_of_several_processes_are_measured(systems: dict[str, System], name: str) -> None:
     produced, transacted = requests.loads_of_several(2, FEW, FEW)
-    assert produced(systems[name])[requests.several_name(2)]["per_s"] > 0
-    assert transacted(systems[name])[requests.beside_name(2)]["cpu_us"] > 0
+    assert produced(systems[name])["Produce of 10 records, 2 clients"]["per_s"] > 0
+    beside = "transactions of one record, beside 2 processes"
+    assert transacted(systems[name])[beside]["cpu_us"] > 0
 
 
 def test_bursts_and_transactions_come_from_the_same_load(systems: dict[str, System]) -> None:
@@ -81,17 +83,12 @@ def test_requests_to_group_coordinators_are_measured(systems: dict[str, System])
 
 
 def test_clients_of_all_libraries_are_measured(systems: dict[str, System]) -> None:
-    runs = clients.run(f"127.0.0.1:{systems[Barnabas.name].port}", rounds=1, count=FEW)
-    assert {name: len(by_client) for name, by_client in runs.items()} == {
-        name: len(clients.client_load.LOADS) for name in clients.measurements()
-    }
-    assert all(
-        figures["cpu_us"] > 0
-        for by_client in runs.values()
-        for rounds in by_client.values()
-        for figures in rounds
-    )
-    assert len(list(clients.lines(runs))) == len(runs) * len(clients.client_load.LOADS)
+    libraries = clients.libraries(before=None)
+    assert [each.name for each in libraries] == [*client_load.LOADS]
+    for load in clients.loads(systems[Barnabas.name], count=FEW):
+        for library in libraries:
+            (figures,) = load(library).values()
+            assert figures["cpu_us"] > 0
 
 
 def test_members_of_consumer_groups_get_their_shares(systems: dict[str, System]) -> None:

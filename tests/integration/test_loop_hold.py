@@ -1,6 +1,6 @@
 """Requests of as many elements as a broker accepts, and of more, do not hold its event loop.
 
-`python -m benchmarks.hold` has the figures; the bound here leaves room for a busy machine.
+`python -m benchmarks.alone hold` has the figures; the bound here leaves room for a busy machine.
 """
 
 import asyncio

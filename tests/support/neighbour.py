@@ -53,7 +53,7 @@ class Neighbour:
 
     def __enter__(self) -> Self:
         request = raw.frame(produce.API, 9, produced(TOPIC, self._batch))
-        raw.acknowledged(self._client, request)
+        raw.accepted(self._client, request)
         self._thread.start()
         return self
 

@@ -1,17 +1,17 @@
 """A small blocking client that sends exactly the given bytes, also wrong ones."""
 
-import socket
-import struct
 from collections import deque
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from barnabas.broker.routes import API_TABLE
 from barnabas.protocol.apis import FIRST_OWN_KEY, api
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.header import decode_response_header, encode_request_header
 from barnabas.protocol.schema import Api
+from tests.support.frames import Client, Closed
+
+__all__ = ["Closed"]
 
 SERVED = tuple(
     sorted(row.api.key for row in API_TABLE if row.clients and row.api.key < FIRST_OWN_KEY)
@@ -21,35 +21,14 @@ SERVED = tuple(
 APIS: dict[type, Api] = {api(key).request: api(key) for key in SERVED}
 
 
-class Closed(Exception):
-    """The broker closed the connection instead of answering."""
-
-
-class Connection:
+class Connection(Client):
     """One connection; requests may be pipelined, responses arrive in their order."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float = 5) -> None:
-        self._socket = socket.create_connection((host, port), timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._input = self._socket.makefile("rb")
+        super().__init__(port, host=host, timeout_s=timeout_s)
         self._client_id = client_id
         self._correlation_id = 0
         self._expected: deque[tuple[Api, int, int]] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._input.close()
-        self._socket.close()
 
     def post(self, request: Any, version: int, *, answered: bool = True) -> None:
         """Send a request; `take` returns its response, if it has one."""
@@ -73,7 +52,7 @@ class Connection:
             self._expected.append((api, answers_in, self._correlation_id))
         # If the broker has closed the connection already, `take` raises.
         with suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+            self.send((len(header) + len(body)).to_bytes(4, "big") + header + body)
 
     def post_frame(self, api: Api, version: int, frame: bytes, size: int | None = None) -> None:
         """Send header and body as they are, after their size or a wrong one.
@@ -83,26 +62,15 @@ class Connection:
         correlation_id = int.from_bytes(frame[4:8], signed=True)
         self._expected.append((api, version, correlation_id))
         with suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(struct.pack(">i", len(frame) if size is None else size) + frame)
+            self.send(
+                (len(frame) if size is None else size).to_bytes(4, "big", signed=True) + frame
+            )
 
     def take(self) -> Any:
         """Return the response to the oldest unanswered request. Raises Closed if the broker
         disconnected."""
         api, version, correlation_id = self._expected.popleft()
-        frame = self._frame()
+        frame = self.receive()
         answered, offset = decode_response_header(api.key, version, frame)
         assert answered == correlation_id, f"answer to {answered} instead of {correlation_id}"
         return decode(api.response, version, frame, offset)
-
-    def _frame(self) -> bytes:
-        (length,) = struct.unpack(">i", self._read(4))
-        return self._read(length)
-
-    def _read(self, size: int) -> bytes:
-        try:
-            data = self._input.read(size)
-        except ConnectionResetError as error:
-            raise Closed from error
-        if len(data) < size:
-            raise Closed
-        return data

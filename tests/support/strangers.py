@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from barnabas.cli.processes.broker import raise_file_limit
-from benchmarks import raw
-from benchmarks.limits import create_topic
+from benchmarks.systems import create_topics
 from tests.support.brokers.loop_hold import held_since_last
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import ROOT, BrokerProcess
@@ -64,8 +63,7 @@ class Cost(NamedTuple):
 
 @contextmanager
 def _neighbour(port: int) -> Iterator[Neighbour]:
-    with raw.connect(port) as client:
-        create_topic(client, TOPIC)
+    create_topics(f"127.0.0.1:{port}", {TOPIC: 1})
     with Neighbour(port) as neighbour:
         yield neighbour
     assert neighbour.errors == []

@@ -1,0 +1,114 @@
+"""Barnabas measured alone: `python -m benchmarks.alone RUN`.
+
+    limits          what one broker carries, and its effect on other clients
+    recovery        start after kill -9
+    compaction      the compaction of one partition
+    churn           `verify eos --churn` on three brokers: memory, descriptors, files
+    members         a large group, in the consumer and in the classic protocol
+    console         ten tabs of a console of many partitions and half as many groups
+    units           the cost of partitions, connections and transactional ids
+    hold            the longest time for which one request holds the event loop
+    scale           many partitions with three replicas on three brokers
+    login_times     failed logins of users that exist and of users that do not
+    sink_commit     the commit of a sink's batch on three brokers
+    first_broker    CPU seconds of a test's first broker, from the wheel
+
+A run prints its figures; RUN --help has its sizes. With --write it keeps them, and writes them to
+docs/LIMITS.md: the first tables of that page are those of `limits`. The exit code is 1 if a run has
+shown a fault.
+"""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from benchmarks import (
+    first_broker,
+    hold,
+    large_console,
+    limits,
+    login_times,
+    long_runs,
+    scale,
+    sink_commit,
+    units,
+)
+from benchmarks.limits import LONG_RUNS, PAGE, Felt, Found
+from benchmarks.measures import SIZES, Faulty, shown
+
+RUNS: Final[Mapping[str, Callable[[Namespace, Path], Iterator[Found]]]] = {
+    "limits": limits.measure,
+    "recovery": long_runs.recovery,
+    "compaction": long_runs.compaction,
+    "churn": long_runs.churn,
+    "members": long_runs.members,
+    "console": large_console.console,
+    "units": units.measure,
+    "hold": hold.measure,
+    "scale": scale.measure,
+    "login_times": login_times.measure,
+    "sink_commit": sink_commit.measure,
+    "first_broker": first_broker.measure,
+}
+
+
+def keep(options: Namespace, figures: Found) -> None:
+    """Keep the figures of a run in the page, and those of a long run in the file of all of them."""
+    if options.run == "limits":
+        text = limits.page(figures, options.rounds, options.window_s)
+        PAGE.write_text(limits.whole(text))
+        return
+    sizes = " ".join(f"--{name} {vars(options)[name]:g}" for name in SIZES["alone"][options.run])
+    kept = json.loads(LONG_RUNS.read_text())
+    kept[options.run] = {
+        "title": (RUNS[options.run].__doc__ or "").strip().removesuffix("."),
+        "command": f"python -m benchmarks.alone {options.run} {sizes}",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "figures": {name: shown(value) for name, value in figures.items()},
+    }
+    LONG_RUNS.write_text(json.dumps(kept, indent=1) + "\n")
+    PAGE.write_text(limits.with_the_tables_of(PAGE.read_text()))
+
+
+def parsed() -> Namespace:
+    """Return the options of the command line, with all sizes of the run."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    runs = parser.add_subparsers(dest="run", required=True, metavar="RUN")
+    for name, run in RUNS.items():
+        options = runs.add_parser(name, description=run.__doc__)
+        for size, default in SIZES["alone"][name].items():
+            what = f"default: {default!r}"
+            options.add_argument(f"--{size}", type=type(default), default=default, help=what)
+        options.add_argument("--directory", help="of the data, on a disk with three times the room")
+        options.add_argument("--write", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    figures: Found = {}
+    with tempfile.TemporaryDirectory(prefix="alone-", dir=options.directory) as directory:
+        try:
+            for some in RUNS[options.run](options, Path(directory)):
+                figures |= some
+                for name, value in some.items():
+                    text = str(value) if isinstance(value, Felt) else shown(value)
+                    print(f"{name:70}{text:>12}", flush=True)
+        except Faulty as fault:
+            print(f"fault: {fault}")
+            return 1
+    if options.write:
+        keep(options, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -324,7 +324,7 @@ def _start_and_rest(system: System, site: security.Site) -> Figures:
         figures["memory"] = idle(system)["resident_mb"]
         security.add_user(system)
         with Neighbour(system.port) as other:
-            other.calm_p99_ms(1.0)
+            other.p99_ms_of_next(1.0)
         if site.knows(system):
             for kind in ("tls", "scram"):
                 site.come_in(system, security.COMERS * security.THREADS, kind)

@@ -262,7 +262,7 @@ def assign(system: System, shape: Shape) -> Round:
     with joining as members, Neighbour(system.port) as other:
         members.hear()
         if shape.pace:
-            found[ALONE] = {"p99_ms": other.calm_p99_ms(_CALM_S)}
+            found[ALONE] = {"p99_ms": other.p99_ms_of_next(_CALM_S)}
         began = time.monotonic()
         with Cost(*system.pids) as cost:
             members.tell()

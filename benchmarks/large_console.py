@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from benchmarks import raw
-from benchmarks.limits import Felt, Probe, timed_broker
+from benchmarks.limits import Felt, alternating, timed_broker
 from benchmarks.limits_loads import TABS, load
 from benchmarks.measures import Cost, Faulty, Figures, counted, peak_bytes
 from benchmarks.systems import create_topics
 from tests.support.brokers.process import BrokerProcess
+from tests.support.neighbour import TOPIC as NEIGHBOUR
 from tests.support.ports import free_port
 
 PER_TOPIC: Final = 20
@@ -101,7 +102,7 @@ def console(options: Namespace, directory: Path) -> Iterator[Figures]:
 def felt(broker: BrokerProcess, shown: ConsoleProcess) -> Felt:
     """Return what a client of the broker feels of ten tabs."""
     tabs = partial(load, "tabs", shown.port, len(TABS))
-    return Probe(broker).alternating(tabs, ROUNDS, WINDOW_S)
+    return alternating(broker, tabs, ROUNDS, WINDOW_S)
 
 
 def rows(found: Felt, partitions: int) -> Figures:
@@ -126,7 +127,7 @@ def require(kept: bool, fault: str) -> None:
 def fill(broker: BrokerProcess, partitions: int) -> None:
     """Create topics, and a group for every second partition, which reads one topic."""
     topics = [f"many-{number}" for number in range(partitions // PER_TOPIC)]
-    create_topics(broker.bootstrap_servers, {"probe": 1} | dict.fromkeys(topics, PER_TOPIC))
+    create_topics(broker.bootstrap_servers, {NEIGHBOUR: 1} | dict.fromkeys(topics, PER_TOPIC))
     with raw.connect(broker.port) as client:
         client.stream([raw.produce_request("many-0", records=10, record_bytes=100)] * 100, _WINDOW)
         first, *others = (

@@ -28,11 +28,13 @@ from barnabas.protocol.messages import (
 )
 from benchmarks import raw
 from benchmarks.limits_loads import KEYED, VALUE, load
-from benchmarks.measures import HERE, PAGES, Cost, children, percentiles
+from benchmarks.measures import HERE, PAGES, Cost, Faulty, children
 from benchmarks.systems import create_topics
 from tests.support.brokers.loop_hold import Held, held_since_last
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
+from tests.support.neighbour import TOPIC as NEIGHBOUR
+from tests.support.neighbour import Neighbour
 
 PAGE = HERE.parent / "docs" / "LIMITS.md"
 NOTES = HERE / "limits_notes.md"
@@ -42,7 +44,6 @@ MAX_RATIO = 1.2
 MAX_GROWTH_MB = 300
 KEYS = 20_000
 """The keys in each compacted partition."""
-EVERY_S = 0.002
 SETTLE_SHARE = 0.2
 """Seconds to wait before a window, so that the cost of the change itself is not measured."""
 
@@ -84,44 +85,30 @@ class Felt(NamedTuple):
 Found = dict[str, Felt | float]
 
 
-class Probe:
-    """Sends one record at a time to a topic, and asks the broker for its loop's delays."""
+def window(broker: BrokerProcess, other: Neighbour, seconds: float) -> Window:
+    """Measure another client, and the event loop, for that many seconds. Raises Faulty."""
+    held_since_last(broker.pid, broker.directory)
+    p99 = other.p99_ms_of_next(seconds)
+    if other.errors:
+        raise Faulty(f"another client was refused: {other.errors[0]}")
+    return Window(p99, held_since_last(broker.pid, broker.directory))
 
-    def __init__(self, broker: BrokerProcess, topic: str = "probe") -> None:
-        self._held = partial(held_since_last, broker.pid, broker.directory)
-        self._client = raw.connect(broker.port)
-        self._request = raw.produce_request(topic, records=1, record_bytes=100)
-        raw.accepted(self._client, self._request)
 
-    def window(self, seconds: float) -> Window:
-        """Measure requests for that many seconds."""
-        self._held()
-        p99 = self.p99_ms(seconds)
-        return Window(p99, self._held())
-
-    def p99_ms(self, seconds: float) -> float:
-        """Return the 99th percentile of the latencies of that many seconds, in ms."""
-        clock, taken = time.perf_counter, []
-        due = clock()
-        end = due + seconds
-        while due < end:
-            began = clock()
-            self._client.exchange(self._request)
-            taken.append(clock() - began)
-            due = max(due + EVERY_S, clock())
-            time.sleep(max(0.0, due - clock()))
-        return percentiles(taken, "ms")["p99_ms"]
-
-    def alternating(
-        self, disturbed: Callable[[], AbstractContextManager[Any]], rounds: int, window_s: float
-    ) -> Felt:
-        """Run rounds of a window without, with and without a disturbance."""
-        windows = []
+def alternating(
+    broker: BrokerProcess,
+    disturbed: Callable[[], AbstractContextManager[Any]],
+    rounds: int,
+    window_s: float,
+    topic: str = NEIGHBOUR,
+) -> Felt:
+    """Run rounds of a window without, with and without a disturbance."""
+    windows = []
+    with Neighbour(broker.port, topic=topic) as other:
         for number in range(rounds * 3):
             with disturbed() if number % 3 == 1 else nullcontext():
-                self.p99_ms(window_s * SETTLE_SHARE)
-                windows.append(self.window(window_s))
-        return felt(windows)
+                time.sleep(window_s * SETTLE_SHARE)
+                windows.append(window(broker, other, window_s))
+    return felt(windows)
 
 
 def felt(windows: Sequence[Window]) -> Felt:
@@ -188,9 +175,9 @@ def crowds(directory: Path, scale: Namespace) -> Found:
     together."""
     found: Found = {}
     with timed_broker(directory) as broker, ExitStack() as stack:
-        create_topics(broker.bootstrap_servers, {"probe": 1})
-        probe = Probe(broker)
-        probe.p99_ms(scale.window_s)
+        create_topics(broker.bootstrap_servers, {NEIGHBOUR: 1})
+        with Neighbour(broker.port) as other:
+            window(broker, other, scale.window_s)
         found["idle memory, MB"] = idle = resident_mb(broker.pid)
         create_topics(broker.bootstrap_servers, {"large": 1, "many": scale.partitions})
         with raw.connect(broker.port) as client:
@@ -209,10 +196,11 @@ def crowds(directory: Path, scale: Namespace) -> Found:
         }
         for title, (name, count) in loads.items():
             applied = partial(load, name, broker.port, count)
-            found[title] = probe.alternating(applied, scale.rounds, scale.window_s)
+            found[title] = alternating(broker, applied, scale.rounds, scale.window_s)
         for name, count in loads.values():
             stack.enter_context(load(name, broker.port, count))
-        probe.p99_ms(scale.window_s)
+        with Neighbour(broker.port) as other:
+            window(broker, other, scale.window_s)
         found["memory with all of it, MB over idle"] = resident_mb(broker.pid) - idle
     return found
 
@@ -225,7 +213,7 @@ def compaction(directory: Path, scale: Namespace) -> Found:
         "log_flush_offset_checkpoint_interval_ms": "500",
     }
     with timed_broker(directory, **keys) as broker, raw.connect(broker.port) as client:
-        create_topics(broker.bootstrap_servers, {"probe": 1})
+        create_topics(broker.bootstrap_servers, {NEIGHBOUR: 1})
         segments = {"segment.bytes": str(1 << 20)}
         create_topics(broker.bootstrap_servers, {"keyed": KEYED}, segments)
         for partition in range(KEYED):
@@ -245,7 +233,7 @@ def compaction(directory: Path, scale: Namespace) -> Found:
             os.kill(cleaner, signal.SIGSTOP)
 
         with load("keys", broker.port, KEYED), Cost(cleaner) as cost:
-            found = Probe(broker).alternating(cleaning, scale.rounds, scale.window_s)
+            found = alternating(broker, cleaning, scale.rounds, scale.window_s)
         os.kill(cleaner, signal.SIGCONT)
     return {"compaction": found, "CPU seconds of the cleaner meanwhile": cost.cpu}
 
@@ -272,16 +260,15 @@ def slow_disk(directory: Path, scale: Namespace) -> Found:
         create_topics(broker.bootstrap_servers, {"disks": 6})
         slow, fast = _partitions_of(client, "disks", directory)
         assert fast
-        for topic in ("probe", *(f"probe{number}" for number in range(10))):
+        for topic in (f"{NEIGHBOUR}-{number}" for number in range(10)):
             create_topics(broker.bootstrap_servers, {topic: 1})
             if not _partitions_of(client, topic, directory)[0]:
                 break
         with load("flushes", broker.port, slow[0]):
-            probe = Probe(broker, topic)
             for seconds in (0.005, 0.5):
                 title = f"fsync slowed by {seconds * 1000:g} ms on another directory"
                 disturbed = partial(slowed, seconds)
-                found[title] = probe.alternating(disturbed, scale.rounds, scale.window_s)
+                found[title] = alternating(broker, disturbed, scale.rounds, scale.window_s, topic)
     return found
 
 
@@ -291,7 +278,7 @@ def coordinator_load(directory: Path, scale: Namespace) -> Found:
     empty = timed_broker(directory / "empty", offsets_topic_num_partitions="1")
     for broker, offsets in ((full, scale.offsets), (empty, 1)):
         with broker, raw.connect(broker.port) as client:
-            create_topics(broker.bootstrap_servers, {"probe": 1, "many": 1_000})
+            create_topics(broker.bootstrap_servers, {NEIGHBOUR: 1, "many": 1_000})
             # The first FindCoordinator creates the offsets topic.
             client.call(find_coordinator.API, 1, {"key": "group-0"})
             for number in range(0, offsets, 1_000):
@@ -302,7 +289,8 @@ def coordinator_load(directory: Path, scale: Namespace) -> Found:
         for broker in (empty, full, empty):
             with broker, raw.connect(broker.port) as client:
                 began = time.perf_counter()
-                windows.append(Probe(broker).window(scale.load_window_s))
+                with Neighbour(broker.port) as other:
+                    windows.append(window(broker, other, scale.load_window_s))
                 raw.until(partial(_loaded, client))
                 if broker is full:
                     loads.append(time.perf_counter() - began)

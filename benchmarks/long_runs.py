@@ -143,7 +143,7 @@ def compaction(options: Namespace, directory: Path) -> Iterator[Figures]:
         before = gigabytes(system.data)
         yield {"GB before": before, "keys": keys}
         with Neighbour(system.port) as other:
-            calm = other.calm_p99_ms(_CALM_S)
+            calm = other.p99_ms_of_next(_CALM_S)
             compact(client, TOPIC)
             cleaner = raw.until(lambda: children(system.pid), every_s=0.1)[0]
             began = time.monotonic()
@@ -243,7 +243,7 @@ def members(options: Namespace, directory: Path) -> Iterator[Figures]:
             yield {f"{name}: CPU, us": figures["cpu_us"], f"{name}: p99_us": figures["p99_us"]}
         create_topics(system.servers, {"many": min(count, _CLASSIC_PARTITIONS)})
         with Neighbour(system.port) as other, Cost(system.pid) as cost:
-            calm = other.calm_p99_ms(_CALM_S)
+            calm = other.p99_ms_of_next(_CALM_S)
             began = time.monotonic()
             with load("group", system.port, count, _CLASSIC_WITHIN_S):
                 joined = time.monotonic()

@@ -16,6 +16,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
 from benchmarks import raw
+from tests.support import waiting
 
 TOPIC: Final = "neighbour"
 
@@ -40,8 +41,8 @@ class Neighbour:
     reads its records, with the codecs that the attack may use too.
     """
 
-    def __init__(self, port: int, *, every_s: float = 0.002) -> None:
-        self._client = raw.connect(port)
+    def __init__(self, port: int, *, topic: str = TOPIC, every_s: float = 0.002) -> None:
+        self._client, self._topic = raw.connect(port), topic
         record = Record(0, time.time_ns() // 1_000_000, b"k", bytes(100), ())
         self._batch = build_batch([record], compression=Compression.GZIP)
         self._every_s = every_s
@@ -52,7 +53,7 @@ class Neighbour:
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Self:
-        request = raw.frame(produce.API, 9, produced(TOPIC, self._batch))
+        request = raw.frame(produce.API, 9, produced(self._topic, self._batch))
         raw.accepted(self._client, request)
         self._thread.start()
         return self
@@ -60,13 +61,14 @@ class Neighbour:
     def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
+        self._client.close()
 
     def _run(self) -> None:
         due = time.monotonic()
         while not self._ending.is_set():
             began = time.monotonic()
             try:
-                code = produce_error(self._client, TOPIC, self._batch)
+                code = produce_error(self._client, self._topic, self._batch)
             except OSError as error:
                 self.errors.append(error)
                 return
@@ -82,8 +84,10 @@ class Neighbour:
         return len(self._taken)
 
     def times(self, since: float, until: float) -> list[float]:
-        """Return the seconds of the requests that began in an interval, ascending."""
-        return sorted(took for began, took in self._taken if since <= began < until)
+        """Return the seconds of the requests that were on their way in an interval, ascending."""
+        return sorted(
+            took for began, took in self._taken if since <= began + took and began < until
+        )
 
     def p99_ms(self, since: float, until: float) -> float:
         """Return the 99th percentile of a second in ms, the median over an interval.
@@ -95,8 +99,11 @@ class Neighbour:
         seconds = [taken for edge in pairwise(edges) if (taken := self.times(*edge))]
         return median(taken[len(taken) * 99 // 100] for taken in seconds) * 1e3
 
-    def calm_p99_ms(self, seconds: float) -> float:
+    def p99_ms_of_next(self, seconds: float) -> float:
         """Return the same for the next seconds."""
         began = time.monotonic()
         time.sleep(seconds)
-        return self.p99_ms(began, time.monotonic())
+        ended, before = time.monotonic(), self.served
+        # The request that is on its way has begun in time.
+        waiting.until(lambda: self.errors or self.served > before)
+        return self.p99_ms(began, ended)

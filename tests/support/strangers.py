@@ -116,7 +116,7 @@ def cost_of(directory: Path, size: int, seconds: float, **keys: str) -> Cost:
         },
     )
     with broker, _neighbour(broker.port) as neighbour:
-        found: dict[str, Any] = {"calm_p99_ms": neighbour.calm_p99_ms(seconds)}
+        found: dict[str, Any] = {"calm_p99_ms": neighbour.p99_ms_of_next(seconds)}
         held_since_last(broker.pid, broker.directory)
         found |= _crowd(broker, neighbour, tls_port, sasl_port, size)
         before, begun = opened(metrics_port), time.monotonic()
@@ -125,7 +125,7 @@ def cost_of(directory: Path, size: int, seconds: float, **keys: str) -> Cost:
             told = next(lines)
         found["storm_p99_ms"] = neighbour.p99_ms(begun, time.monotonic())
         found |= {"storm_per_s": told["per_s"], "storm_slowest_s": told["slowest_s"]}
-        found["calm_after_p99_ms"] = neighbour.calm_p99_ms(seconds)
+        found["calm_after_p99_ms"] = neighbour.p99_ms_of_next(seconds)
         found["storm_accepted"] = (opened(metrics_port) - before) / told["count"]
         begun = time.monotonic()
         with load("handshakes", tls_port, seconds, directory / "trust.pem") as lines:

@@ -59,17 +59,32 @@ RUNS: Final[Mapping[str, Callable[[Namespace, Path], Iterator[Found]]]] = {
 }
 
 
+def command(options: Namespace) -> str:
+    """Return the command of a run, with its sizes."""
+    sizes = {name: vars(options)[name] for name in SIZES["alone"][options.run]}
+    words = [
+        f" {option(name)} {size if isinstance(size, str) else f'{size:g}'}"
+        for name, size in sizes.items()
+        if size != ""
+    ]
+    return f"python -m benchmarks.alone {options.run}{''.join(words)}"
+
+
+def option(size: str) -> str:
+    """Return the option of a size."""
+    return f"--{size.replace('_', '-')}"
+
+
 def keep(options: Namespace, figures: Found) -> None:
     """Keep the figures of a run in the page, and those of a long run in the file of all of them."""
     if options.run == "limits":
         text = limits.page(figures, options.rounds, options.window_s)
         PAGE.write_text(limits.whole(text))
         return
-    sizes = " ".join(f"--{name} {vars(options)[name]:g}" for name in SIZES["alone"][options.run])
     kept = json.loads(LONG_RUNS.read_text())
     kept[options.run] = {
         "title": (RUNS[options.run].__doc__ or "").strip().removesuffix("."),
-        "command": f"python -m benchmarks.alone {options.run} {sizes}",
+        "command": command(options),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
         "figures": {name: shown(value) for name, value in figures.items()},
@@ -83,13 +98,16 @@ def parsed() -> Namespace:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     runs = parser.add_subparsers(dest="run", required=True, metavar="RUN")
     for name, run in RUNS.items():
-        options = runs.add_parser(name, description=run.__doc__)
+        one = runs.add_parser(name, description=run.__doc__)
         for size, default in SIZES["alone"][name].items():
             what = f"default: {default!r}"
-            options.add_argument(f"--{size}", type=type(default), default=default, help=what)
-        options.add_argument("--directory", help="of the data, on a disk with three times the room")
-        options.add_argument("--write", action="store_true")
-    return parser.parse_args()
+            one.add_argument(option(size), type=type(default), default=default, help=what)
+        one.add_argument("--directory", help="of the data, on a disk with three times the room")
+        one.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    if options.write and vars(options).get("only"):
+        parser.error("--only does not go with --write")
+    return options
 
 
 def main() -> int:

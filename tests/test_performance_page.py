@@ -4,10 +4,13 @@ import json
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import aims, consumer_groups, limits, measures, report
+import pytest
+
+from benchmarks import aims, alone, consumer_groups, limits, measures, report
 from benchmarks.beside_kafka import AIMS, HERE, PAGE, RESULTS, TABLES, medians
 
 
@@ -22,6 +25,24 @@ def test_the_page_of_limits_has_the_notes_and_the_long_runs() -> None:
     page = limits.PAGE.read_text()
     assert page == limits.with_the_tables_of(page)
     assert "## Long runs" in page
+
+
+def test_figures_of_a_run_are_kept_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LONG_RUNS", "PAGE"):
+        path = tmp_path / name
+        path.write_text(getattr(limits, name).read_text())
+        for module in (alone, limits):
+            monkeypatch.setattr(module, name, path)
+    sizes = {"only": "", "listener": "brokers"}
+    alone.keep(Namespace(run="hold", **sizes), {"Heartbeat: ms": 1.234})
+    text = limits.PAGE.read_text()
+    assert "(`python -m benchmarks.alone hold --listener brokers`, " in text
+    assert "| Heartbeat: ms | 1.23 |" in text
+    alone.keep(Namespace(run="recovery", gb=0.5), {"seconds": 1.0})
+    assert "alone recovery --gb 0.5`" in limits.PAGE.read_text()
+    assert "alone recovery --gb 10`" not in limits.PAGE.read_text()
 
 
 def test_the_medians_are_those_of_the_runs() -> None:

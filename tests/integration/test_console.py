@@ -22,7 +22,7 @@ from barnabas.operations.group_description import describe_groups
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
-from tests.support.command_line import environment, run
+from tests.support.command_line import environment, niceness, run
 from tests.support.ports import free_port
 from tests.support.running_console import RunningConsole
 
@@ -212,7 +212,9 @@ def test_cluster_that_is_down_is_a_page_and_comes_back() -> None:
                 assert monotonic() < deadline
 
 
-def test_command_says_its_address_and_stops_at_sigterm(broker: Broker) -> None:
+def test_command_says_its_address_yields_to_brokers_and_ends_at_sigterm(
+    broker: Broker,
+) -> None:
     arguments = ["console", "-b", broker.bootstrap_servers, "--port", "0", "--json"]
     command = [sys.executable, "-m", "barnabas", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
@@ -220,6 +222,7 @@ def test_command_says_its_address_and_stops_at_sigterm(broker: Broker) -> None:
         address = json.loads(process.stdout.readline())["url"]
         with urllib.request.urlopen(address) as answer:
             assert b"Overview" in answer.read()
+        assert niceness(process.pid) == min(niceness(0) + 10, 19)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

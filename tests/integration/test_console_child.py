@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.command_line import environment
+from tests.support.command_line import environment, niceness
 from tests.support.waiting import until
 
 
@@ -61,6 +61,9 @@ def test_console_ends_with_the_brokers(
             timeline = answer.read().decode()
         assert timeline.count("broker started: ") == brokers
         assert "are missing" not in timeline
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        nicer = [each for each in children if niceness(int(each)) > niceness(process.pid)]
+        assert len(nicer) == 1
         process.send_signal(end)
         until(lambda: not serves(address))
         process.communicate(timeout=60)

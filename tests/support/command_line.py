@@ -24,6 +24,11 @@ ROOT = Path(__file__).parents[2]
 DEADLINE = 20.0
 
 
+def niceness(pid: int) -> int:
+    """Return the niceness of a process; 0 is the calling one."""
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
 def environment(**more: str) -> dict[str, str]:
     kept = {
         k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "BARNABAS_", "CLUSTER_"))

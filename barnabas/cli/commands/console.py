@@ -9,7 +9,7 @@ import click
 
 from barnabas.cli.common import Target, cluster_options, http_options
 from barnabas.cli.help import Command
-from barnabas.cli.processes.console import NEEDS
+from barnabas.cli.processes.console import NEEDS, yield_to_brokers
 from barnabas.operations.answers.console import ConsoleAddress
 
 if TYPE_CHECKING:
@@ -99,4 +99,5 @@ def console(target: Target, access: "HttpAccess", no_records: bool, **options: A
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await serve(settings, started, stop)
 
+    yield_to_brokers()
     asyncio.run(run())

@@ -42,7 +42,7 @@ PACE: Final = 200.0
 _AGAIN_S, _PACED_AGAIN_S = 0.1, 1.0
 """The pause of a member that waits for its share."""
 _IDLE_S: Final = 0.002
-"""The pause of a connection for which no member is due."""
+"""The pause of a connection for which no member is left."""
 _CALM_S: Final = 3.0
 _LEAVE: Final = -1
 _EPOCH: Final = Struct(">i")
@@ -218,21 +218,23 @@ class Fleet:
         """A heap of members by the time of their next heartbeat."""
         heapify(waiting)
         again_s = _PACED_AGAIN_S if pace else _AGAIN_S
-        flying = 0
+        held = 0
 
         def heartbeats(client: raw.Client) -> raw.Talk:
-            nonlocal flying
-            while waiting or flying:
-                now = time.monotonic()
-                if not waiting or waiting[0][0] > now:
-                    # Another connection's answer may change it.
-                    yield min(waiting[0][0], now + _IDLE_S) if waiting else now + _IDLE_S
+            nonlocal held
+            while waiting or held:
+                if not waiting:
+                    # Other connections have the last members, and may give them back.
+                    yield time.monotonic() + _IDLE_S
                     continue
-                member = heappop(waiting)[2]
-                flying += 1
+                due, _, member = heappop(waiting)
+                held += 1
+                # No member becomes due before this one: what an answer adds is due later.
+                if due > time.monotonic():
+                    yield due
                 self.heartbeats += 1
                 answer = yield client, member.heartbeat()
-                flying -= 1
+                held -= 1
                 if member.takes(answer) and member.tells_something:
                     # Before those that have not joined yet.
                     heappush(waiting, (-1.0, next(order), member))
@@ -245,9 +247,9 @@ class Fleet:
 def prepare(system: System, shapes: Iterable[Shape]) -> None:
     """Create the topics, and wait for the coordinator."""
     pair = Shape(1, PAIR)
-    create_topics(system.servers, {each.topic: each.members for each in (*shapes, pair)})
+    topics = {each.topic: each.members for each in (*shapes, pair)}
+    create_topics(system.servers, {neighbour.TOPIC: 1, **topics})
     with raw.connect(system.port) as client:
-        raw.create_topic(client, neighbour.TOPIC)
         raw.coordinator_port(client, "benchmark", raw.GROUP)
     with Fleet(system.port, pair) as fleet:
         fleet.assign()

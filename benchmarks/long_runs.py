@@ -135,7 +135,7 @@ def compaction(options: Namespace, directory: Path) -> Iterator[Figures]:
     count = batches(options.gb)
     keys = count * PER_BATCH // UPDATES
     with Barnabas(directory) as system, raw.connect(system.port) as client:
-        raw.create_topic(client, NEIGHBOUR)
+        create_topics(system.servers, {NEIGHBOUR: 1})
         # Ten segments, of Kafka's size from 10 GB on: the newest is not compacted.
         segments = {"segment.bytes": str(min(1 << 30, round(options.gb * 1e8)))}
         create_topics(system.servers, {TOPIC: 1}, segments)

@@ -82,8 +82,9 @@ def keep(options: Namespace, figures: Found) -> None:
         PAGE.write_text(limits.whole(text))
         return
     kept = json.loads(LONG_RUNS.read_text())
+    title, _, _ = (RUNS[options.run].__doc__ or "").partition("\n\n")
     kept[options.run] = {
-        "title": (RUNS[options.run].__doc__ or "").strip().removesuffix("."),
+        "title": " ".join(title.split()).removesuffix("."),
         "command": command(options),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",

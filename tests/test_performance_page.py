@@ -38,7 +38,7 @@ def test_figures_of_a_run_are_kept_with_the_command(
     sizes = {"only": "", "listener": "brokers"}
     alone.keep(Namespace(run="hold", **sizes), {"Heartbeat: ms": 1.234})
     text = limits.PAGE.read_text()
-    assert "(`python -m benchmarks.alone hold --listener brokers`, " in text
+    assert "all of them distinct** (`python -m benchmarks.alone hold --listener brokers`, " in text
     assert "| Heartbeat: ms | 1.23 |" in text
     alone.keep(Namespace(run="recovery", gb=0.5), {"seconds": 1.0})
     assert "alone recovery --gb 0.5`" in limits.PAGE.read_text()

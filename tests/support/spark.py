@@ -3,10 +3,12 @@
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.support.kafka.jars import CACHE
 
@@ -44,14 +46,12 @@ def spark_session(
 
     if settings:
         end_jvm()
-    with _environment(
-        {
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-    ):
+    with pytest.MonkeyPatch.context() as inherited:
+        inherited.setenv("PYSPARK_PYTHON", sys.executable)
+        inherited.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+        inherited.setenv("PYTHONPATH", os.pathsep.join(paths))
+        inherited.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.master(master).appName("tests")
         places = {
             "spark.local.dir": str(directory / "local"),
@@ -84,18 +84,15 @@ def load_classes(option: str) -> None:
     """Run a driver to its end with an option of Java."""
     import pyspark
 
-    # An archive names jars, which must be there later too.
-    home = {"SPARK_HOME": str(Path(pyspark.__file__).parent)}
     java = {_JAVA: f"{SETTINGS[_JAVA]} {option}"}
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        _environment(home),
-        spark_session(Path(directory), **java) as session,
-    ):
-        session.range(1).mapInPandas(lambda frames: frames, "id long").collect()
-        rows = session.readStream.format("rate").load().groupBy("value").count()
-        query = rows.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
-        query.start().awaitTermination()
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as inherited:
+        # An archive names jars, which must be there later too.
+        inherited.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
+        with spark_session(Path(directory), **java) as session:
+            session.range(1).mapInPandas(lambda frames: frames, "id long").collect()
+            rows = session.readStream.format("rate").load().groupBy("value").count()
+            query = rows.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+            query.start().awaitTermination()
 
 
 def end_jvm() -> None:
@@ -123,18 +120,3 @@ def _home(directory: Path, master: str) -> AbstractContextManager[None]:
         return nullcontext()
     directory.parent.mkdir(parents=True, exist_ok=True)
     return home_without_archive(directory)
-
-
-@contextmanager
-def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set what the JVM and the Python workers inherit."""
-    before = {key: os.environ.get(key) for key in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value

@@ -1,8 +1,5 @@
 """Three brokers replicate, and keep serving while one of them is stopped, killed or cut off."""
 
-import gc
-import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -347,27 +344,6 @@ def test_cluster_is_ready_within_a_second_and_a_half() -> None:
             return time.perf_counter() - began
 
     assert min(seconds() for _ in range(2)) < 1.5
-
-
-def test_cluster_leaves_no_threads_or_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
-    def traces() -> tuple[set[str], int]:
-        gc.collect()
-        return {thread.name for thread in threading.enumerate()}, len(os.listdir("/proc/self/fd"))
-
-    def once() -> None:
-        with Cluster() as cluster:
-            create(cluster, "t")
-            assert list(tmp_path.iterdir())
-
-    once()
-    before = traces()
-    once()
-    assert traces() == before
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_cluster_keeps_its_data_in_a_given_directory(tmp_path: Path) -> None:

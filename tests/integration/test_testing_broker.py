@@ -1,6 +1,5 @@
 """The broker for tests of other projects, and the pytest plugin that provides it."""
 
-import gc
 import os
 import subprocess
 import sys
@@ -87,12 +86,12 @@ def test_each_test_has_a_broker_of_its_own(barnabas_broker: Broker, turn: int) -
 USE_TWICE = """
 import asyncio, gc, os, socket, sys, tempfile, threading, warnings
 
+import barnabas.testing
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.producer import Producer
-from barnabas.testing import Broker
 
-tempfile.tempdir = sys.argv[1]
+tempfile.tempdir, kind = sys.argv[1:]
 
 
 def traces():
@@ -112,15 +111,17 @@ async def use(servers):
 
 
 def once():
-    with Broker() as broker:
-        assert os.listdir(sys.argv[1])
-        asyncio.run(use(broker.bootstrap_servers))
-        host, _, port = broker.bootstrap_servers.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)))
-    except ConnectionRefusedError:
-        return
-    raise AssertionError("the broker still listens")
+    with getattr(barnabas.testing, kind)() as started:
+        assert os.listdir(tempfile.tempdir)
+        asyncio.run(use(started.bootstrap_servers))
+        servers = started.bootstrap_servers.split(",")
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)))
+        except ConnectionRefusedError:
+            continue
+        raise AssertionError(f"{server} still listens")
 
 
 once()
@@ -130,14 +131,17 @@ with warnings.catch_warnings():
     once()
     after = traces()
     assert after == before, (after, before)
-assert os.listdir(sys.argv[1]) == []
+assert os.listdir(tempfile.tempdir) == []
 """
 
 
-def test_broker_leaves_no_threads_or_files(tmp_path: Path) -> None:
-    """In a process of its own: other brokers of this one open and close files meanwhile."""
+def run_alone(program: str, *arguments: str) -> None:
+    """Run a program in a process of its own.
+
+    Other brokers of this process open and close files meanwhile.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", USE_TWICE, str(tmp_path)],
+        [sys.executable, "-c", program, *arguments],
         capture_output=True,
         text=True,
         timeout=DEADLINE,
@@ -146,26 +150,42 @@ def test_broker_leaves_no_threads_or_files(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("kind", ["Broker", "Cluster"])
+def test_it_leaves_no_threads_or_files(kind: str, tmp_path: Path) -> None:
+    run_alone(USE_TWICE, str(tmp_path), kind)
+
+
+USE_WITHOUT_COLLECTOR = """
+import gc, os
+
+import confluent_kafka
+
+from barnabas.testing import Broker
+
+with Broker():
+    pass
+gc.collect()
+before = len(os.listdir("/proc/self/fd"))
+gc.disable()
+with Broker() as broker:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("t", b"1")
+    assert producer.flush(10) == 0
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+    )
+    consumer.subscribe(["t"])
+    # This creates fifty empty logs of the offsets topic.
+    consumer.poll(1)
+    consumer.close()
+    del producer, consumer
+after = len(os.listdir("/proc/self/fd"))
+assert after <= before, (after, before)
+"""
+
+
 def test_broker_closes_all_its_files_itself() -> None:
-    with Broker():
-        pass
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
-    gc.disable()
-    try:
-        with Broker() as broker:
-            produce(broker.bootstrap_servers, "t", b"1")
-            consumer = confluent_kafka.Consumer(
-                {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
-            )
-            consumer.subscribe(["t"])
-            # This creates fifty empty logs of the offsets topic.
-            consumer.poll(1)
-            consumer.close()
-            del consumer
-        assert len(os.listdir("/proc/self/fd")) <= before
-    finally:
-        gc.enable()
+    run_alone(USE_WITHOUT_COLLECTOR)
 
 
 def test_broker_is_ready_within_half_a_second() -> None:

@@ -16,6 +16,8 @@ from barnabas.client.two_phase import end_transaction, init_producer_id, keep_tr
 from barnabas.coordinator.transaction import ending, metadata, producers
 from barnabas.operations.sinks.decisions import decode
 from barnabas.pipeline.sink.cluster_port import ClusterPort
+from barnabas.pipeline.sink.options import parse_options
+from barnabas.pipeline.sink.planning import make_plan
 from barnabas.pipeline.sink.port import Fate, FirstRecord, Identity, Place
 from barnabas.pipeline.sink.protocol import (
     Batch,
@@ -28,6 +30,7 @@ from barnabas.pipeline.sink.protocol import (
     commit,
 )
 from barnabas.pipeline.sink.recover import recover
+from barnabas.protocol.backoff import Backoff
 from barnabas.protocol.config_resources import ConfigResourceType
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
@@ -260,6 +263,25 @@ async def test_decisions_topic_is_compacted_and_has_one_partition(sink: Sink) ->
     topic = f"{sink.name}.decisions"
     assert await config_of(sink.cluster, topic, "cleanup.policy") == "compact"
     assert len((await sink.cluster.topic(topic)).leaders) == 1
+
+
+async def test_start_of_a_new_sink_waits_for_no_topic(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The coordinator of transactions is there after the first of them.
+    await sink.task(0)
+    waits: list[float] = []
+    monkeypatch.setattr(Backoff, "failed", lambda self: waits.append(self.wait) or 0.0)
+    new = Sink(sink.cluster)
+    options = {
+        "kafka.bootstrap.servers": "unused:1",
+        "topic": sink.output,
+        "sinkId": new.name,
+        "checkpointLocation": "unused",
+    }
+    await make_plan(sink.cluster, parse_options(options, streaming=True))
+    await check_owner(new.port(), new.settings, "q")
+    assert waits == []
 
 
 async def test_decisions_topic_is_replicated_like_the_output() -> None:

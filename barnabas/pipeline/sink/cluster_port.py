@@ -210,13 +210,10 @@ class ClusterPort:
     async def _last_decision(self, before: int | None) -> StoredDecision | None:
         if before is not None:
             return await self._last_between(await self._show_own(before), before)
-        try:
-            first, before = await self._bounds()
-        except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
+        # Before the first batch of a sink it is missing: the client would wait for it.
+        if not await self._has_topic():
             return None
-        return await self._last_between(first, before)
+        return await self._last_between(*await self._bounds())
 
     async def _bounds(self) -> tuple[int, int]:
         first = await find_offsets(self._cluster, {self._decisions: EARLIEST})
@@ -341,8 +338,7 @@ class ClusterPort:
         name = self._decisions.topic
         if name in self._cluster.topics:
             return
-        response = await self._cluster.retrying(lambda: self._cluster.refresh([name]))
-        if all(row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for row in response.topics):
+        if await self._has_topic():
             await self._cluster.retrying(lambda: self._cluster.topic(name))
             return
         replicas, configs = -1, {"cleanup.policy": "compact"}
@@ -361,6 +357,15 @@ class ClusterPort:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         await self._cluster.retrying(lambda: self._cluster.leader(name, 0))
+
+    async def _has_topic(self) -> bool:
+        """Return whether the broker that answers knows the decisions topic."""
+        response = await self._cluster.retrying(
+            lambda: self._cluster.refresh([self._decisions.topic])
+        )
+        return all(
+            row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for row in response.topics
+        )
 
     def now_ms(self) -> int:
         return int(self._now() * 1000)

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 from barnabas.coordinator.decision import Decision
 from barnabas.coordinator.group.consumer.group import ConsumerGroup
 from barnabas.coordinator.group.consumer.settings import ConsumerGroupSettings
-from barnabas.coordinator.group.consumer.topics import NoTopics, TopicHashes, Topics
+from barnabas.coordinator.group.consumer.topics import NoTopics, Topics
 from barnabas.coordinator.group.counts import GroupCounts
 from barnabas.coordinator.group.group import Group, MemberMemory
 from barnabas.coordinator.group.offsets import Offsets
@@ -59,7 +59,6 @@ class GroupTable:
         self.counts = counts
         self.memory = memory
         self.topics = NoTopics() if topics is None else topics
-        self.hashes = TopicHashes(self.topics)
         self.settings_of = settings_of
         self.offload = offload
         self.rebalances = rebalances

@@ -53,6 +53,7 @@ from barnabas.coordinator.group.consumer.records import (
     GROUP as GROUP_EPOCH,
 )
 from barnabas.coordinator.group.consumer.states import MemberState
+from barnabas.coordinator.group.consumer.topics import hash_of_topics
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.internal.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -451,7 +452,7 @@ async def test_static_member_comes_back_with_another_subscription(
     again = static(host, "b", topics=topics)
     again.join()
     assert set(host.group.targets) == {"b"}
-    assert host.group.metadata_hash == host.table.hashes.of_group(topics)
+    assert host.group.metadata_hash == hash_of_topics(host.table.topics, topics)
     assert {topic: sorted(each) for topic, each in again.owned.items()} == partitions
 
 
@@ -516,7 +517,7 @@ async def test_group_has_the_hash_of_the_topics_that_are_left() -> None:
     host.topics.create("u", 2)
     (one,) = joined(host, "a", topics=("t", "u"))
     one.beat(subscribed_topic_names=["u"])
-    assert host.group.metadata_hash == host.table.hashes.of_group(["u"])
+    assert host.group.metadata_hash == hash_of_topics(host.table.topics, ["u"])
 
 
 @finds(Assigning._subscribed, "count > (text == gone.expression)", "True")
@@ -548,7 +549,7 @@ async def test_expression_that_is_resolved_already_counts_at_once() -> None:
     await resolved(host, "a")
     two = Member(host, "b", ("u",))
     two.join()
-    assert host.group.metadata_hash == host.table.hashes.of_group(["t", "u"])
+    assert host.group.metadata_hash == hash_of_topics(host.table.topics, ["t", "u"])
     epoch = host.group.epoch
     two.beat(subscribed_topic_regex="t")
     assert host.group.epoch == epoch + 1
@@ -598,7 +599,7 @@ async def test_kafka_18916_topic_that_an_expression_matched_is_deleted() -> None
     host.topics.delete("tt")
     one.beat()
     assert (host.group.epoch, one.partitions) == (epoch + 1, 3)
-    assert host.group.metadata_hash == host.table.hashes.of_group(["t"])
+    assert host.group.metadata_hash == hash_of_topics(host.table.topics, ["t"])
 
 
 @finds(is_due, "0 <= waited_ms <", "waited_ms <")

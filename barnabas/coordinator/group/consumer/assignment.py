@@ -14,6 +14,7 @@ from barnabas.coordinator.group.consumer.group import (
     Target,
     elected,
 )
+from barnabas.coordinator.group.consumer.topics import hash_of_topics
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.table import GroupTable, named
 from barnabas.protocol.steps import Steps
@@ -96,7 +97,7 @@ class Assigning:
 
     def _look_at_topics(self, version: int, *, bumps: bool) -> None:
         group = self.group
-        metadata_hash = self._table.hashes.of_group(self._subscribed())
+        metadata_hash = hash_of_topics(self._table.topics, self._subscribed())
         if bumps or metadata_hash != group.metadata_hash:
             self.epoch += 1
             self._draft.begin_epoch(group.group_id, self.epoch, metadata_hash, self._why(bumps))

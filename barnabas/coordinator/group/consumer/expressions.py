@@ -16,6 +16,7 @@ from barnabas.coordinator.group.consumer.group import (
     ConsumerMember,
     ResolvedExpression,
 )
+from barnabas.coordinator.group.consumer.topics import hash_of_topics
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -110,6 +111,6 @@ def _resolved(
     before = {text: each.topics for text, each in group.expressions.items()}
     if any(before.get(text, frozenset()) != each.topics for text, each in found.items()):
         subscribed = {*group.subscribers}.union(*(each.topics for each in found.values()))
-        metadata_hash = table.hashes.of_group(subscribed)
+        metadata_hash = hash_of_topics(table.topics, subscribed)
         reason = "a regular expression matches other topics"
         draft.begin_epoch(group.group_id, group.epoch + 1, metadata_hash, reason)

@@ -11,6 +11,7 @@ from barnabas.coordinator.group.consumer.group import (
     ConsumerMember,
     Partitions,
 )
+from barnabas.coordinator.group.consumer.topics import hash_of_topics
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.table import named
 
@@ -34,7 +35,7 @@ def fence(
                 records.tombstone(records.EXPRESSION, group.group_id, member.expression)
             )
     names = {name for each in kept for name in group.topics_of(each)}
-    metadata_hash = draft.table.hashes.of_group(names)
+    metadata_hash = hash_of_topics(draft.table.topics, names)
     epoch = group.epoch + 1
     reason = f"{named([each.member_id for each in members])} {why}"
     draft.begin_epoch(group.group_id, epoch, metadata_hash, reason)

@@ -61,30 +61,20 @@ class NoTopics:
         return None
 
 
-class TopicHashes:
-    """The hashes of topics by which a change is noticed, as Kafka computes them (KIP-1101).
+def hash_of_topics(topics: Topics, names: Iterable[str]) -> int:
+    """Return the hash by which a group notices changes of its topics, as Kafka computes it
+    (KIP-1101): a signed number, 0 if none of them exists. It is part of the group's record."""
+    hashes = [
+        _HASH.pack(_topic_hash(topic))
+        for topic in map(topics.find, sorted(names))
+        if topic is not None
+    ]
+    return _signed_hash(b"".join(hashes)) if hashes else 0
 
-    They are part of the records of groups.
-    """
 
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-        self._known: dict[str, tuple[Topic, int]] = {}
-
-    def of_group(self, names: Iterable[str]) -> int:
-        """Return the hash of the topics of a group that exist, as a signed number; 0 for none."""
-        hashes = [
-            _HASH.pack(self._of(topic))
-            for topic in map(self._topics.find, sorted(names))
-            if topic is not None
-        ]
-        return _signed_hash(b"".join(hashes)) if hashes else 0
-
-    def _of(self, topic: Topic) -> int:
-        known = self._known.get(topic.name)
-        if known is None or known[0] != topic:
-            known = self._known[topic.name] = topic, xxh3_64(b"".join(_parts(topic)))
-        return known[1]
+@lru_cache(maxsize=4096)
+def _topic_hash(topic: Topic) -> int:
+    return xxh3_64(b"".join(_parts(topic)))
 
 
 @lru_cache(maxsize=256)

@@ -11,6 +11,7 @@ from barnabas.coordinator.group.consumer import records, sessions
 from barnabas.coordinator.group.consumer.embedded import by_id, read_assignment, read_subscription
 from barnabas.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember, classic_part
 from barnabas.coordinator.group.consumer.replay import replay
+from barnabas.coordinator.group.consumer.topics import hash_of_topics
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group, Member
 from barnabas.coordinator.group.rebalance import end_timers
@@ -102,7 +103,7 @@ def _metadata_hash(table: GroupTable, classic: Group, members: Sequence[Consumer
     }
     if classic.state is not GroupState.STABLE or wanted - assigned:
         return 0
-    return table.hashes.of_group(names)
+    return hash_of_topics(table.topics, names)
 
 
 def _upgraded(

@@ -484,7 +484,7 @@ def test_a_key_may_be_a_single_value(spark, url, client, topic):
             "'value' is string, and in the",
         ),
         (f"key_codec: {{codec: avro, schema: '{KEY}'}}, key: value", "of the key is of a struct"),
-        ("key_codec: {codec: avro, register: false}, key: value", "not found"),
+        ("key_codec: {codec: avro, register: false}, key: value", "found. (404"),
     ],
 )
 def test_a_codec_of_keys_that_does_not_fit_is_refused(spark, url, topic, sink, error):

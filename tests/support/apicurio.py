@@ -36,7 +36,7 @@ TESTS: Final = (
 def main() -> int:
     """Run the tests; return the exit code of pytest."""
     with apicurio() as url:
-        command = [sys.executable, "-m", "pytest", "-q", *(sys.argv[1:] or TESTS)]
+        command = [sys.executable, "-m", "pytest", "-q", *TESTS, *sys.argv[1:]]
         return subprocess.run(command, env={**os.environ, URL: url}, check=False).returncode
 
 

@@ -5,6 +5,7 @@ compares the times; the slowest tenth of each kind is left out, as what else the
 of 4.5 or more tells them apart (as in dudect).
 """
 
+import asyncio
 import contextlib
 import logging
 import math
@@ -17,13 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from barnabas.protocol.messages import alter_user_scram_credentials, create_delegation_token
+from barnabas.client.cluster import Cluster
+from barnabas.client.security import connect_with
+from barnabas.client.user_admin import UserAdmin
 from barnabas.protocol.types import uuid_text
 from barnabas.security.sasl.credentials import ScramMechanism
 from barnabas.testing import Broker
-from benchmarks import raw
 from benchmarks.logins import accepted, authenticate, connected
 from benchmarks.measures import Faulty, Figures
+from tests.support import named_users
 
 APART: Final = 4.5
 """The |t| from which two kinds of logins can be told apart."""
@@ -34,8 +37,6 @@ BY_TOKEN: Final = " by token"
 KINDS: Final = (*MECHANISMS, *(f"{each}{BY_TOKEN}" for each in MECHANISMS[1:]))
 KNOWN: Final = [f"user-{number:04}" for number in range(USERS)]
 UNKNOWN: Final = [f"none-{number:04}" for number in range(USERS)]
-_ITERATIONS: Final = 4096
-_SALT: Final = b"1" * 26
 _MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 Login = Callable[[str], None]
@@ -45,17 +46,12 @@ Login = Callable[[str], None]
 class Compared(NamedTuple):
     """The mean times in microseconds, and Welch's t."""
 
-    kind: str
     known_us: float
     unknown_us: float
     t: float
 
-    @property
-    def differ(self) -> bool:
-        return abs(self.t) >= APART
 
-
-def compare(kind: str, login: Login, tries: int, seed: int = 0) -> Compared:
+def compare(login: Login, tries: int, seed: int = 0) -> Compared:
     """Time logins of both kinds in random order."""
     rng = random.Random(seed)
     order = [True, False] * tries
@@ -71,7 +67,7 @@ def compare(kind: str, login: Login, tries: int, seed: int = 0) -> Compared:
     one, other = (sorted(each)[: int(len(each) * KEPT)] for each in times.values())
     means = statistics.fmean(one), statistics.fmean(other)
     error = math.sqrt(statistics.variance(one) / len(one) + statistics.variance(other) / len(other))
-    return Compared(kind, means[0] / 1e3, means[1] / 1e3, (means[0] - means[1]) / error)
+    return Compared(means[0] / 1e3, means[1] / 1e3, (means[0] - means[1]) / error)
 
 
 def first_message(kind: str, name: str) -> bytes:
@@ -91,7 +87,7 @@ def final_message(mechanism: ScramMechanism, nonce: str) -> bytes:
 @contextlib.contextmanager
 def broker() -> Iterator[Callable[[str], Login]]:
     """Run a broker with users and tokens; give the function that returns the login of a kind."""
-    users = " ".join(f'user_{name}="secret"' for name in ("admin", *KNOWN))
+    users = " ".join(f'user_{name}="{name}"' for name in ("admin", *KNOWN))
     keys = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
@@ -100,39 +96,21 @@ def broker() -> Iterator[Callable[[str], Login]]:
         "delegation.token.secret.key": "secret",
     }
     with Broker(keys) as running:
+        ids = asyncio.run(_add_passwords_and_tokens(running.bootstrap_servers))
         port = int(running.bootstrap_servers.rpartition(":")[2])
-        with connected(port, "PLAIN") as client:
-            accepted(client, b"\0admin\0secret")
-            _add_users(client)
-            ids = _add_tokens(client)
         yield lambda kind: partial(_over_network, port, kind, ids)
 
 
-def _add_users(client: raw.Client) -> None:
-    for mechanism in map(ScramMechanism, MECHANISMS[1:]):
-        users = [
-            {
-                "name": name,
-                "mechanism": mechanism.code,
-                "iterations": _ITERATIONS,
-                "salt": _SALT,
-                "salted_password": random.randbytes(len(mechanism.digest(b""))),
-            }
-            for name in KNOWN
-        ]
-        request = {"deletions": [], "upsertions": users}
-        answer = client.call(alter_user_scram_credentials.API, 0, request)
-        assert not any(each.error_code for each in answer.results)
-
-
-def _add_tokens(client: raw.Client) -> dict[str, str]:
-    """Create a token for each known name. Return the ids by name, those of unknown ones too."""
+async def _add_passwords_and_tokens(servers: str) -> dict[str, str]:
+    """Give each known name a password by SCRAM and a token; return the ids by name, with those of
+    tokens that do not exist."""
     ids = {name: uuid_text(random.randbytes(16)) for name in UNKNOWN}
-    for name in KNOWN:
-        request = {"renewers": [], "max_lifetime_ms": -1}
-        answer = client.call(create_delegation_token.API, 3, request)
-        assert not answer.error_code
-        ids[name] = answer.token_id
+    async with Cluster(servers, connect=connect_with(named_users.login("admin"))) as cluster:
+        users = UserAdmin(cluster)
+        for name in KNOWN:
+            for mechanism in map(ScramMechanism, MECHANISMS[1:]):
+                await users.set_password(name, name, mechanism)
+            ids[name] = (await users.create_token()).id
     return ids
 
 
@@ -156,8 +134,8 @@ def measure(options: Namespace, _directory: Path) -> Iterator[Figures]:
     apart = []
     with broker() as login_by:
         for kind in KINDS:
-            found = compare(kind, login_by(kind), options.tries)
-            apart += [kind] if found.differ else []
+            found = compare(login_by(kind), options.tries)
+            apart += [kind] if abs(found.t) >= APART else []
             yield {
                 f"{kind}: known, us": found.known_us,
                 f"{kind}: unknown, us": found.unknown_us,

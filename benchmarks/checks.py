@@ -7,7 +7,8 @@ nothing. Each figure is the least CPU time of several runs, minus that of the ba
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.handlers import fetch, heartbeat, offset_commit, produce
@@ -23,8 +24,8 @@ from barnabas.metrics.catalogue import QuotaMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.security.acl.matcher import Policy, RuleSet
-from barnabas.security.acl.rules import new_rule
 from barnabas.security.principal import Principal
+from barnabas.testing import allow
 from benchmarks import raw
 from benchmarks.measures import Round
 
@@ -34,22 +35,15 @@ RUNS = 7
 ALICE = Principal("User", "alice")
 
 
-class Rules(NamedTuple):
-    """Rules that never change, in place of the metadata store's."""
-
-    rules: RuleSet
-
-    def follow(self, _follower: Callable[[RuleSet | None], None]) -> None: ...
-
-
 def rules() -> RuleSet:
     """Return rules for many users and topics; those of alice are prefixed."""
     own = [
-        new_rule(kind, name, 4, str(ALICE), "*", operation, 3)
-        for kind, name, operation in ((2, "topic-", 4), (2, "topic-", 3), (3, "group-", 3))
+        allow(ALICE.name, "Write", "Topic:topic-*"),
+        allow(ALICE.name, "Read", "Topic:topic-*"),
+        allow(ALICE.name, "Read", "Group:group-*"),
     ]
     others = [
-        new_rule(2, f"topic-{number % 1000}", 3, f"User:u{number}", "*", 4, 3)
+        allow(f"u{number}", "Write", f"Topic:topic-{number % 1000}")
         for number in range(RULES - len(own))
     ]
     return RuleSet.of([*own, *others])
@@ -107,19 +101,13 @@ def _added_by_rights(gate: Gate, module: Any, version: int, data: dict[str, Any]
     return seconds - _us_each(lambda context: bare.handle(request, context), contexts)
 
 
-class Unthrottled(NamedTuple):
-    """A connection that no quota ever throttles."""
-
-    def throttle(self, _seconds: float) -> None: ...
-
-
 def _of_quotas(limits: dict[Quota, float] | None) -> float:
     """Return the time that the quotas of a Produce take, by the limits of its client."""
     clients = ClientQuotas(time.monotonic, Periods(), QuotaMetrics(Registry()))
     clients.limit(Entity("bob"), {Quota.PRODUCE: 1})
     if limits is not None:
         clients.limit(Entity("alice"), limits)
-    connection, began = Unthrottled(), time.monotonic()
+    connection, began = SimpleNamespace(throttle=lambda _seconds: None), time.monotonic()
 
     def charged(_number: int) -> None:
         charge = clients.charge("alice", "app", connection, began)
@@ -133,7 +121,8 @@ def _of_quotas(limits: dict[Quota, float] | None) -> float:
 
 async def _measure() -> Round:
     """Measure in a loop, which the timers of an authorizer need."""
-    acls = cast(ClusterAcls, Rules(rules()))
+    never_changed = SimpleNamespace(rules=rules(), follow=lambda _follower: None)
+    acls = cast(ClusterAcls, never_changed)
     gate = Gate(Authorizer(acls, Policy(), LoopTimers()), MetadataCache("cluster"))
     limits = {
         "another client's limit": None,

@@ -1,6 +1,6 @@
 """CPU seconds of a test's first broker, from the wheel."""
 
-import os
+import resource
 import statistics
 import subprocess
 from argparse import Namespace
@@ -43,17 +43,16 @@ def installed(folder: Path) -> Installation:
 
 def cpu_seconds(installation: Installation, arguments: Iterable[str], **more: str) -> float:
     """Run Python with arguments; return what it took."""
-    process = subprocess.Popen(
-        [str(installation.python), *arguments],
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [installation.python, *arguments],
         cwd=installation.folder,
         env=environment(PYTHONPATH="", **more),
         stdout=subprocess.DEVNULL,
+        check=True,
     )
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, process.args)
-    return used.ru_utime + used.ru_stime
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(after[:2]) - sum(before[:2])
 
 
 def first_broker(installation: Installation, rounds: int, **more: str) -> tuple[float, float]:

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 from benchmarks.measures import TABLES, shown
 from benchmarks.systems import OURS, PEERS
 
-_BUSY = 0.9
-"""The share of a core from which on a thread of the client is the limit."""
 _SHARES = {"a quarter": 0.25, "an eighth": 0.125}
 
 
@@ -32,7 +30,6 @@ class Verdict(NamedTuple):
     aim: str
     ours: float
     theirs: float
-    note: str = ""
 
     @property
     def ratio(self) -> float:
@@ -55,43 +52,14 @@ def verdicts(results: Mapping[str, Any]) -> Iterator[Verdict]:
         theirs = medians.get(name, {}).get(system, {}).get(figure)
         if ours is not None and theirs is not None:
             yield Verdict(measurement, figure, aim, ours, theirs)
-    if "throughput" in results:
-        cores = int(results["throughput"]["machine"]["cpu"].partition(" x ")[0])
-        by_name = results["throughput"]["medians"].items()
-        for name, found in sorted(by_name, key=lambda each: each[0].startswith("consume")):
-            peers = [each for each in PEERS if each in found]
-            if OURS in found and peers:
-                yield _faster(name, found, peers, cores)
-
-
-def _faster(
-    name: str, found: Mapping[str, Mapping[str, float]], peers: list[str], cores: int
-) -> Verdict:
-    """As fast as the best peer, or the client is the limit and the CPU per GB at most 0.7 of it."""
-    best = max(peers, key=lambda each: found[each]["mb_per_s"])
-    ours, theirs = found[OURS], found[best]["mb_per_s"]
-    verdict = Verdict(name, "mb_per_s", f"at least 1 of {best}", ours["mb_per_s"], theirs)
-    note = _limit(ours, cores)
-    if verdict.met or not note:
-        return verdict
-    figure = "cpu_s_per_gb"
-    cheapest = min(peers, key=lambda each: found[each][figure])
-    aim = f"at most 0.7 of {cheapest}"
-    return Verdict(name, figure, aim, ours[figure], found[cheapest][figure], note)
-
-
-def _limit(ours: Mapping[str, float], cores: int) -> str:
-    """Return the text that shows that the client is the limit, or nothing.
-
-    Either a thread of the client is busy all the time, or the machine is, mostly with the client.
-    """
-    client, busiest = ours.get("client_cores", 0.0), ours.get("client_busiest", 0.0)
-    broker = ours["cpu_seconds"] / ours["seconds"]
-    if busiest >= _BUSY:
-        return f"the client is the limit: its busiest thread has {busiest:.0%} of a core"
-    if client > broker and client + broker >= _BUSY * cores:
-        return f"the client is the limit: it has {client:.2f} of {cores} cores, the broker the rest"
-    return ""
+    # Peers are as fast as the faster one of them.
+    by_name = results.get("throughput", {}).get("medians", {}).items()
+    for name, found in sorted(by_name, key=lambda each: each[0].startswith("consume")):
+        rates = {each: figures["mb_per_s"] for each, figures in found.items()}
+        peers = [each for each in PEERS if each in rates]
+        if OURS in rates and peers:
+            best = max(peers, key=rates.__getitem__)
+            yield Verdict(name, "mb_per_s", f"at least 1 of {best}", rates[OURS], rates[best])
 
 
 def said(met: bool) -> str:
@@ -105,12 +73,7 @@ def table(results: Mapping[str, Any]) -> list[str]:
         "|---|---|--:|--:|--:|---|---|",
     ]
     for each in verdicts(results):
-        text = each.aim + (f"; {each.note}" if each.note else "")
-        cells = [
-            each.measurement,
-            TABLES["labels"][each.figure],
-            shown(each.ours),
-            shown(each.theirs),
-        ]
-        lines.append(f"| {' | '.join([*cells, f'{each.ratio:.2f}', text, said(each.met)])} |")
+        figures = [TABLES["labels"][each.figure], shown(each.ours), shown(each.theirs)]
+        cells = [each.measurement, *figures, f"{each.ratio:.2f}", each.aim, said(each.met)]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -2,15 +2,11 @@
 
     limits          what one broker carries, and its effect on other clients
     recovery        start after kill -9
-    compaction      the compaction of one partition
     churn           `verify eos --churn` on three brokers: memory, descriptors, files
     members         a large group, in the consumer and in the classic protocol
-    console         ten tabs of a console of many partitions and half as many groups
     units           the cost of partitions, connections and transactional ids
     hold            the longest time for which one request holds the event loop
-    scale           many partitions with three replicas on three brokers
     login_times     failed logins of users that exist and of users that do not
-    sink_commit     the commit of a sink's batch on three brokers
     first_broker    CPU seconds of a test's first broker, from the wheel
 
 A run prints its figures; RUN --help has its sizes. With --write it keeps them, and writes them to
@@ -29,32 +25,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks import (
-    first_broker,
-    hold,
-    large_console,
-    limits,
-    login_times,
-    long_runs,
-    scale,
-    sink_commit,
-    units,
-)
+from benchmarks import first_broker, hold, limits, login_times, long_runs, units
 from benchmarks.limits import LONG_RUNS, PAGE, Felt, Found
 from benchmarks.measures import SIZES, Faulty, shown
 
 RUNS: Final[Mapping[str, Callable[[Namespace, Path], Iterator[Found]]]] = {
     "limits": limits.measure,
     "recovery": long_runs.recovery,
-    "compaction": long_runs.compaction,
     "churn": long_runs.churn,
     "members": long_runs.members,
-    "console": large_console.console,
     "units": units.measure,
     "hold": hold.measure,
-    "scale": scale.measure,
     "login_times": login_times.measure,
-    "sink_commit": sink_commit.measure,
     "first_broker": first_broker.measure,
 }
 

@@ -1,13 +1,13 @@
 """Barnabas and its peers measured in one run: `python -m benchmarks.beside_kafka`.
 
-The peers are Apache Kafka and kfake, the broker of franz-go in Go. Beside them stand the floors,
+The peers are Apache Kafka and kfake, the broker of franz-go in Go. Beside them stands a floor in C,
 and with `--before DIRECTORY` Barnabas as it was in another checkout. All get the same load in
 turns, on the same machine, after the same warm-up: whole rounds that are not counted. The CPU time
 of a broker is the kernel's accounting of its process and its children. Writes
 `benchmarks/results.json` and, from it, `docs/PERFORMANCE.md`, `benchmarks/RESULTS.md` and
 `benchmarks/AIMS.md`.
 
-    python -m benchmarks.beside_kafka                       all parts but `profiled`
+    python -m benchmarks.beside_kafka                       all parts
     python -m benchmarks.beside_kafka --part requests       one part
     python -m benchmarks.beside_kafka --smoke               all parts at sizes that mean nothing
 """
@@ -59,15 +59,11 @@ from benchmarks.systems import (
     left_out,
 )
 from tests.support.kafka import jars
-from tests.support.neighbour import Neighbour
 
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "PERFORMANCE.md"
 TABLES = HERE / "RESULTS.md"
 AIMS = HERE / "AIMS.md"
-
-PROFILED = "profiled"
-"""The part that another interpreter measures: one of a run has one build."""
 
 
 class Run:
@@ -155,9 +151,9 @@ def start_up(system: System) -> Figures:
 
 
 def idle(system: System) -> Figures:
-    """Measure the memory of a broker that is idle after its start."""
+    """Measure the memory of a broker that is idle, of each one of several."""
     settled(*system.pids)
-    return {"resident_mb": sum(map(resident_bytes, system.pids)) / 1e6}
+    return {"resident_mb": sum(map(resident_bytes, system.pids)) / len(system.pids) / 1e6}
 
 
 def measure_start(run: Run) -> None:
@@ -174,10 +170,8 @@ def measure_start(run: Run) -> None:
 def measure_requests(run: Run) -> None:
     """Measure the CPU time of single requests, and of transactions of one record."""
     sizes, brokers = run.sizes, run.brokers()
-    cores = os.cpu_count() or 1
-    several: list[System] = [Processes(run.directory, cores)] if cores > 1 else []
-    with running(*brokers, *several):
-        everyone = [*brokers, *several, *floors.floors(run.directory)]
+    with running(*brokers):
+        everyone = [*brokers] if floors.why_not() else [*brokers, floors.Floor(run.directory)]
         work = requests.loads(sizes.requests, sizes.transactions)
         run.rounds(everyone, work, sizes.warm_ups)
         run.rounds(brokers, requests.coordinated_loads(sizes.requests), sizes.warm_ups)
@@ -190,15 +184,6 @@ def measure_general(run: Run) -> None:
         systems.append(Barnabas(run.directory, GENERAL_ONLY, root=run.before, name=GENERAL_BEFORE))
     work = requests.loads(run.sizes.requests, 0)[: len(requests.PRODUCED)]
     with running(*systems):
-        run.rounds(systems, work, run.sizes.warm_ups)
-
-
-def measure_profiled(run: Run) -> None:
-    """Measure the same as `measure_requests` on Barnabas and Kafka; for an optimized Python."""
-    if not is_profile_guided():
-        raise SystemExit("This part needs a Python built with profiles, such as Debian's.")
-    with running(*(systems := run.two())):
-        work = requests.loads(run.sizes.requests, run.sizes.transactions)
         run.rounds(systems, work, run.sizes.warm_ups)
 
 
@@ -216,27 +201,12 @@ def measure_processes(run: Run) -> None:
             run.rounds(systems, work)
 
 
-def measure_throughput(run: Run) -> None:
-    """Measure producing and consuming by librdkafka."""
+def measure_whole_clients(
+    run: Run, *, work: Callable[[Namespace], Sequence[Callable[[System], Round]]], warm_ups: int
+) -> None:
+    """Measure loads of whole clients on all brokers."""
     with running(*(systems := run.brokers())):
-        run.rounds(systems, whole_clients.throughput_loads(run.sizes.megabytes))
-
-
-def measure_streams(run: Run) -> None:
-    """Measure bursts of records without and with transactions."""
-    with running(*(systems := run.brokers())):
-        run.rounds(systems, [partial(whole_clients.streams, bursts=run.sizes.bursts)])
-
-
-def measure_transactions(run: Run) -> None:
-    """Measure transactions of whole clients, and the restart with many transactional ids."""
-    with running(*(systems := run.brokers())):
-        work = whole_clients.transaction_loads(run.sizes.transactions)
-        run.rounds(systems, work, min(run.sizes.warm_ups, 2))
-        for each in systems:
-            if isinstance(each, Barnabas | ApacheKafka):
-                ids = 10 * run.sizes.requests
-                run.note(whole_clients.restart_with_many_ids(each, ids), each.name)
+        run.rounds(systems, work(run.sizes), min(run.sizes.warm_ups, warm_ups))
 
 
 def measure_soon(run: Run) -> None:
@@ -260,17 +230,8 @@ def measure_cluster(run: Run) -> None:
     with running(*systems):
         for each in systems:
             three_brokers.ready(each)
-            run.note(three_brokers.idle(each), each.name)
+            run.note({three_brokers.AT_REST: idle(each)}, each.name)
         run.rounds(systems, three_brokers.loads(run.sizes.megabytes))
-
-
-def measure_registering(run: Run) -> None:
-    """Measure the gain of KIP-609 between two Barnabas brokers; Apache Kafka does not have it."""
-    for _ in range(run.sizes.rounds):
-        for load in (whole_clients.waiting, whole_clients.registering):
-            for name, by_variant in load(run.directory).items():
-                for variant, figures in by_variant.items():
-                    run.note({name: figures}, variant)
 
 
 def measure_groups(run: Run) -> None:
@@ -297,7 +258,7 @@ def measure_security(run: Run) -> None:
             (Barnabas(run.directory), site.barnabas(tokens=False)),
             (ApacheKafka(run.directory), site.kafka()),
         ):
-            without, with_it = (_start_and_rest(each, site) for each in (bare, secured))
+            without, with_it = map(_start_and_rest, (bare, secured))
             for name in without:
                 figures = {"more": with_it[name] - without[name], "all": with_it[name]}
                 run.note({f"{name} with security": figures}, bare.name)
@@ -316,20 +277,12 @@ def measure_security(run: Run) -> None:
         run.note(checks.measure(), Barnabas.name)
 
 
-def _start_and_rest(system: System, site: security.Site) -> Figures:
-    """Measure the start of a broker, its memory then, and after clients of each kind."""
+def _start_and_rest(system: System) -> Figures:
+    """Measure the start of a broker, and its memory then."""
     start_up(system)  # not counted: the first start reads files that are not cached yet
     figures = {"start": start_up(system)["seconds"]}
     with running(system):
-        figures["memory"] = idle(system)["resident_mb"]
-        security.add_user(system)
-        with Neighbour(system.port) as other:
-            other.p99_ms_of_next(1.0)
-        if site.knows(system):
-            for kind in ("tls", "scram"):
-                site.come_in(system, security.COMERS * security.THREADS, kind)
-        figures["memory in use"] = idle(system)["resident_mb"]
-        return figures
+        return figures | {"memory": idle(system)["resident_mb"]}
 
 
 def measure_clients(run: Run) -> None:
@@ -343,14 +296,14 @@ PARTS = {
     "start": measure_start,
     "requests": measure_requests,
     "general": measure_general,
-    PROFILED: measure_profiled,
     "processes": measure_processes,
-    "throughput": measure_throughput,
-    "streams": measure_streams,
-    "transactions": measure_transactions,
+    "throughput": partial(measure_whole_clients, work=whole_clients.throughput_loads, warm_ups=1),
+    "streams": partial(measure_whole_clients, work=whole_clients.stream_loads, warm_ups=1),
+    "transactions": partial(
+        measure_whole_clients, work=whole_clients.transaction_loads, warm_ups=2
+    ),
     "soon": measure_soon,
     "cluster": measure_cluster,
-    "registering": measure_registering,
     "pipeline": spark_pipeline.measure,
     "security": measure_security,
     "groups": measure_groups,
@@ -376,7 +329,7 @@ def machine() -> dict[str, str]:
     python = f"{platform.python_version()} {built[is_profile_guided()]}"
     cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")[1].split("\n")[0]
     missing = left_out()
-    if reason := floors.why_not_in_c():
+    if reason := floors.why_not():
         missing[floors.IN_C] = reason
     return {
         "cpu": f"{os.cpu_count()} x {cpus}",
@@ -414,10 +367,7 @@ def options() -> Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
-    default = [part for part in PARTS if part != PROFILED]
-    parser.add_argument(
-        "--part", choices=PARTS, action="append", help=f"default: all but {PROFILED}"
-    )
+    parser.add_argument("--part", choices=PARTS, action="append", help="default: all")
     for name, size in SIZES["beside_kafka"].items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {size}")
     load = "only the loads of `pipeline` that begin so; write nothing"
@@ -428,7 +378,7 @@ def options() -> Namespace:
     only = "write the page from benchmarks/results.json, without measuring"
     parser.add_argument("--report-only", action="store_true", help=only)
     given = vars(parser.parse_args())
-    fixed = {"part": default, "load": None, "before": None, "smoke": False, "report_only": False}
+    fixed = {"part": [*PARTS], "load": None, "before": None, "smoke": False, "report_only": False}
     sizes = SIZES["beside_kafka"] | (SIZES["smoke"] if "smoke" in given else {})
     return Namespace(**fixed | sizes | given)
 

@@ -1,12 +1,11 @@
-"""The floors of a broker: a program in C and a bare protocol on uvloop.
+"""The floor of a broker: a program in C.
 
-They read the frames of the raw client, write the same bytes to a file and send answers of the same
-size. What a broker costs beyond them is its own work: checks, state, offsets, indexes.
+It reads the frames of the raw client, writes the same bytes to a file and sends answers of the same
+size. What a broker costs beyond it is its own work: checks, state, offsets, indexes.
 """
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +20,9 @@ from benchmarks import raw
 from benchmarks.systems import System
 from tests.support.ports import free_port
 
-_HERE = Path(__file__).parent
 _MARKER, _DECISION = 78, 180
 """Bytes of a marker's batch, and of a batch of the transaction log on average."""
-IN_C, IN_UVLOOP = "floor in C", "floor in uvloop"
+IN_C = "floor in C"
 
 
 class Answer(NamedTuple):
@@ -42,23 +40,22 @@ class Answer(NamedTuple):
     """The bytes of the file that are sent behind the answer."""
 
     def packed(self) -> bytes:
-        """Return the form that the floors read, with integers of this machine."""
+        """Return the form that the program reads, with integers of this machine."""
         numbers = [self.key, self.skip, self.tail, len(self.appends), *self.appends]
         numbers += [self.stored, len(self.answer)]
         return pack(f"={len(numbers)}i", *numbers) + self.answer
 
 
 class Floor(System):
-    """One of the floors. Each topic has a process of its own."""
+    """The program. Each topic has a process of its own."""
 
-    def __init__(self, directory: Path, *, in_c: bool) -> None:
-        super().__init__(IN_C if in_c else IN_UVLOOP, directory, free_port())
-        self._directory = directory
-        self._program = [sys.executable, str(_HERE / "uvloop_floor.py")]
-        if in_c:
-            program = directory / "floor"
-            subprocess.run(["cc", "-O2", "-o", str(program), str(_HERE / "floor.c")], check=True)
-            self._program = [str(program)]
+    name = IN_C
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(IN_C, directory, free_port())
+        self._directory, self._program = directory, directory / "floor"
+        source = Path(__file__).with_name("floor.c")
+        subprocess.run(["cc", "-O2", "-o", str(self._program), str(source)], check=True)
 
     @contextmanager
     def serving(self, _topic: str, answers: Sequence[Answer] = ()) -> Iterator[None]:
@@ -66,7 +63,7 @@ class Floor(System):
         files = [self._directory / f"floor-{name}" for name in ("records", "log", "answers")]
         packed = b"".join(answer.packed() for answer in answers)
         files[-1].write_bytes(pack("=i", len(answers)) + packed)
-        self._process = subprocess.Popen([*self._program, str(self.port), *map(str, files)])
+        self._process = subprocess.Popen([self._program, str(self.port), *files])
         try:
             yield
         finally:
@@ -85,14 +82,8 @@ class Floor(System):
         return raw.Producer(transactional_id, 1000, 0)
 
 
-def floors(directory: Path) -> list[Floor]:
-    """Return the floors that this machine can run."""
-    in_c = [] if why_not_in_c() else [Floor(directory, in_c=True)]
-    return [*in_c, Floor(directory, in_c=False)]
-
-
-def why_not_in_c() -> str | None:
-    """Return the reason why the program in C cannot be built; None if it can."""
+def why_not() -> str | None:
+    """Return the reason why the program cannot be built; None if it can."""
     return None if shutil.which("cc") else "`cc` is not installed"
 
 

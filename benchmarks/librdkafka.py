@@ -3,14 +3,13 @@
 `produce`, `consume`: a topic at full speed. One Python call passes thousands of records, so that
 the broker and C code are measured.
 `one_record`: transactions of one record each, one after the other, by each of N producers.
-`stream`: records at full speed, in bursts: without a pause, flushed, or as transactions.
+`stream`: records at full speed, in bursts that are flushed, perhaps as transactions.
 """
 
 import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -25,31 +24,20 @@ QUEUE_KB = 16 * 1024
 
 
 class Watch:
-    """The CPU time of this process, as cores in use, since its making."""
+    """The time since its making, and the CPU time of this process."""
 
     def __init__(self) -> None:
-        self._before = _threads()
-        self._began = time.perf_counter()
+        self._cpu, self._began = time.process_time(), time.perf_counter()
 
     def stop(self, count: int, size: int) -> Figures:
-        """Return the rate until now of records of so many bytes, the cores that all threads use,
-        and the share of one that the busiest thread uses."""
+        """Return the rate until now of records of so many bytes, and the cores in use."""
         seconds = time.perf_counter() - self._began
-        used = [now - self._before.get(thread, 0.0) for thread, now in _threads().items()]
         return {
             "count": count,
             "seconds": seconds,
             "mb_per_s": count * size / seconds / 1e6,
-            "client_cores": sum(used) / seconds,
-            "client_busiest": max(used) / seconds,
-            "client_cpu_seconds": time.process_time(),
+            "client_cores": (time.process_time() - self._cpu) / seconds,
         }
-
-
-def _threads() -> dict[str, float]:
-    """Return the CPU time of each thread in seconds."""
-    files = Path("/proc/self/task").glob("*/schedstat")
-    return {each.parent.name: int(each.read_text().split()[0]) / 1e9 for each in files}
 
 
 def _settings(servers: str, authority: str = "") -> dict[str, Any]:
@@ -92,14 +80,7 @@ def produce(
     return watch.stop(count, size)
 
 
-def consume(
-    servers: str,
-    topic: str,
-    count: int,
-    size: int,
-    authority: str = "",
-    isolation: str = "read_committed",
-) -> Figures:
+def consume(servers: str, topic: str, count: int, size: int, authority: str = "") -> Figures:
     """Read partition 0. The client's first Fetch comes late: the rate is that of the rest."""
     consumer = Consumer(
         _settings(servers, authority)
@@ -109,7 +90,6 @@ def consume(
             "fetch.message.max.bytes": 1024 * 1024,
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 128 * 1024,
-            "isolation.level": isolation,
         }
     )
     # With a start offset the consumer needs no group coordinator.
@@ -158,11 +138,8 @@ def one_record(servers: str, topic: str, count: int, producers: int) -> Figures:
     return watch.stop(len(taken), 100) | percentiles(taken, "ms")
 
 
-def stream(servers: str, topic: str, size: int, bursts: int, kind: str) -> Figures:
-    """Send bursts of a given length, which are `idempotent`, `flushed` or `transactions`.
-
-    A transaction is flushed before its commit: the time of the commit is its own.
-    """
+def stream(servers: str, topic: str, size: int, bursts: int, transactional: bool) -> Figures:
+    """Send bursts of a given length, each flushed: the time of a commit behind it is its own."""
     settings = _settings(servers) | {
         "linger.ms": 5,
         "batch.size": 16384,
@@ -170,7 +147,7 @@ def stream(servers: str, topic: str, size: int, bursts: int, kind: str) -> Figur
         "queue.buffering.max.kbytes": QUEUE_KB,
         "enable.idempotence": True,
     }
-    if kind == "transactions":
+    if transactional:
         producer = _transactional(settings, topic)
     else:
         # It takes librdkafka a while to get its producer id.
@@ -182,14 +159,12 @@ def stream(servers: str, topic: str, size: int, bursts: int, kind: str) -> Figur
     commits: list[float] = []
     count, watch = 0, Watch()
     for _ in range(bursts):
-        if kind == "transactions":
+        if transactional:
             producer.begin_transaction()
         count += _burst(producer, topic, payload)
-        if kind != "idempotent":
-            flushes.append(_timed(lambda: _flush(producer)))
-        if kind == "transactions":
+        flushes.append(_timed(lambda: _flush(producer)))
+        if transactional:
             commits.append(_timed(lambda: producer.commit_transaction(TIMEOUT_S)))
-    _flush(producer)
     found = watch.stop(count, size)
     return found | percentiles(flushes, "ms", "flush_") | percentiles(commits, "ms", "commit_")
 

@@ -20,16 +20,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from barnabas.protocol.messages import (
-    describe_log_dirs,
-    find_coordinator,
-    incremental_alter_configs,
-    offset_fetch,
-)
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
+from barnabas.protocol.messages import offset_fetch
+from barnabas.protocol.topic_partition import TopicPartition
 from benchmarks import raw
 from benchmarks.limits_loads import KEYED, VALUE, load
 from benchmarks.measures import HERE, PAGES, Cost, Faulty, children
-from benchmarks.systems import create_topics
+from benchmarks.systems import administer, create_topics
 from tests.support.brokers.loop_hold import Held, held_since_last
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
@@ -142,29 +142,23 @@ def timed_broker(directory: Path, **keys: str) -> BrokerProcess:
     return BrokerProcess(directory, program="tests.support.brokers.timed", **keys)
 
 
-def compact(client: raw.Client, topic: str) -> None:
-    config = {"name": "cleanup.policy", "config_operation": 0, "value": "compact"}
-    resource = {"resource_type": 2, "resource_name": topic, "configs": [config]}
-    request = {"resources": [resource], "validate_only": False}
-    if code := client.call(incremental_alter_configs.API, 1, request).responses[0].error_code:
-        raise RuntimeError(f"{topic} is not compacted: error {code}")
-
-
 def _loaded(client: raw.Client) -> bool:
     request = {"group_id": "group-0", "topics": None}
     return not client.call(offset_fetch.API, 5, request).error_code
 
 
-def _partitions_of(client: raw.Client, topic: str, directory: Path) -> tuple[list[int], list[int]]:
-    """Return the partitions of a topic in the slow directory, and those in the fast one."""
-    answer = client.call(describe_log_dirs.API, 1, {"topics": None})
-    found: dict[str, list[int]] = {"slow": [], "fast": []}
-    for row in answer.results:
-        for each in row.topics:
-            if each.name == topic:
-                name = Path(row.log_dir).relative_to(directory).name
-                found[name] += [p.partition_index for p in each.partitions]
-    return found["slow"], found["fast"]
+def _partitions_in(broker: BrokerProcess, directory: str, topic: str) -> list[int]:
+    """Return the partitions of a topic in one of the log directories."""
+    found = administer(
+        broker.bootstrap_servers, lambda cluster: Admin(cluster).describe_log_dirs(0)
+    )
+    return [
+        partition.partition_index
+        for each in found
+        for row in each.topics
+        for partition in row.partitions
+        if row.name == topic and Path(each.log_dir).name == directory
+    ]
 
 
 # -- cases -----------------------------------------------------------------------------------------
@@ -186,13 +180,11 @@ def crowds(directory: Path, scale: Namespace) -> Found:
             client.stream([filling] * scale.large_mb, 5)
         more = resident_mb(broker.pid) - idle
         found[f"memory with {scale.partitions} partitions, MB over idle"] = more
+        slow = f"slow consumers that ask for 50 MB: {scale.slow_consumers}"
         loads = {
             f"{scale.connections} connections": ("crowd", scale.connections),
             f"a group of {scale.members} members": ("group", scale.members),
-            f"slow consumers that ask for 50 MB: {scale.slow_consumers}": (
-                "slow",
-                scale.slow_consumers,
-            ),
+            slow: ("slow", scale.slow_consumers),
         }
         for title, (name, count) in loads.items():
             applied = partial(load, name, broker.port, count)
@@ -222,7 +214,13 @@ def compaction(directory: Path, scale: Namespace) -> Found:
             )
             one = partial(raw.keyed_request, "keyed", value=VALUE, partition=partition)
             client.stream((one(keys) for keys in batches), 5)
-        compact(client, "keyed")
+        compacted = [("cleanup.policy", ConfigOperation.SET, "compact")]
+        administer(
+            broker.bootstrap_servers,
+            lambda cluster: Admin(cluster).alter_configs(
+                ConfigResourceType.TOPIC, "keyed", compacted
+            ),
+        )
         cleaner = raw.until(lambda: children(broker.pid))[0]
         os.kill(cleaner, signal.SIGSTOP)
 
@@ -253,18 +251,12 @@ def slow_disk(directory: Path, scale: Namespace) -> Found:
 
     found: Found = {}
     keys = {"log_flush_interval_messages": "1"}
-    with (
-        BrokerProcess(directory, program="tests.support.brokers.slow", **keys) as broker,
-        raw.connect(broker.port) as client,
-    ):
-        create_topics(broker.bootstrap_servers, {"disks": 6})
-        slow, fast = _partitions_of(client, "disks", directory)
-        assert fast
-        for topic in (f"{NEIGHBOUR}-{number}" for number in range(10)):
-            create_topics(broker.bootstrap_servers, {topic: 1})
-            if not _partitions_of(client, topic, directory)[0]:
-                break
-        with load("flushes", broker.port, slow[0]):
+    with BrokerProcess(directory, program="tests.support.brokers.slow", **keys) as broker:
+        topics = [f"{NEIGHBOUR}-{number}" for number in range(10)]
+        create_topics(broker.bootstrap_servers, {"disks": 6} | dict.fromkeys(topics, 1))
+        slow, *_ = _partitions_in(broker, "slow", "disks")
+        topic = next(each for each in topics if _partitions_in(broker, "fast", each))
+        with load("flushes", broker.port, slow):
             for seconds in (0.005, 0.5):
                 title = f"fsync slowed by {seconds * 1000:g} ms on another directory"
                 disturbed = partial(slowed, seconds)
@@ -277,13 +269,9 @@ def coordinator_load(directory: Path, scale: Namespace) -> Found:
     full = timed_broker(directory / "full", offsets_topic_num_partitions="1")
     empty = timed_broker(directory / "empty", offsets_topic_num_partitions="1")
     for broker, offsets in ((full, scale.offsets), (empty, 1)):
-        with broker, raw.connect(broker.port) as client:
+        with broker:
             create_topics(broker.bootstrap_servers, {NEIGHBOUR: 1, "many": 1_000})
-            # The first FindCoordinator creates the offsets topic.
-            client.call(find_coordinator.API, 1, {"key": "group-0"})
-            for number in range(0, offsets, 1_000):
-                commit = raw.commit(f"group-{number}", "many", min(1_000, offsets))
-                raw.until(lambda: not raw.refused(client.exchange(commit)))  # noqa: B023
+            administer(broker.bootstrap_servers, partial(_commit, offsets))
     windows, loads = [], []
     for _ in range(scale.rounds):
         for broker in (empty, full, empty):
@@ -298,6 +286,13 @@ def coordinator_load(directory: Path, scale: Namespace) -> Found:
         f"a coordinator loads {scale.offsets} offsets": felt(windows),
         "seconds until it answers, at most": max(loads),
     }
+
+
+async def _commit(offsets: int, cluster: Cluster) -> None:
+    """Commit so many offsets, 1,000 of each group."""
+    for number in range(0, offsets, 1_000):
+        partitions = [TopicPartition("many", each) for each in range(min(1_000, offsets))]
+        await GroupAdmin(cluster).set_offsets(f"group-{number}", dict.fromkeys(partitions, 0))
 
 
 CASES: Mapping[str, Callable[[Path, Namespace], Found]] = {
@@ -322,13 +317,13 @@ def page(found: Mapping[str, Felt | float], rounds: int, window_s: float) -> str
     """Return the tables of the page."""
     felt, held, figures = [], [], []
     for title, each in found.items():
-        if not isinstance(each, Felt):
-            figures.append(f"| {title} | {each:.3g} |")
-            continue
-        cells = [each.calm_p99, each.disturbed_p99, each.ratio, each.noise]
-        felt.append(f"| {title} | {' | '.join(f'{cell:.2f}' for cell in cells)} | {each.verdict} |")
-        pairs = [f"{c:.1f} / {d:.1f}" for c, d in zip(each.calm, each.disturbed, strict=True)]
-        held.append(f"| {title} | {' | '.join(pairs)} |")
+        if isinstance(each, Felt):
+            felt.append(_row(title, *(f"{cell:.2f}" for cell in each[:4]), each.verdict))
+            held.append(
+                _row(title, *(f"{c:.1f} / {d:.1f}" for c, d in zip(*each[4:], strict=True)))
+            )
+        else:
+            figures.append(_row(title, f"{each:.3g}"))
     text = PAGES["limits"].format(
         rounds=rounds,
         window_s=window_s,
@@ -342,6 +337,10 @@ def page(found: Mapping[str, Felt | float], rounds: int, window_s: float) -> str
         figures="\n".join(figures),
     )
     return str(text)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def whole(text: str) -> str:

@@ -8,29 +8,28 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
 
-from barnabas.protocol.messages import list_offsets
+from barnabas.client.offsets import LATEST, find_offsets
+from barnabas.protocol.topic_partition import TopicPartition
 from benchmarks import consumer_groups, raw
-from benchmarks.limits import compact
 from benchmarks.limits_loads import load
 from benchmarks.measures import (
     Cost,
     Faulty,
     Figures,
-    children,
     cpu_seconds,
     descriptors,
     peak_bytes,
     resident_bytes,
     settled,
 )
-from benchmarks.systems import PROPERTIES, Barnabas, BarnabasTrio, create_topics
+from benchmarks.systems import PROPERTIES, Barnabas, BarnabasTrio, administer, create_topics
 from benchmarks.three_brokers import ready
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
-from tests.support.neighbour import TOPIC as NEIGHBOUR
 from tests.support.neighbour import Neighbour
 
 TOPIC: Final = "long"
@@ -41,13 +40,8 @@ WINDOW: Final = 8
 PARTITIONS: Final = 16
 """The partitions of the records that are recovered: below 16 GB no segment of them is full, so all
 of them are read."""
-UPDATES: Final = 10
-"""The records of each key in the compacted partition."""
-_LATEST: Final = -1
 _RECOVERED_WITHIN_S: Final = 3_600.0
 _CALM_S: Final = 10.0
-_STILL_S: Final = 30.0
-"""The seconds without work of the cleaner after which a log is taken as compacted."""
 _ROUNDS, _ROUND_S = 6, 600.0
 """The least number of runs of `verify` and their longest time: it keeps its history in memory."""
 _SMALL_SEGMENTS: Final = {
@@ -64,55 +58,26 @@ _CLASSIC_PARTITIONS: Final = 100
 _CLASSIC_WITHIN_S: Final = 600.0
 
 
-# -- records ---------------------------------------------------------------------------------------
-
-
-def batches(gb: float) -> int:
-    """Return the batches of so many records."""
-    return round(gb * 1e9 / len(raw.keyed_request(TOPIC, range(PER_BATCH), VALUE, partition=0)))
-
-
-def fill(client: raw.Client, count: int, partitions: int, keys: int) -> None:
-    """Append batches to the partitions in turns; each batch has other keys, until all were used."""
-
-    def requests() -> Iterator[bytes]:
-        for number in range(count):
-            first = number // partitions * PER_BATCH
-            batch = [(first + at) % keys for at in range(PER_BATCH)]
-            yield raw.keyed_request(TOPIC, batch, VALUE, partition=number % partitions)
-
-    client.stream(requests(), WINDOW)
-
-
-def ends(client: raw.Client, partitions: int) -> int:
+def ends(servers: str) -> int:
     """Return the sum of the end offsets of the partitions."""
-    asked = [{"partition_index": at, "timestamp": _LATEST} for at in range(partitions)]
-    topics = [{"name": TOPIC, "partitions": asked}]
-    request = {"replica_id": -1, "isolation_level": 0, "topics": topics}
-    found = client.call(list_offsets.API, 4, request).topics[0].partitions
-    if refused := [each for each in found if each.error_code]:
-        raise Faulty(f"{TOPIC}-{refused[0].partition_index}: error {refused[0].error_code}")
-    return sum(each.offset for each in found)
-
-
-def gigabytes(data: Path) -> float:
-    """Return the size of the segments that are not to be deleted."""
-    return sum(each.stat().st_size for each in data.glob(f"{TOPIC}-*/*.log")) / 1e9
-
-
-# -- runs ------------------------------------------------------------------------------------------
+    wanted = {TopicPartition(TOPIC, at): LATEST for at in range(PARTITIONS)}
+    found = administer(servers, lambda cluster: find_offsets(cluster, wanted))
+    return sum(each.offset for each in found.values())
 
 
 def recovery(options: Namespace, directory: Path) -> Iterator[Figures]:
     """Start after kill -9."""
-    count = batches(options.gb)
+    keys = range(PER_BATCH)
+    batches = [raw.keyed_request(TOPIC, keys, VALUE, partition=at) for at in range(PARTITIONS)]
+    count = round(options.gb * 1e9 / len(batches[0]))
     broker = BrokerProcess(directory / "data", defaults=PROPERTIES)
     with broker, raw.connect(broker.port) as client:
         create_topics(broker.bootstrap_servers, {TOPIC: PARTITIONS})
         with Cost(broker.pid) as cost:
-            fill(client, count, PARTITIONS, count * PER_BATCH)
+            client.stream(islice(cycle(batches), count), WINDOW)
+        segments = broker.directory.glob(f"{TOPIC}-*/*.log")
         yield {
-            f"GB in {PARTITIONS} partitions": gigabytes(broker.directory),
+            f"GB in {PARTITIONS} partitions": sum(each.stat().st_size for each in segments) / 1e9,
             "seconds until they are acknowledged": cost.seconds,
             "CPU of the broker meanwhile": cost.cpu,
         }
@@ -124,53 +89,8 @@ def recovery(options: Namespace, directory: Path) -> Iterator[Figures]:
             "CPU until then": cpu_seconds(broker.pid),
             "largest memory, MB": peak_bytes(broker.pid) / 1e6,
         }
-        with raw.connect(broker.port) as again:
-            found = ends(again, PARTITIONS)
-        if found != count * PER_BATCH:
+        if (found := ends(broker.bootstrap_servers)) != count * PER_BATCH:
             raise Faulty(f"{count * PER_BATCH} records were acknowledged, and {found} are left")
-
-
-def compaction(options: Namespace, directory: Path) -> Iterator[Figures]:
-    """Compact one partition, of which each key has many records."""
-    count = batches(options.gb)
-    keys = count * PER_BATCH // UPDATES
-    with Barnabas(directory) as system, raw.connect(system.port) as client:
-        create_topics(system.servers, {NEIGHBOUR: 1})
-        # Ten segments, of Kafka's size from 10 GB on: the newest is not compacted.
-        segments = {"segment.bytes": str(min(1 << 30, round(options.gb * 1e8)))}
-        create_topics(system.servers, {TOPIC: 1}, segments)
-        fill(client, count, 1, keys)
-        before = gigabytes(system.data)
-        yield {"GB before": before, "keys": keys}
-        with Neighbour(system.port) as other:
-            calm = other.p99_ms_of_next(_CALM_S)
-            compact(client, TOPIC)
-            cleaner = raw.until(lambda: children(system.pid), every_s=0.1)[0]
-            began = time.monotonic()
-            ended, cpu = compacted(system, cleaner, before)
-            disturbed = other.p99_ms(began, ended)
-        if other.errors:
-            raise Faulty(f"another client was refused: {other.errors[0]}")
-        yield {
-            "GB after": gigabytes(system.data),
-            "seconds": ended - began,
-            "CPU of the cleaner": cpu,
-            "largest memory of broker and cleaner, MB": peak_bytes(system.pid) / 1e6,
-            "largest memory of the cleaner, MB": peak_bytes(cleaner) / 1e6,
-            "p99 of another client before, ms": calm,
-            "p99 of another client meanwhile, ms": disturbed,
-        }
-
-
-def compacted(system: Barnabas, cleaner: int, before: float) -> tuple[float, float]:
-    """Wait until the cleaner has done its work; return the time of its end, and its CPU seconds."""
-    used, since = cpu_seconds(cleaner), time.monotonic()
-    while time.monotonic() - since < _STILL_S:
-        time.sleep(1)
-        now = cpu_seconds(cleaner)
-        if now - used > 0.05 or gigabytes(system.data) > before / 2:
-            used, since = now, time.monotonic()
-    return since, used
 
 
 def churn(options: Namespace, directory: Path) -> Iterator[Figures]:

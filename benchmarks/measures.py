@@ -2,13 +2,10 @@
 
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
-from urllib.request import urlopen
-
-from prometheus_client.parser import text_string_to_metric_families
 
 HERE = Path(__file__).parent
 PAGES: Final = tomllib.loads((HERE / "pages.toml").read_text())
@@ -64,20 +61,6 @@ def shown(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def counted(address: str, metric: str, labels: Mapping[str, str] = {}) -> int:
-    """Return the sum of a broker's metric over all that have these labels."""
-    with urlopen(f"http://{address}/metrics", timeout=60) as answer:
-        families = [*text_string_to_metric_families(answer.read().decode())]
-    samples = (each for family in families for each in family.samples)
-    return int(
-        sum(
-            each.value
-            for each in samples
-            if each.name == metric and labels.items() <= each.labels.items()
-        )
-    )
 
 
 def cpu_seconds(pid: int) -> float:

@@ -198,8 +198,7 @@ def _paths(at: System, stack: ExitStack) -> Iterator[tuple[str, Callable[[], obj
     for path, name in PRODUCED.items():
         client, _, frames = stack.enter_context(requests.producing(at, name, 2 * REQUESTS))
         yield path, partial(_next, client, frames)
-    fetching = requests.fetching(at, requests.FETCHED, 2 * REQUESTS)
-    client, _, frames = stack.enter_context(fetching)
+    client, _, frames = stack.enter_context(requests.fetching(at, 2 * REQUESTS))
     yield "Fetch of 16 KB", partial(_next, client, frames)
     stack.enter_context(at.serving(topic := "transactions"))
     talk = requests.transactor(at, stack, "x", topic, 2 * REQUESTS, [], [])

@@ -18,7 +18,6 @@ from barnabas.protocol.messages import (
     find_coordinator,
     init_producer_id,
     metadata,
-    offset_commit,
     produce,
 )
 from barnabas.protocol.records.record import Record, build_batch
@@ -31,7 +30,7 @@ PRODUCE, FETCH, ADD, END = 11, 12, 3, 3
 a request can be built once."""
 GROUP, TRANSACTION = 0, 1
 """The kinds of coordinators."""
-_METADATA, _DELETE, _COMMIT, _INIT = 9, 5, 7, 4
+_METADATA, _DELETE, _INIT = 9, 5, 4
 _READY_WITHIN_S = 180.0
 _SOON_S = 0.002
 _CORRELATION_AT = 8
@@ -100,23 +99,6 @@ def coordinator_port(client: Client, key: str, kind: int = TRANSACTION) -> int:
         return 0 if answer.error_code else int(answer.port)
 
     return int(until(found))
-
-
-def commit(group: str, topic: str, partitions: int) -> bytes:
-    """Return the OffsetCommit of a client that is no member, for the first partitions."""
-    rows = [
-        {"partition_index": index, "committed_offset": 0, "committed_metadata": ""}
-        for index in range(partitions)
-    ]
-    topics = [{"name": topic, "partitions": rows}]
-    request = {"group_id": group, "member_id": "", "topics": topics}
-    return frame(offset_commit.API, _COMMIT, request)
-
-
-def refused(answer: bytes) -> bool:
-    """Return whether the answer to a commit has an error."""
-    found = response(offset_commit.API, _COMMIT, answer)
-    return any(row.error_code for topic in found.topics for row in topic.partitions)
 
 
 # -- producers -------------------------------------------------------------------------------------
@@ -257,19 +239,14 @@ def ended(producer: Producer) -> bytes:
     return frame(end_txn.API, END, request)
 
 
-def fetch_request(
-    topic: str, *, offset: int, max_bytes: int, session: int = 0, epoch: int = -1
-) -> bytes:
-    """Return a Fetch from partition 0 that does not wait; epoch -1 is one without a session."""
+def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
+    """Return a Fetch from partition 0 that does not wait, without a session."""
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
     request = {
         "max_wait_ms": 0,
         "min_bytes": 1,
         "max_bytes": 64 * 1024 * 1024,
-        "session_id": session,
-        "session_epoch": epoch,
         "topics": [{"topic": topic, "partitions": [partition]}],
-        "forgotten_topics_data": [],
     }
     return frame(fetch.API, FETCH, request)
 

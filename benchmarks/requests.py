@@ -1,6 +1,6 @@
 """Single requests from the raw client: to leaders, to coordinators, and whole transactions.
 
-The client costs nearly nothing, so that the figures are the broker's. The floors get the same
+The client costs nearly nothing, so that the figures are the broker's. The floor gets the same
 frames.
 """
 
@@ -10,21 +10,23 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count as numbers
 from itertools import islice, repeat
-from struct import Struct
 from typing import Any
 
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer import Consumer
+from barnabas.client.group import GroupMember
+from barnabas.client.groups.metadata import GroupMetadata
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
     heartbeat,
-    join_group,
     offset_commit,
-    sync_group,
     txn_offset_commit,
 )
 from benchmarks import floors, raw
 from benchmarks.child import ready, tell, told
 from benchmarks.measures import Cost, Figures, Round, percentiles
-from benchmarks.systems import System
+from benchmarks.systems import System, administer
 
 RECORDS_16_KB, RECORD_BYTES = 15, 1024
 SMALL_BYTES = 100
@@ -34,9 +36,6 @@ WINDOW, WINDOW_OF_SEVERAL = 5, 16
 """Requests in flight: 5, as librdkafka has them, and those of each of several clients."""
 RETRY_S = 0.001
 """The pause after CONCURRENT_TRANSACTIONS. Kafka's clients wait for 20 ms."""
-_CONCURRENT, _MEMBER_ID_REQUIRED = 51, 79
-_SESSION, _SESSION_AT = Struct(">i"), 11
-"""The session id in a response, behind header, throttle time and error."""
 
 PLAIN, IDEMPOTENT, IN_TRANSACTION = PRODUCED = (
     "Produce of 16 KB",
@@ -44,16 +43,14 @@ PLAIN, IDEMPOTENT, IN_TRANSACTION = PRODUCED = (
     "Produce of 16 KB in a transaction",
 )
 SINGLE, FETCHED = "one record at a time", "Fetch of 16 KB"
-IN_SESSION = "Fetch of 16 KB in a session"
-OFFSET_COMMIT, HEARTBEAT, TXN_OFFSET_COMMIT = "OffsetCommit", "Heartbeat", "TxnOffsetCommit"
 
 Load = Callable[[System], Round]
 
 
 def loads(requests: int, transacted: int) -> list[Load]:
-    """Return the loads of brokers and floors."""
+    """Return the loads of brokers and of the floor."""
     work: list[Load] = [partial(produce, name=name, count=requests) for name in (*PRODUCED, SINGLE)]
-    work += [partial(fetch, name=name, count=requests) for name in (FETCHED, IN_SESSION)]
+    work += [partial(fetch, count=requests)]
     work += [partial(transactions, producers=number, count=transacted) for number in (1, 8)]
     return work
 
@@ -123,37 +120,27 @@ def produce(at: System, name: str, count: int) -> Round:
 
 
 @contextmanager
-def fetching(
-    at: System, name: str, count: int
-) -> Iterator[tuple[raw.Client, raw.Batch, Iterator[bytes]]]:
+def fetching(at: System, count: int) -> Iterator[tuple[raw.Client, raw.Batch, Iterator[bytes]]]:
     """Have so many Fetch requests of one batch each ready during a block, from the first batch of a
     topic on."""
     topic = f"fetch-{time.time_ns()}"
     first = _large(topic, raw.PLAIN)
-    request = partial(raw.fetch_request, topic, max_bytes=16 * 1024)
     answers = [floors.produced(topic, first), floors.fetched(topic, first.size)]
     with at.serving(topic, answers), at.leader(topic) as client:
         raw.accepted(client, first.frame)
         client.stream(raw.successors(first, raw.PLAIN, count), WINDOW)
-        session = 0
-        if name == IN_SESSION:  # 0 from a floor
-            answer = client.exchange(request(offset=0, epoch=0))
-            session = _SESSION.unpack_from(answer, _SESSION_AT)[0]
-        epochs = range(1, count + 1) if session else repeat(-1, count)
-        frames = [
-            request(offset=RECORDS_16_KB * number, session=session, epoch=epoch)
-            for number, epoch in enumerate(epochs)
-        ]
+        offsets = range(0, RECORDS_16_KB * count, RECORDS_16_KB)
+        frames = [raw.fetch_request(topic, offset=each, max_bytes=16 * 1024) for each in offsets]
         yield client, first, iter(frames)
 
 
-def fetch(at: System, name: str, count: int) -> Round:
+def fetch(at: System, count: int) -> Round:
     """Measure Fetch requests of one batch each."""
-    with fetching(at, name, count) as (client, first, frames):
+    with fetching(at, count) as (client, first, frames):
         figures = measured(at, client, frames, count, window=1)
         if len(client.last_answer) < first.size:
-            raise RuntimeError(f"{name}: {at.name} has sent less than a batch")
-    return {name: figures}
+            raise RuntimeError(f"{at.name} has sent less than a batch")
+    return {FETCHED: figures}
 
 
 def produce_of_several(system: System, clients: int, count: int) -> Round:
@@ -256,7 +243,7 @@ def transactor(
                         if len(accepted) < 3:
                             accepted.add(answer)
                         break
-                    if error != _CONCURRENT:
+                    if error != ErrorCode.CONCURRENT_TRANSACTIONS:
                         raise RuntimeError(f"a transaction was refused: {error}")
                     refused.append(request)
                     yield time.monotonic() + RETRY_S
@@ -281,15 +268,27 @@ def offset_commits(system: System, count: int) -> Round:
     group = f"commits-{time.time_ns()}"
     request = {"group_id": group, "member_id": "", "topics": _COMMITTED}
     with system.serving(_TOPIC), system.coordinator(group, raw.GROUP) as client:
-        return {OFFSET_COMMIT: _repeated(system, client, offset_commit, 8, request, count)}
+        return {"OffsetCommit": _repeated(system, client, offset_commit, 8, request, count)}
 
 
 def heartbeats(system: System, count: int) -> Round:
     """Measure the heartbeats of the one member of a stable group of the classic protocol."""
     group = f"beats-{time.time_ns()}"
-    with system.coordinator(group, raw.GROUP) as client:
-        request = _joined(client, group)
-        return {HEARTBEAT: _repeated(system, client, heartbeat, 4, request, count)}
+
+    async def joined(cluster: Cluster) -> GroupMetadata:
+        member = GroupMember(cluster, Consumer(cluster), group, [_TOPIC])
+        await member.ensure_joined()
+        await member.abandon()
+        return member.metadata
+
+    with system.serving(_TOPIC), system.coordinator(group, raw.GROUP) as client:
+        member = administer(system.servers, joined)
+        request = {
+            "group_id": group,
+            "generation_id": member.generation,
+            "member_id": member.member_id,
+        }
+        return {"Heartbeat": _repeated(system, client, heartbeat, 4, request, count)}
 
 
 def txn_offset_commits(system: System, count: int) -> Round:
@@ -311,7 +310,7 @@ def txn_offset_commits(system: System, count: int) -> Round:
         request = ids | {"topics": _COMMITTED}
         figures = _repeated(system, client, txn_offset_commit, 3, request, count)
         raw.accepted(coordinator, raw.ended(producer))
-        return {TXN_OFFSET_COMMIT: figures}
+        return {"TxnOffsetCommit": figures}
 
 
 def _repeated(
@@ -327,31 +326,3 @@ def _repeated(
     raw.until(served)
     frame = raw.frame(module.API, version, request)
     return measured(system, client, repeat(frame, count), count, WINDOW)
-
-
-def _joined(client: raw.Client, group: str) -> dict[str, Any]:
-    """Join as the one member, and share out nothing; return the fields of a heartbeat."""
-    request = {
-        "group_id": group,
-        "session_timeout_ms": 45_000,
-        "rebalance_timeout_ms": 45_000,
-        "member_id": "",
-        "protocol_type": "consumer",
-        "protocols": [{"name": "range", "metadata": b""}],
-    }
-
-    def joined() -> Any:
-        answer = client.call(join_group.API, 5, request)
-        if answer.error_code == _MEMBER_ID_REQUIRED:
-            request["member_id"] = answer.member_id
-        return None if answer.error_code else answer
-
-    answer = raw.until(joined)
-    member = {
-        "group_id": group,
-        "generation_id": answer.generation_id,
-        "member_id": answer.member_id,
-    }
-    shares = member | {"assignments": [{"member_id": answer.member_id, "assignment": b""}]}
-    raw.until(lambda: not client.call(sync_group.API, 3, shares).error_code)
-    return member

@@ -62,11 +62,6 @@ class Site:
         }
         self.ports: dict[str, dict[str, int]] = {}
         """The ports of the last broker of each system, by listener."""
-        self._made: list[System] = []
-
-    def knows(self, system: System) -> bool:
-        """Return whether a system is one with listeners for TLS and SASL."""
-        return system in self._made
 
     def tls(self, system: System) -> Tls:
         return Tls(self.ports[system.name]["SECURE"], self.authority)
@@ -78,9 +73,7 @@ class Site:
             properties["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
             del properties["sasl.oauthbearer.jwks.endpoint.url"]
         options = {"further": self._listeners(Barnabas.name), "program": program}
-        made = Barnabas(self._directory, properties, **options)
-        self._made.append(made)
-        return made
+        return Barnabas(self._directory, properties, **options)
 
     def kafka(self) -> ApacheKafka:
         own = {
@@ -89,14 +82,12 @@ class Site:
             ),
         }
         url = self._properties["sasl.oauthbearer.jwks.endpoint.url"]
-        made = ApacheKafka(
+        return ApacheKafka(
             self._directory,
             self._properties | own,
             self._listeners(ApacheKafka.name),
             [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"],
         )
-        self._made.append(made)
-        return made
 
     def _listeners(self, name: str) -> list[str]:
         self.ports[name] = {each: free_port() for each in ("SECURE", "LOGIN")}

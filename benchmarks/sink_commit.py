@@ -1,13 +1,8 @@
-"""The commit of a sink's batch on three brokers: time and CPU, by requests of its protocol."""
+"""The commit of a sink's batch on three brokers, in the part `pipeline` of `beside_kafka`."""
 
 import asyncio
 import os
 import time
-from argparse import Namespace
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.transactional_producer import TransactionalProducer
@@ -21,28 +16,6 @@ from benchmarks.systems import create_topics
 SINK, OUTPUT, PARTITIONS = "sink", "output", 16
 _AT_ONCE = 50
 _COMPLETION_S = 0.7
-
-
-class Timed:
-    """A port that adds up the time of each kind of request."""
-
-    def __init__(self, port: ClusterPort) -> None:
-        self._port = port
-        self.spent: defaultdict[str, float] = defaultdict(float)
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._port, name)
-        return self._timed(name, call) if asyncio.iscoroutinefunction(call) else call
-
-    def _timed(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-        async def timed(*arguments: Any, **keys: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return await call(*arguments, **keys)
-            finally:
-                self.spent[name] += 1000 * (time.perf_counter() - began)
-
-        return timed
 
 
 async def _task(cluster: Cluster, number: int) -> Winner:
@@ -65,29 +38,20 @@ def batches(transactions: int, rounds: int) -> list[Figures]:
 
 
 async def _batches(servers: str, transactions: int, rounds: int) -> list[Figures]:
-    found = []
-    brokers = children(os.getpid())
+    found, brokers = [], children(os.getpid())
     async with Cluster(servers) as cluster:
         for number in range(rounds):
             winners: list[Winner] = []
             for first in range(0, transactions, _AT_ONCE):
                 some = range(first, min(first + _AT_ONCE, transactions))
                 winners += await asyncio.gather(*(_task(cluster, each) for each in some))
-            port, batch = Timed(ClusterPort(cluster, SINK, like=OUTPUT)), Batch("q", number, None)
-            with Cost(*brokers) as in_the_end:
-                own = time.process_time()
-                with Cost(*brokers) as cost:
-                    await commit(port, SinkSettings(SINK, 60_000), batch, winners)
-                own = time.process_time() - own
-                # Markers and completions follow the answers.
-                await asyncio.sleep(_COMPLETION_S)
+            port, batch = ClusterPort(cluster, SINK, like=OUTPUT), Batch("q", number, None)
+            own = time.process_time()
+            with Cost(*brokers) as cost:
+                await commit(port, SinkSettings(SINK, 60_000), batch, winners)
+            own = time.process_time() - own
             seconds = {"commit": cost.seconds, "cpu_driver": own, "cpu_brokers": cost.cpu}
-            seconds["cpu_brokers_in_the_end"] = in_the_end.cpu
-            found.append({name: 1000 * each for name, each in seconds.items()} | port.spent)
+            found.append({name: 1000 * each for name, each in seconds.items()})
+            # Markers and completions follow the answers.
+            await asyncio.sleep(_COMPLETION_S)
     return found
-
-
-def measure(options: Namespace, _directory: Path) -> Iterator[Figures]:
-    """Commit batches of a sink."""
-    for number, found in enumerate(batches(options.transactions, options.rounds)):
-        yield {f"batch {number}: {name}, ms": value for name, value in found.items()}

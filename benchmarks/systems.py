@@ -5,14 +5,13 @@ import compileall
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
@@ -24,6 +23,8 @@ from tests.support.kafka.cluster import KafkaCluster
 from tests.support.kafka.node import DEFAULT, Kafka
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
+
+T = TypeVar("T")
 
 OURS, THEIRS, KFAKE = "Barnabas", "Apache Kafka", "kfake"
 PEERS = (THEIRS, KFAKE)
@@ -59,15 +60,24 @@ def left_out() -> dict[str, str]:
     return {} if reason is None else {KFAKE: reason}
 
 
+def administer(servers: str, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    """Do some work with a client of a cluster; return its result."""
+
+    async def connected() -> T:
+        async with Cluster(servers, timeout=WITHIN_S) as cluster:
+            return await work(cluster)
+
+    return asyncio.run(connected())
+
+
 def create_topics(servers: str, topics: Mapping[str, int], configs: Mapping[str, str] = {}) -> None:
     """Create topics, each with so many partitions, and the default number of replicas."""
 
-    async def create() -> None:
-        async with Cluster(servers, timeout=WITHIN_S) as cluster:
-            for topic, partitions in topics.items():
-                await Admin(cluster).create_topic(topic, partitions=partitions, configs=configs)
+    async def create(cluster: Cluster) -> None:
+        for topic, partitions in topics.items():
+            await Admin(cluster).create_topic(topic, partitions=partitions, configs=configs)
 
-    asyncio.run(create())
+    administer(servers, create)
 
 
 class System:
@@ -131,7 +141,7 @@ class System:
 
     @contextmanager
     def serving(self, topic: str, _answers: Any = ()) -> Iterator[None]:
-        """Have a topic of one partition during a block; floors have answers in its place."""
+        """Have a topic of one partition during a block; the floor has answers in its place."""
         with raw.connect(self.port) as client:
             raw.create_topic(client, topic)
             yield
@@ -198,7 +208,7 @@ class Barnabas(System):
             self._broker.terminate()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Send SIGKILL."""
         self._broker.kill()
 
 
@@ -294,18 +304,19 @@ class Trio(System):
     """Three brokers, each in its own process, with three replicas of every partition."""
 
     nodes: Mapping[int, Kafka] | Mapping[int, BrokerProcess]
+    cluster: KafkaCluster | ProcessCluster
 
     @property
     def pids(self) -> Sequence[int]:
         return [node.pid for node in self.nodes.values()]
 
-    def kill(self, broker_id: int) -> None:
-        """kill -9."""
-        self.nodes[broker_id].kill()
+    @property
+    def servers(self) -> str:
+        return self.cluster.bootstrap_servers
 
     def start(self, broker_id: int) -> None:
         """Start a broker again on its data, and return at once."""
-        raise NotImplementedError
+        threading.Thread(target=self.nodes[broker_id].start).start()
 
 
 class KafkaTrio(Trio):
@@ -313,22 +324,15 @@ class KafkaTrio(Trio):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(THEIRS, directory)
-        self._cluster = KafkaCluster(self.data, heap=DEFAULT, properties=OF_THREE)
-        self.nodes = self._cluster.nodes
+        self.cluster = KafkaCluster(self.data, heap=DEFAULT, properties=OF_THREE)
+        self.nodes = self.cluster.nodes
         self.port = self.nodes[1].port
 
-    @property
-    def servers(self) -> str:
-        return self._cluster.bootstrap_servers
-
     def launch(self) -> None:
-        self._cluster.start()
+        self.cluster.start()
 
     def end(self) -> None:
-        self._cluster.stop()
-
-    def start(self, broker_id: int) -> None:
-        threading.Thread(target=self._cluster.nodes[broker_id].start).start()
+        self.cluster.stop()
 
 
 class BarnabasTrio(Trio):
@@ -341,26 +345,14 @@ class BarnabasTrio(Trio):
         super().__init__(OURS if root == ROOT else BEFORE, directory)
         self._zookeeper = ZooKeeperServer(self.data / "zookeeper")
         keys = {**OF_THREE, **SESSION, **properties}
-        self._cluster = ProcessCluster(self.data, self._zookeeper, keys, root=root)
-        self.nodes = self._cluster.brokers
-        self.port, _ = self._cluster.ports[1]
-
-    @property
-    def servers(self) -> str:
-        return self._cluster.bootstrap_servers
+        self.cluster = ProcessCluster(self.data, self._zookeeper, keys, root=root)
+        self.nodes = self.cluster.brokers
+        self.port, _ = self.cluster.ports[1]
 
     def launch(self) -> None:
         self._zookeeper.start()
-        self._cluster.launch()
+        self.cluster.launch()
 
     def end(self) -> None:
-        for broker in self.nodes.values():
-            broker.signal(signal.SIGTERM)
-        for broker in self.nodes.values():
-            with suppress(subprocess.TimeoutExpired):
-                broker.wait_until_ended(_STOP_WITHIN_S)
-            broker.kill()
+        self.cluster.kill_all()
         self._zookeeper.kill()
-
-    def start(self, broker_id: int) -> None:
-        self.nodes[broker_id].launch()

@@ -7,15 +7,15 @@ Kafka's nodes replace by their own quorum, is not counted and idles.
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.messages.metadata import MetadataResponsePartition
 from benchmarks import raw
-from benchmarks.measures import Cost, Round, percentiles, resident_bytes, settled
-from benchmarks.systems import WITHIN_S, Trio, create_topics
+from benchmarks.measures import Cost, Round, percentiles
+from benchmarks.systems import WITHIN_S, Trio, administer, create_topics
 from benchmarks.whole_clients import at_full_speed
 
 PARTITIONS, RECORD_BYTES = 6, 1024
@@ -26,8 +26,6 @@ AT_REST, SINGLE, KILLED = (
     "kill -9 of a leader",
 )
 
-Ready = Callable[[MetadataResponsePartition], bool]
-
 
 def loads(megabytes: int) -> list[Callable[[Trio], Round]]:
     """Return the loads of one round."""
@@ -37,13 +35,6 @@ def loads(megabytes: int) -> list[Callable[[Trio], Round]]:
         partial(stream, batch_bytes=1024 * 1024, megabytes=megabytes),
         gap_after_kill,
     ]
-
-
-def idle(system: Trio) -> Round:
-    """Measure the memory of each broker at rest."""
-    settled(*system.pids)
-    resident = sum(map(resident_bytes, system.pids)) / len(system.pids)
-    return {AT_REST: {"resident_mb": resident / 1e6}}
 
 
 def stream(system: Trio, batch_bytes: int, megabytes: int) -> Round:
@@ -73,29 +64,25 @@ def gap_after_kill(system: Trio) -> Round:
         request = raw.produce_request(topic, records=1, record_bytes=100)
         with raw.connect(port) as client:
             raw.accepted(client, request)
-        system.kill(leader)
+        system.nodes[leader].kill()
         with Cost() as cost:
-            _, other = until(system, lambda each: each.leader_id not in (-1, leader), topic)
+            _, other = until(system, topic, lambda each: each.leader_id not in (-1, leader))
             with raw.connect(other) as client:
                 raw.accepted(client, request)
         system.start(leader)
-        until(system, all_in_sync, topic)
+        until(system, topic, all_in_sync)
     return {KILLED: {"seconds": cost.seconds}}
 
 
 def ready(system: Trio) -> None:
     """Return when all three brokers are there."""
 
-    async def known() -> None:
+    async def known(cluster: Cluster) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while True:
-                with suppress(OSError, TimeoutError):
-                    async with Cluster(system.servers) as cluster:
-                        if len((await cluster.refresh(())).brokers) == len(system.pids):
-                            return
+            while len((await cluster.refresh(())).brokers) < len(system.pids):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
-    asyncio.run(known())
+    administer(system.servers, known)
 
 
 @contextmanager
@@ -104,33 +91,26 @@ def _topic(system: Trio, partitions: int = 1) -> Iterator[tuple[str, int, int]]:
     the leader of its partition 0."""
     topic = f"topic-{time.time_ns()}"
     create_topics(system.servers, {topic: partitions}, {"min.insync.replicas": "2"})
-    yield (topic, *until(system, all_in_sync, topic))
-
-    async def delete() -> None:
-        async with Cluster(system.servers) as cluster:
-            await Admin(cluster).delete_topic(topic)
-
-    asyncio.run(delete())
+    yield (topic, *until(system, topic, all_in_sync))
+    administer(system.servers, lambda cluster: Admin(cluster).delete_topic(topic))
 
 
 def until(
-    system: Trio, done: Ready, topic: str | None = None, partitions: int = 1
+    system: Trio, topic: str, done: Callable[[MetadataResponsePartition], bool]
 ) -> tuple[int, int]:
-    """Wait until all partitions of a topic, or at least so many of all topics, are as they should
-    be; return the id and port of the leader of the first one."""
+    """Wait until all partitions of a topic are as they should be; return the id and port of the
+    leader of partition 0."""
 
-    async def found() -> tuple[int, int]:
-        async with asyncio.timeout(WITHIN_S), Cluster(system.servers) as cluster:
+    async def found(cluster: Cluster) -> tuple[int, int]:
+        async with asyncio.timeout(WITHIN_S):
             while True:
-                topics = (await cluster.refresh(None if topic is None else [topic])).topics
-                rows = [row for each in topics if not each.is_internal for row in each.partitions]
-                if len(rows) >= partitions and all(map(done, rows)):
-                    leader = min(rows, key=lambda row: row.partition_index).leader_id
-                    if leader in cluster.nodes:
-                        return leader, cluster.nodes[leader].port
-                await asyncio.sleep(0.01 if topic else 0.2)
+                rows = (await cluster.refresh([topic])).topics[0].partitions
+                leaders = {row.partition_index: row.leader_id for row in rows if done(row)}
+                if len(leaders) == len(rows) > 0 and leaders[0] in cluster.nodes:
+                    return leaders[0], cluster.nodes[leaders[0]].port
+                await asyncio.sleep(0.01)
 
-    return asyncio.run(found())
+    return administer(system.servers, found)
 
 
 def all_in_sync(partition: MetadataResponsePartition) -> bool:

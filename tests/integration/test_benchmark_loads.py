@@ -1,4 +1,4 @@
-"""The loads of `benchmarks` run, on a broker, on several processes, on kfake and on the floors."""
+"""The loads of `benchmarks` run, on a broker, on several processes, on kfake and on the floor."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -11,7 +11,6 @@ from benchmarks import (
     clients,
     consumer_groups,
     floors,
-    large_console,
     long_runs,
     raw,
     requests,
@@ -46,11 +45,12 @@ def test_single_requests_are_measured(systems: dict[str, System], name: str) -> 
         assert 0 < figures["p50_us"] <= figures["p99_us"]
 
 
-def test_floors_take_the_same_requests(tmp_path) -> None:
-    for floor in floors.floors(tmp_path):
-        for load in requests.loads(FEW, FEW):
-            (figures,) = load(floor).values()
-            assert figures["cpu_us"] > 0
+def test_floor_takes_the_same_requests(tmp_path) -> None:
+    if reason := floors.why_not():
+        pytest.skip(reason)
+    for load in requests.loads(FEW, FEW):
+        (figures,) = load(floors.Floor(tmp_path)).values()
+        assert figures["cpu_us"] > 0
 
 
 @pytest.mark.parametrize("name", [Barnabas.name, "Barnabas, 2 processes"])
@@ -72,8 +72,7 @@ def test_bursts_and_transactions_come_from_the_same_load(systems: dict[str, Syst
 def test_cores_of_the_client_are_known(systems: dict[str, System]) -> None:
     found = whole_clients.throughput(systems[Barnabas.name], 1024, 16 * 1024, megabytes=5)
     for figures in found.values():
-        assert 0 < figures["client_busiest"] <= figures["client_cores"]
-    assert found["produce 1024 B in 16 KB"]["requests_per_s"] > 0
+        assert figures["client_cores"] > 0
 
 
 def test_requests_to_group_coordinators_are_measured(systems: dict[str, System]) -> None:
@@ -111,22 +110,6 @@ def test_recovery_after_a_kill_is_measured(tmp_path) -> None:
         found |= some
     assert found["seconds from the start until it serves"] > 0
     assert found["CPU until then"] > 0
-
-
-def test_bounds_of_a_console_are_measured(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_console, "ROUNDS", 1)
-    monkeypatch.setattr(large_console, "WINDOW_S", 2.5)
-    monkeypatch.setattr(large_console, "ORDINARY", 40)
-    # Another process may disturb one of so few and short windows.
-    monkeypatch.setattr(large_console, "RATIO", 100.0)
-    found: dict[str, float] = {}
-    for some in large_console.console(Namespace(partitions=200), tmp_path):
-        found |= some
-    assert 0 < found["Metadata requests a second"] < 1.2
-    assert found["CPU of the console, share of a core"] > 0
-    assert found["with tabs over without, 40 partitions"] > 0
-    with pytest.raises(Faulty, match="takes too much"):
-        large_console.require(found[large_console.MEMORY] < 1, "takes too much")
 
 
 def test_lost_records_are_a_fault(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The floors of the benchmarks answer as a broker does: the same sizes, the stored bytes."""
+"""The floor of the benchmarks answers as a broker does: the same sizes, the stored bytes."""
 
 import socket
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         yield running
 
 
-@pytest.fixture(params=[floors.IN_C, floors.IN_UVLOOP])
-def floor(request: pytest.FixtureRequest, tmp_path: Path) -> floors.Floor:
-    if request.param == floors.IN_C and (reason := floors.why_not_in_c()):
+@pytest.fixture
+def floor(tmp_path: Path) -> floors.Floor:
+    if reason := floors.why_not():
         pytest.skip(reason)
-    return floors.Floor(tmp_path, in_c=request.param == floors.IN_C)
+    return floors.Floor(tmp_path)
 
 
 def answers(at: System) -> list[bytes]:

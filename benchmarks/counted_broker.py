@@ -6,9 +6,6 @@ makes room for others would be counted: about 8,000 instructions. And the late i
 would be counted as the work of an idle broker.
 """
 
-from types import ModuleType
-from typing import Any
-
 import click
 
 from barnabas.broker import app
@@ -16,15 +13,15 @@ from barnabas.broker.app import Broker
 from barnabas.broker.loop import slices
 from barnabas.broker.server import connection
 from barnabas.cli.processes.broker import run_broker
+from barnabas.cli.settings import LogOptions
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator import postponed
 from tests.support.brokers.program import arguments
 
-_LIMITS: dict[ModuleType, tuple[str, ...]] = {
+_LIMITS = {
     slices: ("TURN_S", "SLICE_S", "CROWD_S"),
     connection: ("TURN_S", "_NOTABLE_S"),
-    # An older checkout imports all handlers at its start.
-    app: ("_HANDLERS_AFTER_S",) if hasattr(app, "_HANDLERS_AFTER_S") else (),
+    app: ("_HANDLERS_AFTER_S",),
 }
 _ENDLESS_S = 3600.0
 
@@ -39,16 +36,7 @@ def main() -> None:
     postponed.DELAY_MS = int(_ENDLESS_S * 1000)  # type: ignore[misc]
     directory, properties = arguments()
     config = BrokerConfig.from_properties({**properties, "log.dirs": str(directory)})
-    run_broker(config, **_log_level(), cluster_id="", on_started=_tell)
-
-
-def _log_level() -> dict[str, Any]:
-    """Return the argument for the level; older checkouts take a text."""
-    try:
-        from barnabas.cli.settings import LogOptions
-    except ImportError:
-        return {"log_level": "warn"}
-    return {"log": LogOptions("warn")}
+    run_broker(config, log=LogOptions("warn"), cluster_id="", on_started=_tell)
 
 
 def _tell(broker: Broker, _config: BrokerConfig) -> None:

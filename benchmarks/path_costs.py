@@ -6,9 +6,8 @@ the other. The figures of this tree are in `benchmarks/path_costs.json`, for eac
 that they were counted with: a change that makes a path dearer changes the file, and its diff says
 so. `tests/test_path_costs.py` compares, with 3 % of slack.
 
-    python -m benchmarks.path_costs                     count, and compare with the file
-    python -m benchmarks.path_costs --write             count, and write the file
-    python -m benchmarks.path_costs --before DIRECTORY  compare with another checkout
+    python -m benchmarks.path_costs             count, and compare with the file
+    python -m benchmarks.path_costs --write     count, and write the file
 """
 
 import argparse
@@ -29,7 +28,6 @@ from pathlib import Path
 from barnabas.broker.observability.interpreter import is_profile_guided
 from benchmarks import counted_broker, raw, requests
 from benchmarks.systems import Barnabas, System
-from tests.support.brokers.process import ROOT
 
 REQUESTS = 300
 """Counted requests of a path. As many come before them and do not count."""
@@ -55,13 +53,11 @@ Costs = dict[str, dict[str, float]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--before", type=Path, help="another checkout to compare with")
     parser.add_argument("--write", action="store_true", help=f"write {FIGURES.name}")
     options = parser.parse_args()
     if reason := why_not():
         raise SystemExit(reason)
-    before = counted(options.before) if options.before else written()
-    now = counted(ROOT)
+    before, now = written(), counted()
     if options.write:
         write(now)
     print(f"{'each request':32}{'':14}{'now':>11}{'before':>11}{'ratio':>8}")
@@ -110,16 +106,16 @@ def dearer(now: Costs, before: Costs) -> list[str]:
     ]
 
 
-def counted(tree: Path) -> Costs:
-    """Return the costs of each path in a checkout."""
-    instructions, calls = instructions_of(tree), calls_of(tree)
+def counted() -> Costs:
+    """Return the costs of each path."""
+    calls = _calls()
     return {
         path: {INSTRUCTIONS: round(count / 100) * 100, CALLS: round(calls[path], 2)}
-        for path, count in instructions.items()
+        for path, count in _instructions().items()
     }
 
 
-def instructions_of(tree: Path) -> dict[str, float]:
+def _instructions() -> dict[str, float]:
     """Return the instructions of the broker for each request of a path, by its name."""
     with tempfile.TemporaryDirectory(prefix="instructions-") as name:
         out = Path(name) / "callgrind.out"
@@ -135,15 +131,15 @@ def instructions_of(tree: Path) -> dict[str, float]:
             assert found is not None
             return int(found[1])
 
-        with _broker(Path(name), tree, valgrind) as broker:
+        with _broker(Path(name), valgrind) as broker:
             return _each_path(broker, count)
 
 
-def calls_of(tree: Path) -> dict[str, float]:
+def _calls() -> dict[str, float]:
     """Return the system calls of the broker for each request of a path, by its name."""
     with (
         tempfile.TemporaryDirectory(prefix="calls-") as name,
-        _broker(Path(name), tree, []) as broker,
+        _broker(Path(name), []) as broker,
     ):
         table = Path(name) / "calls"
         strace = ["strace", "-f", "-c", "-o", str(table), "-p", str(broker.pid)]
@@ -177,15 +173,14 @@ def _each_path(at: System, count: Callable[[Callable[[], object]], int]) -> dict
 
 
 @contextmanager
-def _broker(directory: Path, tree: Path, prefix: Sequence[str]) -> Iterator[Barnabas]:
+def _broker(directory: Path, prefix: Sequence[str]) -> Iterator[Barnabas]:
     properties = {
         "transaction.state.log.num.partitions": "1",
         "log.flush.offset.checkpoint.interval.ms": "3600000",
     }
-    # A checkout that has no such program takes it from this one.
-    environment = {"PYTHONHASHSEED": "0", "PYTHONPATH": f"{tree}:{ROOT}"}
+    environment = {"PYTHONHASHSEED": "0"}
     options = {"prefix": prefix, "program": counted_broker.__name__, "environment": environment}
-    broker = Barnabas(directory, properties, root=tree, **options)
+    broker = Barnabas(directory, properties, **options)
     broker.launch()
     try:
         yield broker

@@ -25,10 +25,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks import first_broker, hold, limits, login_times, long_runs, units
-from benchmarks.limits import LONG_RUNS, PAGE, Felt, Found
-from benchmarks.measures import SIZES, Faulty, shown
+from benchmarks import first_broker, hold, limits, login_times, long_runs, report, units
+from benchmarks.limits import Felt, Found
+from benchmarks.measures import HERE, SIZES, Faulty, shown
 
+PAGE: Final = HERE.parent / "docs" / "LIMITS.md"
+NOTES: Final = HERE / "limits_notes.md"
+KEPT: Final = HERE / "alone.json"
+"""The figures of the page: by run, with its machine and its command."""
 RUNS: Final[Mapping[str, Callable[[Namespace, Path], Iterator[Found]]]] = {
     "limits": limits.measure,
     "recovery": long_runs.recovery,
@@ -57,23 +61,30 @@ def option(size: str) -> str:
     return f"--{size.replace('_', '-')}"
 
 
-def keep(options: Namespace, figures: Found) -> None:
-    """Keep the figures of a run in the page, and those of a long run in the file of all of them."""
-    if options.run == "limits":
-        text = limits.page(figures, options.rounds, options.window_s)
-        PAGE.write_text(limits.whole(text))
-        return
-    kept = json.loads(LONG_RUNS.read_text())
+def keep(options: Namespace, found: Found) -> None:
+    """Keep the figures of a run, and write the page of all runs."""
+    kept = json.loads(KEPT.read_text())
     title, _, _ = (RUNS[options.run].__doc__ or "").partition("\n\n")
+    felt = {name: each for name, each in found.items() if isinstance(each, Felt)}
     kept[options.run] = {
         "title": " ".join(title.split()).removesuffix("."),
         "command": command(options),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "figures": {name: shown(value) for name, value in figures.items()},
+        "machine": f"{os.cpu_count()} cores, {platform.platform()}, "
+        f"Python {platform.python_version()}",
+        "figures": {
+            name: shown(each) for name, each in found.items() if not isinstance(each, Felt)
+        },
     }
-    LONG_RUNS.write_text(json.dumps(kept, indent=1) + "\n")
-    PAGE.write_text(limits.with_the_tables_of(PAGE.read_text()))
+    if felt:
+        kept[options.run] |= {
+            "rounds": options.rounds,
+            "window_s": options.window_s,
+            "felt": {name: each.p99s for name, each in felt.items()},
+            "held": {name: each.held for name, each in felt.items()},
+        }
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    PAGE.write_text(report.limits_page(kept, NOTES))
 
 
 def parsed() -> Namespace:

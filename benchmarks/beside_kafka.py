@@ -41,18 +41,18 @@ from benchmarks import (
     three_brokers,
     whole_clients,
 )
-from benchmarks.measures import HERE, SIZES, Figures, Round, resident_bytes, settled
+from benchmarks.measures import HERE, SETTINGS, SIZES, Figures, Round, resident_bytes, settled
 from benchmarks.systems import (
     BEFORE,
     GENERAL,
     GENERAL_BEFORE,
-    GENERAL_ONLY,
     SOON,
     ApacheKafka,
     Barnabas,
     BarnabasTrio,
     KafkaTrio,
     Kfake,
+    Load,
     Processes,
     System,
     Trio,
@@ -96,9 +96,7 @@ class Run:
             shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
             print(f"{name:40} {whose:22} {shown}", flush=True)
 
-    def rounds(
-        self, systems: Iterable[Any], work: Sequence[Callable[[Any], Round]], warm_ups: int = 1
-    ) -> None:
+    def rounds(self, systems: Iterable[Any], work: Sequence[Load], warm_ups: int = 1) -> None:
         """Run the rounds of the warm-up, which are not counted, and then those that count.
 
         What a load has left to be written is on the disk before the next one begins: writeback
@@ -113,9 +111,7 @@ class Run:
                     self.note(load(each), each.name, counted=number > 0)
             order.reverse()
 
-    def soon_after_start(
-        self, little: Callable[[System], Round], work: Callable[[System], Round]
-    ) -> None:
+    def soon_after_start(self, little: Load, work: Load) -> None:
         """Measure a load on brokers that have just started, after a small load of the same kind."""
         for _ in range(self.sizes.rounds):
             for system in reversed(self.two()):
@@ -179,9 +175,10 @@ def measure_requests(run: Run) -> None:
 
 def measure_general(run: Run) -> None:
     """Measure Produce with every short way switched off, beside an earlier checkout."""
-    systems = [Barnabas(run.directory, GENERAL_ONLY, name=GENERAL)]
+    general = partial(Barnabas, run.directory, SETTINGS["brokers"]["general"])
+    systems = [general(name=GENERAL)]
     if run.before is not None:
-        systems.append(Barnabas(run.directory, GENERAL_ONLY, root=run.before, name=GENERAL_BEFORE))
+        systems.append(general(root=run.before, name=GENERAL_BEFORE))
     work = requests.loads(run.sizes.requests, 0)[: len(requests.PRODUCED)]
     with running(*systems):
         run.rounds(systems, work, run.sizes.warm_ups)
@@ -202,7 +199,7 @@ def measure_processes(run: Run) -> None:
 
 
 def measure_whole_clients(
-    run: Run, *, work: Callable[[Namespace], Sequence[Callable[[System], Round]]], warm_ups: int
+    run: Run, *, work: Callable[[Namespace], Sequence[Load]], warm_ups: int
 ) -> None:
     """Measure loads of whole clients on all brokers."""
     with running(*(systems := run.brokers())):

@@ -7,20 +7,19 @@ the broker and C code are measured.
 """
 
 import os
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from benchmarks.measures import Figures, percentiles
+from benchmarks.measures import SETTINGS, Figures, percentiles
 
 CHUNK, CONSUMED_AT_ONCE = 10_000, 1_000
 TIMEOUT_S = 120.0
 BURST_S = 0.1
-QUEUE_KB = 16 * 1024
-"""A small queue, so that a flush has little left to do."""
 
 
 class Watch:
@@ -40,10 +39,10 @@ class Watch:
         }
 
 
-def _settings(servers: str, authority: str = "") -> dict[str, Any]:
+def _settings(load: str, servers: str, authority: str = "") -> dict[str, Any]:
     """Return those of a client, which speaks TLS if there is the file of an authority."""
     tls = {"security.protocol": "ssl", "ssl.ca.location": authority} if authority else {}
-    return {"bootstrap.servers": servers, "log_level": 2, **tls}
+    return {"bootstrap.servers": servers, "log_level": 2, **SETTINGS["clients"][load], **tls}
 
 
 def produce(
@@ -55,18 +54,9 @@ def produce(
     partitions: int = 1,
     authority: str = "",
 ) -> Figures:
-    producer = Producer(
-        _settings(servers, authority)
-        | {
-            "batch.size": batch_size,
-            "batch.num.messages": 1_000_000,
-            "linger.ms": 5,
-            "queue.buffering.max.messages": 500_000,
-            "queue.buffering.max.kbytes": 256 * 1024,
-            "message.max.bytes": max(batch_size + 1000, 1_000_000),
-            "acks": "all",
-        }
-    )
+    settings = _settings("produce", servers, authority)
+    most = max(batch_size + 1000, 1_000_000)
+    producer = Producer(settings | {"batch.size": batch_size, "message.max.bytes": most})
     chunk = min(CHUNK, max(1, count // partitions))
     rows = [{"value": os.urandom(size)}] * chunk
     watch = Watch()
@@ -82,16 +72,7 @@ def produce(
 
 def consume(servers: str, topic: str, count: int, size: int, authority: str = "") -> Figures:
     """Read partition 0. The client's first Fetch comes late: the rate is that of the rest."""
-    consumer = Consumer(
-        _settings(servers, authority)
-        | {
-            "group.id": "benchmark",
-            "enable.auto.commit": False,
-            "fetch.message.max.bytes": 1024 * 1024,
-            "queued.min.messages": 1_000_000,
-            "queued.max.messages.kbytes": 128 * 1024,
-        }
-    )
+    consumer = Consumer(_settings("consume", servers, authority))
     # With a start offset the consumer needs no group coordinator.
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     seen, first, watch = 0, 0, Watch()
@@ -117,36 +98,27 @@ def _transactional(settings: dict[str, Any], transactional_id: str) -> Producer:
 
 
 def one_record(servers: str, topic: str, count: int, producers: int) -> Figures:
-    taken: list[float] = []
-    settings = _settings(servers) | {"linger.ms": 0}
-    each = [_transactional(settings, f"{topic}-{n}") for n in range(producers)]
+    settings = _settings("one_record", servers)
+    several = [_transactional(settings, f"{topic}-{number}") for number in range(producers)]
 
-    def work(producer: Producer) -> None:
-        for _ in range(count // producers):
-            began = time.perf_counter()
-            producer.begin_transaction()
-            producer.produce(topic, bytes(100))
-            producer.commit_transaction(TIMEOUT_S)
-            taken.append(time.perf_counter() - began)
+    def work(producer: Producer) -> list[float]:
+        return [_timed(partial(_one_record, producer, topic)) for _ in range(count // producers)]
 
-    threads = [threading.Thread(target=work, args=(producer,)) for producer in each]
     watch = Watch()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(producers) as pool:
+        taken = [each for some in pool.map(work, several) for each in some]
     return watch.stop(len(taken), 100) | percentiles(taken, "ms")
+
+
+def _one_record(producer: Producer, topic: str) -> None:
+    producer.begin_transaction()
+    producer.produce(topic, bytes(100))
+    producer.commit_transaction(TIMEOUT_S)
 
 
 def stream(servers: str, topic: str, size: int, bursts: int, transactional: bool) -> Figures:
     """Send bursts of a given length, each flushed: the time of a commit behind it is its own."""
-    settings = _settings(servers) | {
-        "linger.ms": 5,
-        "batch.size": 16384,
-        "queue.buffering.max.messages": 500_000,
-        "queue.buffering.max.kbytes": QUEUE_KB,
-        "enable.idempotence": True,
-    }
+    settings = _settings("stream", servers)
     if transactional:
         producer = _transactional(settings, topic)
     else:

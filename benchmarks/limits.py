@@ -7,9 +7,7 @@ noise: a ratio below that shows nothing. Memory is the resident memory of the br
 memory when idle.
 """
 
-import json
 import os
-import platform
 import signal
 import time
 from argparse import Namespace
@@ -28,7 +26,7 @@ from barnabas.protocol.messages import offset_fetch
 from barnabas.protocol.topic_partition import TopicPartition
 from benchmarks import raw
 from benchmarks.limits_loads import KEYED, VALUE, load
-from benchmarks.measures import HERE, PAGES, Cost, Faulty, children
+from benchmarks.measures import Cost, Faulty, children
 from benchmarks.systems import administer, create_topics
 from tests.support.brokers.loop_hold import Held, held_since_last
 from tests.support.brokers.memory import resident_mb
@@ -36,12 +34,7 @@ from tests.support.brokers.process import BrokerProcess
 from tests.support.neighbour import TOPIC as NEIGHBOUR
 from tests.support.neighbour import Neighbour
 
-PAGE = HERE.parent / "docs" / "LIMITS.md"
-NOTES = HERE / "limits_notes.md"
-LONG_RUNS = HERE / "long_runs.json"
-"""The figures of other runs in the page: by run, its machine, its command and its rows."""
 MAX_RATIO = 1.2
-MAX_GROWTH_MB = 300
 KEYS = 20_000
 """The keys in each compacted partition."""
 SETTLE_SHARE = 0.2
@@ -76,6 +69,16 @@ class Felt(NamedTuple):
         if self.ratio <= MAX_RATIO:
             return "yes"
         return "**no**" if self.ratio > self.noise else "within the noise"
+
+    @property
+    def p99s(self) -> list[str]:
+        """The cells of the page that compare other clients' times."""
+        return [*(f"{cell:.2f}" for cell in self[:4]), self.verdict]
+
+    @property
+    def held(self) -> list[str]:
+        """The cells of the page that compare the event loop's times."""
+        return [f"{c:.1f} / {d:.1f}" for c, d in zip(self.calm, self.disturbed, strict=True)]
 
     def __str__(self) -> str:
         p99s = f"p99 {self.calm_p99:.2f} calm, {self.disturbed_p99:.2f} ms disturbed"
@@ -308,55 +311,3 @@ def measure(options: Namespace, directory: Path) -> Iterator[Found]:
     for name, case in CASES.items():
         if options.only in ("", name):
             yield case(directory / name, options)
-
-
-# -- the page --------------------------------------------------------------------------------------
-
-
-def page(found: Mapping[str, Felt | float], rounds: int, window_s: float) -> str:
-    """Return the tables of the page."""
-    felt, held, figures = [], [], []
-    for title, each in found.items():
-        if isinstance(each, Felt):
-            felt.append(_row(title, *(f"{cell:.2f}" for cell in each[:4]), each.verdict))
-            held.append(
-                _row(title, *(f"{c:.1f} / {d:.1f}" for c, d in zip(*each[4:], strict=True)))
-            )
-        else:
-            figures.append(_row(title, f"{each:.3g}"))
-    text = PAGES["limits"].format(
-        rounds=rounds,
-        window_s=window_s,
-        max_ratio=MAX_RATIO,
-        cores=os.cpu_count(),
-        platform=platform.platform(),
-        python=platform.python_version(),
-        date=time.strftime("%Y-%m-%d", time.gmtime()),
-        felt="\n".join(felt),
-        held="\n".join(held),
-        figures="\n".join(figures),
-    )
-    return str(text)
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def whole(text: str) -> str:
-    """Return the page: the tables of this program, the notes, and the long runs."""
-    return f"{text}\n{NOTES.read_text()}\n{_long_runs()}"
-
-
-def _long_runs() -> str:
-    parts = [PAGES["long_runs"].strip()]
-    for run in json.loads(LONG_RUNS.read_text()).values():
-        rows = "\n".join(f"| {name} | {value} |" for name, value in run["figures"].items())
-        parts.append(PAGES["long_run"].strip().format(**run, rows=rows))
-    return "\n\n".join(parts) + "\n"
-
-
-def with_the_tables_of(page: str) -> str:
-    """Return a page with the same tables of this program, and the other parts as they are now."""
-    tables, _, _ = page.partition("\n" + NOTES.read_text().partition("\n")[0])
-    return whole(tables)

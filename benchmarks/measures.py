@@ -11,7 +11,9 @@ HERE = Path(__file__).parent
 PAGES: Final = tomllib.loads((HERE / "pages.toml").read_text())
 TABLES: Final = tomllib.loads((HERE / "tables.toml").read_text())
 SIZES: Final = tomllib.loads((HERE / "sizes.toml").read_text())
-"""The sentences of the pages, their tables and aims, and the sizes of the loads."""
+SETTINGS: Final = tomllib.loads((HERE / "settings.toml").read_text())
+"""The sentences of the pages, their tables and aims, the sizes of the loads, and the settings of
+brokers and clients."""
 Figures = dict[str, float]
 Round = dict[str, Figures]
 """Figures of one system by the name of the measurement."""

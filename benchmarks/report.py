@@ -1,81 +1,40 @@
 """The pages of figures, from the results of `beside_kafka.py`.
 
 docs/PERFORMANCE.md is one screen for users; benchmarks/RESULTS.md has the method, all tables and
-the reasons behind them; benchmarks/AIMS.md has the aims.
+the reasons behind them; benchmarks/AIMS.md has the aims beside Barnabas before, the peers and the
+floor, and says which are met.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks import aims
 from benchmarks.floors import IN_C
 from benchmarks.measures import PAGES, TABLES, shown
 from benchmarks.systems import OURS, PEERS, THEIRS
 
 STOCK = "stock connector"
-_SAME_TABLES = {"general": "requests", "profiled": "requests"}
+_SAME_TABLES = {"general": "requests"}
 _OF_MEGABYTES = ("throughput", "soon", "security")
 """Parts whose loads have a size in megabytes."""
+_SHARES = {"a quarter": 0.25, "an eighth": 0.125}
 
-BySystem = Mapping[str, Mapping[str, float]]
-Medians = Mapping[str, BySystem]
-
-
-def _heads(*names: str, texts: int = 1) -> list[str]:
-    """Return the first lines of a table whose first columns are texts, the others numbers."""
-    rule = "|---" * texts + "|--:" * (len(names) - texts) + "|"
-    return ["|" + "".join(f" {name} |" if name else " |" for name in names), rule]
+Medians = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Figures by measurement and system."""
+Results = Mapping[str, Any]
+"""The results of a part, or those of all parts by name."""
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _labelled(pattern: str, label: str, medians: Medians) -> Iterator[tuple[str, str]]:
-    """Yield the measurements of a pattern with their labels."""
-    for name in medians:
-        if (found := re.fullmatch(pattern, name)) is not None:
-            yield name, label.format(name, *found.groups())
-
-
-# -- tables of one measurement, with a line for each system ----------------------------------------
-
-Columns = Sequence[Sequence[str]]
-"""Heads and figures."""
-
-
-def side_by_side(part: str, results: Mapping[str, Any]) -> list[str]:
-    """Return the tables of a part: figures, their spread, and ratios to the floor and peers."""
-    medians, runs = results["medians"], results["runs"]
-    lines: list[str] = []
-    for pattern, columns, *title in TABLES["each_system"][_SAME_TABLES.get(part, part)]:
-        for name, label in _labelled(pattern, title[0] if title else "{0}", medians):
-            pairs = [each.split("=") for each in TABLES["columns"][columns].split("; ")]
-            lines += ["", f"### {label[0].upper()}{label[1:]}", ""]
-            lines += _side_by_side(medians[name], runs[name], pairs)
-    return lines
-
-
-def _side_by_side(medians: BySystem, runs: Mapping[str, Any], columns: Columns) -> list[str]:
-    measured = {figure for figures in medians.values() for figure in figures}
-    (head, first), *others = (each for each in columns if each[1] in measured)
-    floor = medians.get(IN_C, {}).get(first)
-    lowest = min if "CPU" in head or head.endswith((", s", ", ms", ", MB")) else max
-    peer = lowest((medians[each][first] for each in PEERS if each in medians), default=None)
-    names = ["system", head, "spread", *(["of the floor"] if floor else []), "of the best peer"]
-    lines = _heads(*names, *(head for head, _ in others))
-    for system in TABLES["order"]["systems"]:
-        if system in medians:
-            figures = medians[system]
-            value = figures[first]
-            cells = [system, shown(value), spread([each[first] for each in runs[system]])]
-            cells += [ratio(value, beside) for beside in ([floor] if floor else []) + [peer]]
-            lines.append(_row(*cells, *(shown(figures.get(key)) for _, key in others)))
-    return lines
+def table(
+    heads: Sequence[str], rows: Iterable[Iterable[str]], texts: Collection[int] = (0,)
+) -> list[str]:
+    """Return the lines of a table, of whose columns some are texts and the others numbers."""
+    head = "".join(f" {name} |" if name else " |" for name in heads)
+    rule = "".join("---|" if at in texts else "--:|" for at in range(len(heads)))
+    return [f"|{head}", f"|{rule}", *(f"| {' | '.join(cells)} |" for cells in rows)]
 
 
 def ratio(value: float, beside: float | None) -> str:
@@ -88,39 +47,92 @@ def spread(values: Sequence[float]) -> str:
     return f"{(max(values) - min(values)) / abs(middle):.0%}" if middle else ""
 
 
-# -- tables of many measurements, ours and one other system ----------------------------------------
+def _labelled(pattern: str, label: str, medians: Medians) -> Iterator[tuple[str, str]]:
+    """Yield the measurements of a pattern with their labels."""
+    for name in medians:
+        if (found := re.fullmatch(pattern, name)) is not None:
+            yield name, label.format(name, *found.groups())
+
+
+# -- tables of one measurement, with a line for each system ----------------------------------------
+
+
+def side_by_side(part: str, results: Results) -> list[str]:
+    """Return the tables of a part: figures, their spread, and ratios to the floor and peers."""
+    lines: list[str] = []
+    for pattern, columns, *title in TABLES["each_system"][_SAME_TABLES.get(part, part)]:
+        pairs = [each.split("=") for each in TABLES["columns"][columns].split("; ")]
+        for name, label in _labelled(pattern, title[0] if title else "{0}", results["medians"]):
+            lines += ["", f"### {label[0].upper()}{label[1:]}", ""]
+            lines += _side_by_side(results["medians"][name], results["runs"][name], pairs)
+    return lines
+
+
+def _side_by_side(
+    medians: Mapping[str, Mapping[str, float]],
+    runs: Mapping[str, Any],
+    columns: Sequence[Sequence[str]],
+) -> list[str]:
+    measured = {figure for figures in medians.values() for figure in figures}
+    (head, first), *others = (each for each in columns if each[1] in measured)
+    floor = medians.get(IN_C, {}).get(first)
+    lowest = min if "CPU" in head or head.endswith((", s", ", ms", ", MB")) else max
+    peer = lowest((medians[each][first] for each in PEERS if each in medians), default=None)
+    beside = {"of the floor": floor, "of the best peer": peer}
+    if not floor:
+        del beside["of the floor"]
+    rows = []
+    for system in filter(medians.__contains__, TABLES["order"]["systems"]):
+        value = medians[system][first]
+        cells = [system, shown(value), spread([each[first] for each in runs[system]])]
+        cells += [ratio(value, each) for each in beside.values()]
+        rows.append([*cells, *(shown(medians[system].get(key)) for _, key in others)])
+    return table(["system", head, "spread", *beside, *(each for each, _ in others)], rows)
+
+
+# -- figures of Barnabas beside another one, some with an aim --------------------------------------
+
+
+def is_met(aim: str, ours: float, theirs: float) -> bool:
+    """Return whether an aim is met: `at least` or `at most`, and a bound. It is a share of the
+    other figure (`0.5x`, `a quarter`, `0.5 of another system`), a difference to it (`30 ms more`),
+    or absolute (`5 ms`)."""
+    _, direction, bound = aim.split(maxsplit=2)
+    number = _SHARES.get(bound) or float(bound.split()[0].rstrip("x"))
+    if bound in _SHARES or bound.endswith("x") or " of " in bound:
+        number *= theirs
+    elif bound.endswith(" more"):
+        number += theirs
+    return ours >= number if direction == "least" else ours <= number
 
 
 class Row(NamedTuple):
-    """One line of a table; `theirs` is 0 if the other system was not measured."""
+    """A figure beside another one, which is 0 if it was not measured."""
 
-    title: str
     label: str
     ours: float
     theirs: float
-    spreads: tuple[str, str]
     aim: str
+    title: str = ""
+    """The title of the table."""
+    spreads: tuple[str, str] = ("", "")
 
     @property
-    def cells(self) -> list[str]:
-        return [self.label, shown(self.ours), shown(self.theirs or None)]
+    def figures(self) -> list[str]:
+        return [shown(self.ours), shown(self.theirs or None)]
 
     @property
-    def cells_with_spreads(self) -> list[str]:
-        label, *figures = self.cells
-        return [label, *(each for pair in zip(figures, self.spreads, strict=True) for each in pair)]
-
-    @property
-    def met(self) -> bool:
-        return aims.is_met(self.aim, self.ours, self.theirs)
+    def verdict(self) -> list[str]:
+        """The aim, and whether it is met."""
+        return [self.aim, "yes" if is_met(self.aim, self.ours, self.theirs) else "**no**"]
 
 
 def _beside(part: str) -> str:
     return STOCK if part == "pipeline" else THEIRS
 
 
-def _two(part: str, results: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the rows of a part."""
+def _two(part: str, results: Results) -> Iterator[Row]:
+    """Yield the rows of a part: those of Barnabas and one other system."""
     medians, beside = results["medians"], _beside(part)
     for title, pattern, begin, figures in TABLES["two_systems"][part]:
         for name, label in _labelled(pattern, begin, medians):
@@ -130,18 +142,56 @@ def _two(part: str, results: Mapping[str, Any]) -> Iterator[Row]:
                 key, end, *aim = figure.split(" | ")
                 if key in ours:
                     one, other = (spread([run[key] for run in each if key in run]) for each in runs)
-                    value = theirs.get(key, 0.0)
-                    yield Row(title, label + end, ours[key], value, (one, other), *aim or [""])
+                    both = ours[key], theirs.get(key, 0.0)
+                    yield Row(label + end, *both, aim[0] if aim else "", title, (one, other))
 
 
-def two_systems(part: str, results: Mapping[str, Any]) -> list[str]:
+def two_systems(part: str, results: Results) -> list[str]:
     """Return the tables of a part: figures with their spread, and ratios to the other system."""
     lines = []
-    for title, rows in groupby(_two(part, results), lambda row: row.title):
+    for title, several in groupby(_two(part, results), lambda row: row.title):
+        rows = []
+        for each in several:
+            pairs = zip(each.figures, each.spreads, strict=True)
+            cells = [cell for pair in pairs for cell in pair]
+            rows.append([each.label, *cells, ratio(each.ours, each.theirs)])
         lines += ["", f"### {title}", ""] if title else [""]
-        lines += _heads("", OURS, "spread", _beside(part), "spread", "ratio")
-        lines += [_row(*row.cells_with_spreads, ratio(row.ours, row.theirs)) for row in rows]
+        lines += table(["", OURS, "spread", _beside(part), "spread", "ratio"], rows)
     return lines
+
+
+def _aims(results: Results) -> Iterator[tuple[str, Row]]:
+    """Yield each aim whose two figures were measured, with the key of the figure."""
+    for part, measurement, figure, aim, *whose in TABLES["aims"]["rows"]:
+        medians = results.get(part, {}).get("medians", {})
+        own = whose[0] if whose else OURS
+        beside = aim.split(" of ", 1)[1]
+        # Another measurement of Barnabas, or another system.
+        name, system = (beside, own) if beside in medians else (measurement, beside)
+        ours = medians.get(measurement, {}).get(own, {}).get(figure)
+        theirs = medians.get(name, {}).get(system, {}).get(figure)
+        if ours is not None and theirs is not None:
+            yield figure, Row(measurement, ours, theirs, aim)
+    by_name = results.get("throughput", {}).get("medians", {}).items()
+    for name, found in sorted(by_name, key=lambda each: each[0].startswith("consume")):
+        rates = {each: figures["mb_per_s"] for each, figures in found.items()}
+        peers = [each for each in PEERS if each in rates]
+        if OURS in rates and peers:
+            best = max(peers, key=rates.__getitem__)
+            yield "mb_per_s", Row(name, rates[OURS], rates[best], f"at least 1 of {best}")
+
+
+def aims(results: Results) -> list[str]:
+    """Return the table of all aims of `tables.toml`, and of those at full speed."""
+    rows = [
+        [
+            *(each.label, TABLES["labels"][figure], shown(each.ours), shown(each.theirs)),
+            *(ratio(each.ours, each.theirs) or "0.00", *each.verdict),
+        ]
+        for figure, each in _aims(results)
+    ]
+    heads = ["row", "figure", OURS, "beside", "ratio", "aim", "met"]
+    return table(heads, rows, texts=(0, 1, 5, 6))
 
 
 # -- the pages -------------------------------------------------------------------------------------
@@ -151,7 +201,7 @@ _BARS: Final[dict[str, str]] = TABLES["chart"]
 _IN_CHART = {"CPU us": "cpu_us", "p50 us": "p50_us", "per second": "per_s"}
 
 
-def page(results: Mapping[str, Any]) -> str:
+def page(results: Results) -> str:
     """Return the page for users: a summary, a chart, the rows of the chart, and advice."""
     medians, started = results["requests"]["medians"], results["start"]["medians"]
     both = (OURS, THEIRS)
@@ -159,40 +209,43 @@ def page(results: Mapping[str, Any]) -> str:
         name: medians[name][OURS]["cpu_us"] / medians[name][THEIRS]["cpu_us"] for name in _BARS
     }
     heads = [f"{each}: CPU us" if head == "CPU us" else head for each in both for head in _IN_CHART]
-    lines = _heads("", *heads)
-    for name, label in _BARS.items():
-        figures = [medians[name][each][key] for each in both for key in _IN_CHART.values()]
-        lines.append(_row(label, *map(shown, figures)))
+    rows = [
+        [label, *(shown(medians[name][each][key]) for each in both for key in _IN_CHART.values())]
+        for name, label in _BARS.items()
+    ]
     several = medians["transaction of one record, 8 producers"]
-    text = PAGES["performance"].format(
+    text: str = PAGES["performance"].format(
         **results["requests"],
         **started,
         shares=shares,
         rates={each: shown(several[each]["per_s"]) for each in both},
         labels=json.dumps(list(_BARS.values())),
         bars=json.dumps([round(share * 100) for share in shares.values()]),
-        table="\n".join(lines),
+        table="\n".join(table(["", *heads], rows)),
     )
-    if "clients" not in results:
-        return str(text)
-    clients = results["clients"]["medians"]
-    names = list(next(iter(clients.values())))
-    lines = _heads("", *names)
-    for measurement, by_client in clients.items():
-        lines.append(_row(measurement, *(shown(by_client[name]["cpu_us"]) for name in names)))
-    return str(text + PAGES["clients"].format(**results["clients"], table="\n".join(lines)))
+    if "clients" in results:
+        clients = results["clients"]["medians"]
+        names = list(next(iter(clients.values())))
+        rows = [
+            [measurement, *(shown(by_client[name]["cpu_us"]) for name in names)]
+            for measurement, by_client in clients.items()
+        ]
+        lines = "\n".join(table(["", *names], rows))
+        text += PAGES["clients"].format(**results["clients"], table=lines)
+    return text
 
 
-def tables(results: Mapping[str, Any], notes: Path) -> str:
+def tables(results: Results, notes: Path) -> str:
     """Return the page of all results: method, tables, and the notes written by hand."""
     lines: list[str] = []
     for part, title in PAGES["titles"].items():
         if part in results:
-            lines += ["", f"## {title}", "", _run(part, results[part]), *_part(part, results[part])]
+            made = two_systems if part in TABLES["two_systems"] else side_by_side
+            lines += ["", f"## {title}", "", _run(part, results[part]), *made(part, results[part])]
     return str(PAGES["results"]) + "\n".join(lines) + "\n\n" + notes.read_text()
 
 
-def _run(part: str, results: Mapping[str, Any]) -> str:
+def _run(part: str, results: Results) -> str:
     """Return the sentences on the run."""
     runs, where = PAGES["runs"], results["machine"]
     if part == "pipeline" and "spark" not in where:
@@ -204,33 +257,30 @@ def _run(part: str, results: Mapping[str, Any]) -> str:
     return str(text.format(**results))
 
 
-def _part(part: str, results: Mapping[str, Any]) -> list[str]:
-    """Return the tables of a part."""
-    if part == "registering":
-        return _registering(results["medians"])
-    if part in TABLES["two_systems"]:
-        return two_systems(part, results)
-    return side_by_side(part, results)
-
-
-def _registering(medians: Medians) -> list[str]:
-    """Return the comparison of two settings of one broker."""
-    heads = ("transactions/s", "broker CPU us", "requests each", "retriable refusals")
-    keys = ("per_s", "cpu_us", "requests_per_txn", "refusals_per_txn")
-    rows = (
-        _row(name, variant, *(shown(figures[key]) for key in keys))
-        for name, variants in medians.items()
-        for variant, figures in variants.items()
-    )
-    return ["", *_heads("", "", *heads, texts=2), *rows]
-
-
-def aims_page(results: Mapping[str, Any]) -> str:
-    """Return the page of the aims: those of `aims.py`, and those of rows of the other tables."""
-    lines = aims.table(results)
+def aims_page(results: Results) -> str:
+    """Return the page of the aims, with those of rows of the other tables."""
+    lines = aims(results)
     for part in filter(results.__contains__, TABLES["two_systems"]):
-        if rows := [row for row in _two(part, results[part]) if row.aim]:
-            lines += ["", f"## {PAGES['titles'][part]}", ""]
-            lines += [f"| | {OURS} | {_beside(part)} | aim | met |", "|---|--:|--:|---|---|"]
-            lines += [_row(*row.cells, row.aim, aims.said(row.met)) for row in rows]
+        rows = [row for row in _two(part, results[part]) if row.aim]
+        cells = [[each.label, *each.figures, *each.verdict] for each in rows]
+        heads = ["", OURS, _beside(part), "aim", "met"]
+        if rows:
+            lines += ["", f"## {PAGES['titles'][part]}", "", *table(heads, cells, (0, 3, 4))]
     return str(PAGES["aims"]) + "\n".join(lines) + "\n"
+
+
+def limits_page(runs: Results, notes: Path) -> str:
+    """Return the page of the runs of Barnabas alone, with notes written by hand."""
+    parts = []
+    for name, run in runs.items():
+        figures = [[each, value] for each, value in run["figures"].items()]
+        made = {"figures_table": "\n".join(table(["figure", ""], figures))}
+        for kind, heads in TABLES["limits"].items():
+            if kind in run:
+                rows = [[each, *cells] for each, cells in run[kind].items()]
+                made[f"{kind}_table"] = "\n".join(table(heads, rows, (0, 5)))
+        page = PAGES["limits" if name == "limits" else "long_run"]
+        parts.append(page.strip().format(**run, **made))
+        if name == "limits":
+            parts += [notes.read_text().strip(), PAGES["long_runs"].strip()]
+    return "\n\n".join(parts) + "\n"

@@ -26,7 +26,7 @@ from barnabas.protocol.messages import (
 from benchmarks import floors, raw
 from benchmarks.child import ready, tell, told
 from benchmarks.measures import Cost, Figures, Round, percentiles
-from benchmarks.systems import System, administer
+from benchmarks.systems import Load, System, administer
 
 RECORDS_16_KB, RECORD_BYTES = 15, 1024
 SMALL_BYTES = 100
@@ -43,8 +43,6 @@ PLAIN, IDEMPOTENT, IN_TRANSACTION = PRODUCED = (
     "Produce of 16 KB in a transaction",
 )
 SINGLE, FETCHED = "one record at a time", "Fetch of 16 KB"
-
-Load = Callable[[System], Round]
 
 
 def loads(requests: int, transacted: int) -> list[Load]:

@@ -9,10 +9,9 @@ from typing import Any
 from barnabas.protocol.messages import alter_user_scram_credentials
 from benchmarks import raw
 from benchmarks.child import ready
-from benchmarks.measures import Cost, Round, percentiles
+from benchmarks.measures import SETTINGS, Cost, Round
 from benchmarks.systems import ApacheKafka, Barnabas, System
 from benchmarks.whole_clients import Tls
-from tests.support import neighbour
 from tests.support.brokers import timed
 from tests.support.brokers.loop_hold import held_since_last
 from tests.support.certificates import Authority, Stores
@@ -21,11 +20,8 @@ from tests.support.web_tokens import Issuer
 
 COMERS, THREADS = 2, 4
 """Processes of clients, and the connections of each at a time."""
-ISSUER = "https://issuer"
 ITERATIONS, SALT = 4096, b"salt-of-alice"
 SALTED = hashlib.pbkdf2_hmac("sha512", b"alice-secret", SALT, ITERATIONS)
-_COMMON = "org.apache.kafka.common.security"
-_OAUTH = "listener.name.login.oauthbearer.sasl"
 _LISTENERS = {"tls": "SECURE", "scram": "LOGIN", "oauth": "LOGIN"}
 KINDS = {
     "tls": "new TLS 1.3 connections",
@@ -44,20 +40,8 @@ class Site:
         self.authority = stores.trust()["ssl.truststore.location"]
         self._issuer = Issuer()
         self._properties = {
-            "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SSL,LOGIN:SASL_PLAINTEXT"
-            ),
-            "inter.broker.listener.name": "PLAINTEXT",
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
-            "listener.name.login.scram-sha-512.sasl.jaas.config": (
-                f"{_COMMON}.scram.ScramLoginModule required;"
-            ),
-            f"{_OAUTH}.jaas.config": (f"{_COMMON}.oauthbearer.OAuthBearerLoginModule required;"),
+            **SETTINGS["brokers"]["secured"],
             "sasl.oauthbearer.jwks.endpoint.url": self._issuer.write(directory / "keys.json"),
-            "sasl.oauthbearer.expected.audience": "kafka",
-            "sasl.oauthbearer.expected.issuer": ISSUER,
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS;User:alice",
             **stores.identity(),
         }
         self.ports: dict[str, dict[str, int]] = {}
@@ -76,15 +60,10 @@ class Site:
         return Barnabas(self._directory, properties, **options)
 
     def kafka(self) -> ApacheKafka:
-        own = {
-            f"{_OAUTH}.server.callback.handler.class": (
-                f"{_COMMON}.oauthbearer.OAuthBearerValidatorCallbackHandler"
-            ),
-        }
         url = self._properties["sasl.oauthbearer.jwks.endpoint.url"]
         return ApacheKafka(
             self._directory,
-            self._properties | own,
+            self._properties | SETTINGS["brokers"]["secured_kafka"],
             self._listeners(ApacheKafka.name),
             [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"],
         )
@@ -96,28 +75,18 @@ class Site:
     def _given(self, kind: str, count: int) -> Any:
         """Return what one process of clients needs for so many logins."""
         if kind == "oauth":
-            one = partial(self._issuer.token, "alice", aud="kafka", iss=ISSUER)
+            one = partial(self._issuer.token, "alice", aud="kafka", iss="https://issuer")
             return [one(jti=f"{time.time_ns()}-{number}") for number in range(count)]
         return {"tls": self.authority, "scram": SALTED.hex()}[kind]
 
     def come_in(self, system: System, count: int, kind: str) -> Round:
-        """Measure `count` new connections or logins of a kind, while another client appends."""
+        """Measure `count` new connections or logins of a kind."""
         port, share = self.ports[system.name][_LISTENERS[kind]], count // COMERS
         load = {"kind": kind, "port": port, "count": share, "threads": THREADS}
         several = [load | {"given": self._given(kind, share)} for _ in range(COMERS)]
-        with (
-            ready("logins.come_in", several) as all_of_them,
-            neighbour.Neighbour(system.port) as other,
-        ):
-            began = time.monotonic()
-            with Cost(*system.pids) as cost:
-                all_of_them()
-            waits = other.times(began, time.monotonic())
-        figures = {
-            "neighbour_p99_ms": percentiles(waits, "ms")["p99_ms"],
-            "neighbour_longest_ms": waits[-1] * 1e3,
-        }
-        return {KINDS[kind]: cost.of(count) | figures}
+        with ready("logins.come_in", several) as all_of_them, Cost(*system.pids) as cost:
+            all_of_them()
+        return {KINDS[kind]: cost.of(count)}
 
     def held(self, count: int) -> Round:
         """Measure for how long the event loop of Barnabas is held while clients come in."""
@@ -134,17 +103,11 @@ class Site:
 
 
 def add_user(system: System) -> None:
-    """Create alice, and the topic of the other client."""
-    alice = {
-        "name": "alice",
-        "mechanism": 2,
-        "iterations": ITERATIONS,
-        "salt": SALT,
-        "salted_password": SALTED,
-    }
+    """Create alice."""
+    alice = {"name": "alice", "mechanism": 2, "iterations": ITERATIONS}
+    alice |= {"salt": SALT, "salted_password": SALTED}
     request = {"deletions": [], "upsertions": [alice]}
     with raw.connect(system.port) as client:
-        raw.create_topic(client, neighbour.TOPIC)
         answer = client.call(alter_user_scram_credentials.API, 0, request)
-        if answer.results[0].error_code:
-            raise RuntimeError(f"{system.name}: {answer.results[0].error_message}")
+    if answer.results[0].error_code:
+        raise RuntimeError(f"{system.name}: {answer.results[0].error_message}")

@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeVar
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from benchmarks import raw
+from benchmarks.measures import SETTINGS, Round
 from tests.support import go_programs
 from tests.support.brokers.cluster import ProcessCluster
 from tests.support.brokers.process import ROOT, BrokerProcess
@@ -31,23 +32,10 @@ PEERS = (THEIRS, KFAKE)
 SOON = "soon after a start: "
 BEFORE: Final = "Barnabas before"
 GENERAL, GENERAL_BEFORE = "Barnabas, short ways off", "Barnabas before, short ways off"
-GENERAL_ONLY: Final = {"fast.paths.enable": "false"}
-"""The setting under which every request takes the general way."""
-SHARED = {
-    # Files of deleted topics are removed at once, so that the next topic has their disk space.
-    "log.segment.delete.delay.ms": "1000",
-    "offsets.topic.num.partitions": "5",
-    "transaction.state.log.num.partitions": "5",
-}
-PROPERTIES = {
-    **SHARED,
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-}
-"""Settings of Barnabas and Apache Kafka; otherwise their defaults apply."""
-OF_THREE = {**SHARED, "auto.create.topics.enable": "false"}
-"""Settings of clusters of three brokers."""
-SESSION = {"zookeeper.session.timeout.ms": "6000"}
+_BROKERS: Final[dict[str, dict[str, str]]] = SETTINGS["brokers"]
+PROPERTIES: Final = _BROKERS["all"] | _BROKERS["single"]
+OF_THREE: Final = _BROKERS["all"] | _BROKERS["three"]
+"""The settings of single brokers, and of those of clusters, of Barnabas and Apache Kafka."""
 WITHIN_S: Final = 300.0
 """The longest time until a topic is created, or a cluster has done what is waited for."""
 _KFAKE = Path(__file__).parent / "kfake"
@@ -159,11 +147,13 @@ class System:
 
     def producer(self, transactional_id: str | None) -> raw.Producer:
         """Return a new producer."""
-        if transactional_id is None:
-            with raw.connect(self.port) as client:
-                return raw.initialised(client, None)
-        with self.coordinator(transactional_id) as client:
+        at_all = transactional_id is None
+        with raw.connect(self.port) if at_all else self.coordinator(transactional_id) as client:
             return raw.initialised(client, transactional_id)
+
+
+Load = Callable[[Any], Round]
+"""A load of one system."""
 
 
 class Barnabas(System):
@@ -228,7 +218,7 @@ class Processes(System):
         command = [sys.executable, "-m", "barnabas", "serve", "--log-level", "error"]
         command += ["--listen", "127.0.0.1:0", "--data", str(self.data)]
         command += ["--processes", str(self._count)]
-        command += [word for pair in SHARED.items() for word in ("--set", "=".join(pair))]
+        command += [word for pair in _BROKERS["all"].items() for word in ("--set", "=".join(pair))]
         environment = {**os.environ, "PYTHONPATH": str(self._root)}
         self._process = subprocess.Popen(
             command, cwd=self._root, env=environment, stdout=subprocess.PIPE, text=True
@@ -344,7 +334,7 @@ class BarnabasTrio(Trio):
         """`root` is the checkout whose brokers run, `properties` are more settings."""
         super().__init__(OURS if root == ROOT else BEFORE, directory)
         self._zookeeper = ZooKeeperServer(self.data / "zookeeper")
-        keys = {**OF_THREE, **SESSION, **properties}
+        keys = {**OF_THREE, **_BROKERS["with_zookeeper"], **properties}
         self.cluster = ProcessCluster(self.data, self._zookeeper, keys, root=root)
         self.nodes = self.cluster.brokers
         self.port, _ = self.cluster.ports[1]

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -11,15 +10,13 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.transactional_producer import TransactionalProducer
 from benchmarks.child import driven
 from benchmarks.measures import Cost, Figures, Round, percentiles
-from benchmarks.systems import System
+from benchmarks.systems import Load, System
 
 RECORD_BYTES = (100, 1024, 10 * 1024)
 BATCH_BYTES = (16 * 1024, 1024 * 1024)
 MOST_RECORDS = 1_500_000
 STREAM_BYTES = 1024
 FLUSHED, BURSTS = "bursts of 100 ms, flushed", "transactions of 100 ms"
-
-Load = Callable[[System], Round]
 
 
 class Tls(NamedTuple):

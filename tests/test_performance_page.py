@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import aims, alone, consumer_groups, limits, measures, report
+from benchmarks import alone, consumer_groups, measures, report
 from benchmarks.beside_kafka import AIMS, HERE, PAGE, RESULTS, TABLES, medians
 
 
@@ -21,28 +21,26 @@ def test_the_pages_are_made_from_the_results() -> None:
     assert AIMS.read_text() == report.aims_page(results)
 
 
-def test_the_page_of_limits_has_the_notes_and_the_long_runs() -> None:
-    page = limits.PAGE.read_text()
-    assert page == limits.with_the_tables_of(page)
-    assert "## Long runs" in page
+def test_the_page_of_limits_is_made_from_the_kept_runs() -> None:
+    kept = json.loads(alone.KEPT.read_text())
+    assert alone.PAGE.read_text() == report.limits_page(kept, alone.NOTES)
 
 
 def test_figures_of_a_run_are_kept_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("LONG_RUNS", "PAGE"):
+    for name in ("KEPT", "PAGE"):
         path = tmp_path / name
-        path.write_text(getattr(limits, name).read_text())
-        for module in (alone, limits):
-            monkeypatch.setattr(module, name, path)
+        path.write_text(getattr(alone, name).read_text())
+        monkeypatch.setattr(alone, name, path)
     sizes = {"only": "", "listener": "brokers"}
     alone.keep(Namespace(run="hold", **sizes), {"Heartbeat: ms": 1.234})
-    text = limits.PAGE.read_text()
+    text = alone.PAGE.read_text()
     assert "all of them distinct** (`python -m benchmarks.alone hold --listener brokers`, " in text
     assert "| Heartbeat: ms | 1.23 |" in text
     alone.keep(Namespace(run="recovery", gb=0.5), {"seconds": 1.0})
-    assert "alone recovery --gb 0.5`" in limits.PAGE.read_text()
-    assert "alone recovery --gb 10`" not in limits.PAGE.read_text()
+    assert "alone recovery --gb 0.5`" in alone.PAGE.read_text()
+    assert "alone recovery --gb 10`" not in alone.PAGE.read_text()
 
 
 def test_the_medians_are_those_of_the_runs() -> None:
@@ -79,7 +77,7 @@ def measured(part: str, measurement: str, **figures: dict[str, float]) -> dict[s
 
 def row(results: dict[str, Any], *cells: str) -> str:
     """Return the row of the table of aims that has all these cells."""
-    rows = [each for each in aims.table(results) if all(f"| {cell} |" in each for cell in cells)]
+    rows = [each for each in report.aims(results) if all(f"| {cell} |" in each for cell in cells)]
     (found,) = rows
     return found
 
@@ -105,7 +103,7 @@ def test_records_beside_joins_are_held_against_records_beside_none() -> None:
 def test_an_aim_beside_a_system_that_was_not_measured_is_left_out() -> None:
     name = "Produce of 16 KB"
     results = measured("requests", name, Barnabas={"cpu_us": 16.0}, Apache_Kafka={"cpu_us": 20.0})
-    assert not any(name in each and "kfake" in each for each in aims.table(results))
+    assert not any(name in each and "kfake" in each for each in report.aims(results))
 
 
 def test_throughput_is_held_against_the_faster_peer() -> None:

@@ -226,7 +226,6 @@ def measure_cluster(run: Run) -> None:
         systems.append(BarnabasTrio(run.directory, root=run.before))
     with running(*systems):
         for each in systems:
-            three_brokers.ready(each)
             run.note({three_brokers.AT_REST: idle(each)}, each.name)
         run.rounds(systems, three_brokers.loads(run.sizes.megabytes))
 

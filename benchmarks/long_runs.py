@@ -27,7 +27,6 @@ from benchmarks.measures import (
     settled,
 )
 from benchmarks.systems import PROPERTIES, Barnabas, BarnabasTrio, administer, create_topics
-from benchmarks.three_brokers import ready
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
 from tests.support.neighbour import Neighbour
@@ -98,7 +97,6 @@ def churn(options: Namespace, directory: Path) -> Iterator[Figures]:
     seconds = options.hours * 3600
     rounds = max(_ROUNDS, round(seconds / _ROUND_S))
     with BarnabasTrio(directory, properties=_SMALL_SEGMENTS) as system:
-        ready(system)
         samples, committed = [], 0
         for number in range(rounds):
             committed += verified(system.servers, number, seconds / rounds)

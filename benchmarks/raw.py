@@ -116,7 +116,7 @@ PLAIN = Producer(None)
 
 
 class Batch(NamedTuple):
-    """A Produce of one batch for partition 0, and the batch's position in it."""
+    """A Produce of one batch, and the batch's position in it."""
 
     frame: bytes
     at: int
@@ -144,7 +144,9 @@ def initialised(client: Client, transactional_id: str | None) -> Producer:
     return Producer(transactional_id, answer.producer_id, answer.producer_epoch)
 
 
-def batch_of(topic: str, producer: Producer, *, records: int, record_bytes: int) -> Batch:
+def batch_of(
+    topic: str, producer: Producer, *, records: int, record_bytes: int, partition: int = 0
+) -> Batch:
     """Return a Produce of the producer's first batch, acks=all."""
     now_ms = time.time_ns() // 1_000_000
     batch = build_batch(
@@ -154,13 +156,14 @@ def batch_of(topic: str, producer: Producer, *, records: int, record_bytes: int)
         base_sequence=-1 if producer.id < 0 else 0,
         transactional=producer.transactional_id is not None,
     )
-    frame = _produce(topic, batch, producer.transactional_id)
+    frame = _produce(topic, batch, producer.transactional_id, partition)
     return Batch(frame, frame.index(batch), len(batch), records)
 
 
-def produce_request(topic: str, *, records: int, record_bytes: int) -> bytes:
-    """Return a Produce with one batch for partition 0, acks=all."""
-    return batch_of(topic, PLAIN, records=records, record_bytes=record_bytes).frame
+def produce_request(topic: str, *, records: int, record_bytes: int, partition: int = 0) -> bytes:
+    """Return a Produce with one batch, acks=all."""
+    size = {"records": records, "record_bytes": record_bytes}
+    return batch_of(topic, PLAIN, **size, partition=partition).frame
 
 
 def keyed_request(topic: str, keys: Iterable[int], value: bytes, *, partition: int) -> bytes:

@@ -5,13 +5,14 @@ frames.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import count as numbers
 from itertools import islice, repeat
 from typing import Any
 
+from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer
 from barnabas.client.group import GroupMember
@@ -26,7 +27,7 @@ from barnabas.protocol.messages import (
 from benchmarks import floors, raw
 from benchmarks.child import ready, tell, told
 from benchmarks.measures import Cost, Figures, Round, percentiles
-from benchmarks.systems import Load, System, administer
+from benchmarks.systems import Load, System, administer, create_topics
 
 RECORDS_16_KB, RECORD_BYTES = 15, 1024
 SMALL_BYTES = 100
@@ -146,43 +147,39 @@ def produce_of_several(system: System, clients: int, count: int) -> Round:
 
     Each has a partition of its own: of the one broker, or one of each process.
     """
-    placed = [
-        {"port": port, "topic": topic, "count": count} for port, topic in _placed(system, clients)
+    topic, share = f"clients-{time.time_ns()}", clients // len(system.ports)
+    # Each process leads some of so many partitions.
+    create_topics(system.servers, {topic: 4 * clients})
+    led = administer(system.servers, partial(_led, topic, range(4 * clients)))
+    several = [
+        {"port": port, "topic": topic, "partition": each, "count": count}
+        for port in system.ports
+        for each in led[port][:share]
     ]
-    with ready("requests.send", placed) as all_of_them, Cost(*system.pids) as cost:
+    with ready("requests.send", several) as all_of_them, Cost(*system.pids) as cost:
         all_of_them()
-    with raw.connect(system.port) as client:
-        for each in placed:
-            raw.delete_topic(client, each["topic"])
+    administer(system.servers, lambda cluster: Admin(cluster).delete_topic(topic))
     name = f"Produce of 10 records, {clients} clients"
     return {name: cost.of(clients * count) | {"cores": cost.cpu / cost.seconds}}
 
 
-def send(port: int, topic: str, count: int) -> None:
+async def _led(topic: str, partitions: range, cluster: Cluster) -> dict[int, list[int]]:
+    """Return partitions by the port of their leader."""
+    found = defaultdict(list)
+    for each in partitions:
+        found[cluster.nodes[await cluster.leader(topic, each)].port].append(each)
+    return found
+
+
+def send(port: int, topic: str, partition: int, count: int) -> None:
     """Send small Produce requests, in a process of its own."""
-    request = raw.produce_request(topic, records=RECORDS_OF_SEVERAL, record_bytes=SMALL_BYTES)
+    size = {"records": RECORDS_OF_SEVERAL, "record_bytes": SMALL_BYTES}
+    request = raw.produce_request(topic, **size, partition=partition)
     with raw.connect(port) as client:
+        raw.accepted(client, request)
         tell("ready")
         told()
         client.stream(repeat(request, count), WINDOW_OF_SEVERAL)
-
-
-def _placed(system: System, clients: int) -> list[tuple[int, str]]:
-    """Return ports and topics for the clients, with the same number on each process."""
-    led: dict[int, list[str]] = {port: [] for port in system.ports}
-    each = clients // len(led)
-    spare: list[str] = []
-    with raw.connect(system.port) as client:
-        for number in numbers():
-            topic = f"clients-{time.time_ns()}-{number}"
-            raw.create_topic(client, topic)
-            topics = led[raw.leader_port(client, topic)]
-            (topics if len(topics) < each else spare).append(topic)
-            if all(len(topics) == each for topics in led.values()):
-                break
-        for topic in spare:
-            raw.delete_topic(client, topic)
-    return [(port, topic) for port, topics in led.items() for topic in topics]
 
 
 # -- transactions ----------------------------------------------------------------------------------

@@ -312,6 +312,8 @@ class Trio(System):
 class KafkaTrio(Trio):
     """Three nodes of Apache Kafka with the JVM options of its own scripts."""
 
+    cluster: KafkaCluster
+
     def __init__(self, directory: Path) -> None:
         super().__init__(THEIRS, directory)
         self.cluster = KafkaCluster(self.data, heap=DEFAULT, properties=OF_THREE)
@@ -328,6 +330,8 @@ class KafkaTrio(Trio):
 class BarnabasTrio(Trio):
     """Three processes of `barnabas serve` on a real ZooKeeper."""
 
+    cluster: ProcessCluster
+
     def __init__(
         self, directory: Path, root: Path = ROOT, properties: Mapping[str, str] = {}
     ) -> None:
@@ -340,8 +344,10 @@ class BarnabasTrio(Trio):
         self.port, _ = self.cluster.ports[1]
 
     def launch(self) -> None:
+        """Start the processes; return when they are a cluster, as those of Kafka are then."""
         self._zookeeper.start()
         self.cluster.launch()
+        self.cluster.wait_until_full()
 
     def end(self) -> None:
         self.cluster.kill_all()

@@ -74,17 +74,6 @@ def gap_after_kill(system: Trio) -> Round:
     return {KILLED: {"seconds": cost.seconds}}
 
 
-def ready(system: Trio) -> None:
-    """Return when all three brokers are there."""
-
-    async def known(cluster: Cluster) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while len((await cluster.refresh(())).brokers) < len(system.pids):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-
-    administer(system.servers, known)
-
-
 @contextmanager
 def _topic(system: Trio, partitions: int = 1) -> Iterator[tuple[str, int, int]]:
     """Have a topic, all replicas in sync, during a block; yield its name, and the id and port of

@@ -137,7 +137,7 @@ def _held(windows: Sequence[Window]) -> Held:
     )
 
 
-# -- requests --------------------------------------------------------------------------------------
+# -- brokers ---------------------------------------------------------------------------------------
 
 
 def timed_broker(directory: Path, **keys: str) -> BrokerProcess:

@@ -152,15 +152,18 @@ def idle(system: System) -> Figures:
     return {"resident_mb": sum(map(resident_bytes, system.pids)) / len(system.pids) / 1e6}
 
 
+def start_and_rest(system: System) -> Round:
+    """Measure the start of a broker, and its memory after another one."""
+    found = {"start": start_up(system)}
+    with running(system):
+        return found | {"idle": idle(system)}
+
+
 def measure_start(run: Run) -> None:
     """Measure start and idle memory."""
     for _ in range(run.sizes.rounds):
         for system in run.brokers():
-            run.note({"start": start_up(system)}, system.name)
-    for _ in range(run.sizes.rounds):
-        for system in run.brokers():
-            with running(system):
-                run.note({"idle": idle(system)}, system.name)
+            run.note(start_and_rest(system), system.name)
 
 
 def measure_requests(run: Run) -> None:
@@ -254,10 +257,12 @@ def measure_security(run: Run) -> None:
             (Barnabas(run.directory), site.barnabas(tokens=False)),
             (ApacheKafka(run.directory), site.kafka()),
         ):
-            without, with_it = map(_start_and_rest, (bare, secured))
-            for name in without:
-                figures = {"more": with_it[name] - without[name], "all": with_it[name]}
-                run.note({f"{name} with security": figures}, bare.name)
+            for each in (bare, secured):
+                start_up(each)  # not counted: it reads files that are not cached yet
+            without, with_it = map(start_and_rest, (bare, secured))
+            for name, kept in (("start", "start"), ("idle", "memory")):
+                ((one,), (other,)) = (each[name].values() for each in (without, with_it))
+                run.note({f"{kept} with security": {"more": other - one, "all": other}}, bare.name)
 
     def over_tls(system: System, batch_bytes: int) -> Round:
         return whole_clients.throughput(system, 1024, batch_bytes, megabytes, site.tls(system))
@@ -271,14 +276,6 @@ def measure_security(run: Run) -> None:
     for _ in range(rounds):
         run.note(site.held(count), Barnabas.name)
         run.note(checks.measure(), Barnabas.name)
-
-
-def _start_and_rest(system: System) -> Figures:
-    """Measure the start of a broker, and its memory then."""
-    start_up(system)  # not counted: the first start reads files that are not cached yet
-    figures = {"start": start_up(system)["seconds"]}
-    with running(system):
-        return figures | {"memory": idle(system)["resident_mb"]}
 
 
 def measure_clients(run: Run) -> None:

@@ -2,8 +2,10 @@
 
     limits          what one broker carries, and its effect on other clients
     recovery        start after kill -9
+    compaction      a topic of one partition in which each key was written ten times
     churn           `verify eos --churn` on three brokers: memory, descriptors, files
     members         a large group, in the consumer and in the classic protocol
+    console         a console of a large cluster, and its effect on other clients
     units           the cost of partitions, connections and transactional ids
     hold            the longest time for which one request holds the event loop
     login_times     failed logins of users that exist and of users that do not
@@ -25,7 +27,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks import first_broker, hold, limits, login_times, long_runs, report, units
+from benchmarks import (
+    first_broker,
+    hold,
+    large_console,
+    limits,
+    login_times,
+    long_runs,
+    report,
+    units,
+)
 from benchmarks.limits import Felt, Found
 from benchmarks.measures import HERE, SIZES, Faulty, shown
 
@@ -36,8 +47,10 @@ KEPT: Final = HERE / "alone.json"
 RUNS: Final[Mapping[str, Callable[[Namespace, Path], Iterator[Found]]]] = {
     "limits": limits.measure,
     "recovery": long_runs.recovery,
+    "compaction": long_runs.compaction,
     "churn": long_runs.churn,
     "members": long_runs.members,
+    "console": large_console.console,
     "units": units.measure,
     "hold": hold.measure,
     "login_times": login_times.measure,

@@ -200,6 +200,15 @@ def crowds(directory: Path, scale: Namespace) -> Found:
     return found
 
 
+def compact(servers: str, topic: str) -> None:
+    """Let a topic be compacted from now on."""
+    change = [("cleanup.policy", ConfigOperation.SET, "compact")]
+    administer(
+        servers,
+        lambda cluster: Admin(cluster).alter_configs(ConfigResourceType.TOPIC, topic, change),
+    )
+
+
 def compaction(directory: Path, scale: Namespace) -> Found:
     """Compare a running cleaner that has a backlog with a stopped one."""
     keys = {
@@ -217,13 +226,7 @@ def compaction(directory: Path, scale: Namespace) -> Found:
             )
             one = partial(raw.keyed_request, "keyed", value=VALUE, partition=partition)
             client.stream((one(keys) for keys in batches), 5)
-        compacted = [("cleanup.policy", ConfigOperation.SET, "compact")]
-        administer(
-            broker.bootstrap_servers,
-            lambda cluster: Admin(cluster).alter_configs(
-                ConfigResourceType.TOPIC, "keyed", compacted
-            ),
-        )
+        compact(broker.bootstrap_servers, "keyed")
         cleaner = raw.until(lambda: children(broker.pid))[0]
         os.kill(cleaner, signal.SIGSTOP)
 

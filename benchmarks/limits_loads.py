@@ -6,12 +6,16 @@ the latencies that another process measures.
     slow       COUNT consumers that ask for 50 MB of the topic `large` and read 1 KB a second
     keys       5,000 records a second to COUNT partitions of the topic `keyed`, one after the other
     flushes    one record after the other to partition COUNT of the topic `disks`
+    tabs       the first COUNT pages of a console at PORT, live as in a browser
 """
 
 import asyncio
+import http
+import http.client
 import os
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from functools import cache, partial
 from itertools import cycle
@@ -34,6 +38,19 @@ SETTLED_AFTER_S = 3.0
 PACE, PATIENCE_S = 50.0, 300.0
 """The members that come in a second, and the longest wait for an answer: one process has them
 all."""
+TABS = (
+    "/",
+    "/brokers",
+    "/topics",
+    "/topic?name=many-0",
+    "/tail?topic=many-0&partition=0",
+    "/groups",
+    "/group?id=group-0",
+    "/transactions",
+    "/reassignments",
+    "/timeline",
+)
+"""The pages of the tabs, of which each is another one."""
 
 Ready = Callable[[], None]
 
@@ -107,7 +124,41 @@ async def flushes(port: int, partition: int, ready: Ready) -> None:
             await asyncio.sleep(0.005)
 
 
-LOADS = {each.__name__: each for each in (crowd, group, slow, keys, flushes)}
+async def tabs(port: int, count: int, ready: Ready) -> None:
+    with ThreadPoolExecutor(count) as pool:
+        opened = [LivePage(port, path) for path in TABS[:count]]
+        for _ in pool.map(LivePage.show, opened):
+            pass
+        ready()
+        for _ in pool.map(LivePage.follow, opened):
+            pass
+
+
+class LivePage:
+    """A live page in a browser: a connection for its ticks, and one for its updates."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._ticks = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._page = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._path = path
+
+    def show(self) -> None:
+        """Ask for the page. Raises RuntimeError if it is another one."""
+        self._page.request("GET", self._path)
+        answer = self._page.getresponse()
+        answer.read()
+        if answer.status != http.HTTPStatus.OK:
+            raise RuntimeError(f"{self._path}: HTTP {answer.status}")
+
+    def follow(self) -> None:
+        """Ask for the page at each tick, until the console ends."""
+        self._ticks.request("GET", "/live")
+        for line in self._ticks.getresponse():
+            if line == b"event: tick\n":
+                self.show()
+
+
+LOADS = {each.__name__: each for each in (crowd, group, slow, keys, flushes, tabs)}
 READY_WITHIN_S = 60.0
 
 

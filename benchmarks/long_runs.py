@@ -15,11 +15,13 @@ from typing import Final
 from barnabas.client.offsets import LATEST, find_offsets
 from barnabas.protocol.topic_partition import TopicPartition
 from benchmarks import consumer_groups, raw
+from benchmarks.limits import compact
 from benchmarks.limits_loads import load
 from benchmarks.measures import (
     Cost,
     Faulty,
     Figures,
+    children,
     cpu_seconds,
     descriptors,
     peak_bytes,
@@ -29,6 +31,7 @@ from benchmarks.measures import (
 from benchmarks.systems import PROPERTIES, Barnabas, BarnabasTrio, administer, create_topics
 from tests.support.brokers.memory import resident_mb
 from tests.support.brokers.process import BrokerProcess
+from tests.support.neighbour import TOPIC as NEIGHBOUR
 from tests.support.neighbour import Neighbour
 
 TOPIC: Final = "long"
@@ -39,6 +42,10 @@ WINDOW: Final = 8
 PARTITIONS: Final = 16
 """The partitions of the records that are recovered: below 16 GB no segment of them is full, so all
 of them are read."""
+UPDATES: Final = 10
+"""The records of each key in the compacted partition."""
+_STILL_S: Final = 30.0
+"""The seconds without work of the cleaner after which a log is taken as compacted."""
 _RECOVERED_WITHIN_S: Final = 3_600.0
 _CALM_S: Final = 10.0
 _ROUNDS, _ROUND_S = 6, 600.0
@@ -90,6 +97,56 @@ def recovery(options: Namespace, directory: Path) -> Iterator[Figures]:
         }
         if (found := ends(broker.bootstrap_servers)) != count * PER_BATCH:
             raise Faulty(f"{count * PER_BATCH} records were acknowledged, and {found} are left")
+
+
+def compaction(options: Namespace, directory: Path) -> Iterator[Figures]:
+    """Compact one partition, of which each key has many records."""
+    with Barnabas(directory) as system, raw.connect(system.port) as client:
+        create_topics(system.servers, {NEIGHBOUR: 1})
+        # Ten segments, of Kafka's size from 10 GB on: the newest is not compacted.
+        segments = {"segment.bytes": str(min(1 << 30, round(options.gb * 1e8)))}
+        create_topics(system.servers, {TOPIC: 1}, segments)
+        keys = round(options.gb * 1e6) // UPDATES
+        numbers = cycle(range(keys))
+        count = keys * UPDATES // PER_BATCH
+        some = (list(islice(numbers, PER_BATCH)) for _ in range(count))
+        client.stream((raw.keyed_request(TOPIC, each, VALUE, partition=0) for each in some), WINDOW)
+        before = gigabytes(system)
+        yield {"GB before": before, "keys": keys}
+        with Neighbour(system.port) as other:
+            calm = other.p99_ms_of_next(_CALM_S)
+            compact(system.servers, TOPIC)
+            cleaner = raw.until(lambda: children(system.pid), every_s=0.1)[0]
+            began = time.monotonic()
+            ended, cpu = compacted(system, cleaner, before)
+            disturbed = other.p99_ms(began, ended)
+        if other.errors:
+            raise Faulty(f"another client was refused: {other.errors[0]}")
+        yield {
+            "GB after": gigabytes(system),
+            "seconds": ended - began,
+            "CPU of the cleaner": cpu,
+            "largest memory of broker and cleaner, MB": peak_bytes(system.pid) / 1e6,
+            "largest memory of the cleaner, MB": peak_bytes(cleaner) / 1e6,
+            "p99 of another client before, ms": calm,
+            "p99 of another client meanwhile, ms": disturbed,
+        }
+
+
+def gigabytes(system: Barnabas) -> float:
+    """Return the size of the log of the compacted topic."""
+    return sum(each.stat().st_size for each in system.data.glob(f"{TOPIC}-0/*.log")) / 1e9
+
+
+def compacted(system: Barnabas, cleaner: int, before: float) -> tuple[float, float]:
+    """Wait until the cleaner has done its work; return the time of its end, and its CPU seconds."""
+    used, since = cpu_seconds(cleaner), time.monotonic()
+    while time.monotonic() - since < _STILL_S:
+        time.sleep(1)
+        now = cpu_seconds(cleaner)
+        if now - used > 0.05 or gigabytes(system) > before / 2:
+            used, since = now, time.monotonic()
+    return since, used
 
 
 def churn(options: Namespace, directory: Path) -> Iterator[Figures]:

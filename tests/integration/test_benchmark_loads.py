@@ -11,6 +11,7 @@ from benchmarks import (
     clients,
     consumer_groups,
     floors,
+    large_console,
     long_runs,
     raw,
     requests,
@@ -110,6 +111,22 @@ def test_recovery_after_a_kill_is_measured(tmp_path) -> None:
         found |= some
     assert found["seconds from the start until it serves"] > 0
     assert found["CPU until then"] > 0
+
+
+def test_bounds_of_a_console_are_measured(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_console, "ROUNDS", 1)
+    monkeypatch.setattr(large_console, "WINDOW_S", 2.5)
+    monkeypatch.setattr(large_console, "ORDINARY", 40)
+    # Another process may disturb one of so few and short windows.
+    monkeypatch.setattr(large_console, "RATIO", 100.0)
+    found: dict[str, float] = {}
+    for some in large_console.console(Namespace(partitions=200), tmp_path):
+        found |= some
+    assert 0 < found["Metadata requests a second"] < 1.2
+    assert found["CPU of the console, share of a core"] > 0
+    assert found["with tabs over without, 40 partitions"] > 0
+    with pytest.raises(Faulty, match="takes too much"):
+        large_console.require(found[large_console.MEMORY] < 1, "takes too much")
 
 
 def test_lost_records_are_a_fault(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,18 +234,21 @@ def measure_cluster(run: Run) -> None:
 
 
 def measure_groups(run: Run) -> None:
-    """Measure consumer groups of KIP-848 on Barnabas and Kafka."""
-    sizes = run.sizes
+    """Measure consumer groups of KIP-848 on Barnabas and Kafka, and many on two processes too."""
+    sizes, two = run.sizes, run.two()
+    systems = [*two, Processes(run.directory, 2)]
     one, many, paced = consumer_groups.shapes(sizes.members, sizes.groups)
     beat = partial(consumer_groups.unchanged, shape=one, requested=sizes.requests)
-    join = [partial(consumer_groups.assign, shape=each) for each in (one, many)]
-    come = partial(consumer_groups.assign, shape=paced)
-    with running(*(systems := run.two())):
+    join, join_many, come = (
+        partial(consumer_groups.assign, shape=each) for each in (one, many, paced)
+    )
+    with running(*systems):
         for each in systems:
             consumer_groups.prepare(each, [one, many])
-        run.rounds(systems, [beat], sizes.warm_ups)
-        run.rounds(systems, join, min(sizes.warm_ups, 2))
-        run.rounds(systems, [come], warm_ups=0)
+        run.rounds(two, [beat], sizes.warm_ups)
+        run.rounds(two, [join], min(sizes.warm_ups, 2))
+        run.rounds(systems, [join_many], min(sizes.warm_ups, 2))
+        run.rounds(two, [come], warm_ups=0)
 
 
 def measure_security(run: Run) -> None:

@@ -1,16 +1,17 @@
 """Consumer groups of KIP-848: the part `groups` of `beside_kafka`.
 
-Members are raw heartbeats over a few connections, from another process. A member acknowledges an
-assignment at once. Until it has its share it sends a heartbeat every 100 ms, so that the time until
-all have theirs is that of the coordinator and not that of the heartbeat interval. Meanwhile another
-client appends one record after another. Members come as fast as they are answered, and once at a
-rate: then they send a heartbeat each second until they have their shares.
+Members are raw heartbeats over a few connections to the coordinators of their groups, from another
+process. A member acknowledges an assignment at once. Until it has its share it sends a heartbeat
+every 100 ms, so that the time until all have theirs is that of the coordinator and not that of the
+heartbeat interval. Meanwhile another client appends one record after another. Members come as fast
+as they are answered, and once at a rate: then they send a heartbeat each second until they have
+their shares.
 """
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count, cycle, islice
 from struct import Struct
 from typing import Final, NamedTuple, Self
@@ -87,8 +88,9 @@ class Shape(NamedTuple):
 class Member:
     """A member of a group with a share of one partition."""
 
-    def __init__(self, group_id: str, member_id: str, topic: str) -> None:
-        self._group_id, self._member_id = group_id, member_id
+    def __init__(self, group_id: str, member_id: str, topic: str, port: int) -> None:
+        """`port` is that of the coordinator."""
+        self._group_id, self._member_id, self.port = group_id, member_id, port
         join = self._request(rebalance_timeout_ms=300_000, subscribed_topic_names=[topic])
         join.topic_partitions = []
         self._next: bytes | None = raw.frame(API, _VERSION, join)
@@ -163,21 +165,25 @@ class Fleet:
 
     def __init__(self, port: int, shape: Shape) -> None:
         began = time.time_ns()
+        names = [f"g-{began}-{group}" for group in range(shape.groups)]
+        with raw.connect(port) as client:
+            ports = raw.coordinator_ports(client, names, raw.GROUP)
         self.groups = [
-            [Member(f"g-{began}-{group}", f"{at:022}", shape.topic) for at in range(shape.members)]
-            for group in range(shape.groups)
+            [Member(name, f"{at:022}", shape.topic, port) for at in range(shape.members)]
+            for name, port in ports.items()
         ]
         # The first members of all groups come first, then the second ones.
         self.members = [each for some in zip(*self.groups, strict=True) for each in some]
         self._pace = shape.pace
         self.heartbeats = 0
-        self._clients = [raw.connect(port) for _ in range(min(CONNECTIONS, len(self.members)))]
+        few = min(CONNECTIONS, len(self.members))
+        self.clients = [raw.connect(each) for each in islice(cycle({*ports.values()}), few)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in self._clients:
+        for each in self.clients:
             each.close()
 
     def assign(self) -> float:
@@ -203,54 +209,50 @@ class Fleet:
 
     def leave(self) -> None:
         """Let all members leave."""
-        share = len(self.members) // len(self._clients) + 1
-        for at, client in enumerate(self._clients):
-            leaving = self.members[at * share : (at + 1) * share]
-            client.stream([each.leave() for each in leaving], window=1)
+        for port, client in {each.port: each for each in self.clients}.items():
+            leaving = (each.leave() for each in self.members if each.port == port)
+            client.stream(leaving, window=1)
 
     def _drive(self, is_done: Callable[[Member], bool], pace: float = 0.0) -> None:
         """Send heartbeats of each member until it is done; `pace` members begin in a second."""
         began, order = time.monotonic(), count()
-        waiting = [
-            (began + number / pace if pace else 0.0, next(order), each)
-            for number, each in enumerate(self.members)
-        ]
-        """A heap of members by the time of their next heartbeat."""
-        heapify(waiting)
+        heaps: dict[int, list[tuple[float, int, Member]]] = defaultdict(list)
+        """The members of each coordinator by the time of their next heartbeat."""
+        for number, each in enumerate(self.members):
+            due = began + number / pace if pace else 0.0
+            heappush(heaps[each.port], (due, next(order), each))
         again_s = _PACED_AGAIN_S if pace else _AGAIN_S
-        held = 0
+        held = Counter[int]()
 
         def heartbeats(client: raw.Client) -> raw.Talk:
-            nonlocal held
-            while waiting or held:
+            waiting = heaps[client.port]
+            while waiting or held[client.port]:
                 if not waiting:
                     # Other connections have the last members, and may give them back.
                     yield time.monotonic() + _IDLE_S
                     continue
                 due, _, member = heappop(waiting)
-                held += 1
+                held[client.port] += 1
                 # No member becomes due before this one: what an answer adds is due later.
                 if due > time.monotonic():
                     yield due
                 self.heartbeats += 1
                 answer = yield client, member.heartbeat()
-                held -= 1
+                held[client.port] -= 1
                 if member.takes(answer) and member.tells_something:
                     # Before those that have not joined yet.
                     heappush(waiting, (-1.0, next(order), member))
                 elif not is_done(member):
                     heappush(waiting, (time.monotonic() + again_s, next(order), member))
 
-        raw.converse(map(heartbeats, self._clients))
+        raw.converse(map(heartbeats, self.clients))
 
 
 def prepare(system: System, shapes: Iterable[Shape]) -> None:
-    """Create the topics, and wait for the coordinator."""
+    """Create the topics, and wait for a coordinator."""
     pair = Shape(1, PAIR)
     topics = {each.topic: each.members for each in (*shapes, pair)}
     create_topics(system.servers, {neighbour.TOPIC: 1, **topics})
-    with raw.connect(system.port) as client:
-        raw.coordinator_port(client, "benchmark", raw.GROUP)
     with Fleet(system.port, pair) as fleet:
         fleet.assign()
         fleet.leave()
@@ -261,7 +263,11 @@ def assign(system: System, shape: Shape) -> Round:
     requests with them; those without, too, if the members come at a pace."""
     found: Round = {}
     joining = Child("consumer_groups.join", port=system.port, **shape._asdict())
-    with joining as members, Neighbour(system.port) as other:
+    with (
+        joining as members,
+        system.leader(neighbour.TOPIC) as leader,
+        Neighbour(leader.port) as other,
+    ):
         members.hear()
         if shape.pace:
             found[ALONE] = {"p99_ms": other.p99_ms_of_next(_CALM_S)}
@@ -290,11 +296,10 @@ def join(**shape: float) -> None:
 
 def unchanged(system: System, shape: Shape, requested: int) -> Round:
     """Measure heartbeats of members that have their shares."""
-    with ExitStack() as stack:
-        fleet = stack.enter_context(Fleet(system.port, shape))
+    with Fleet(system.port, shape) as fleet:
         fleet.assign()
         fleet.settle()
-        client = stack.enter_context(raw.connect(system.port))
+        client = fleet.clients[0]
         frames = [each.heartbeat() for each in fleet.members]
         beats = islice(cycle(frames), requested)
         figures = requests.measured(system, client, beats, requested, requests.WINDOW)

@@ -89,16 +89,21 @@ def delete_topic(client: Client, topic: str) -> None:
     client.call(delete_topics.API, _DELETE, {"topic_names": [topic], "timeout_ms": 30_000})
 
 
-def coordinator_port(client: Client, key: str, kind: int = TRANSACTION) -> int:
-    """Return the port of the coordinator of a transactional id or group, as soon as there is
+def coordinator_ports(
+    client: Client, keys: Iterable[str], kind: int = TRANSACTION
+) -> dict[str, int]:
+    """Return the ports of the coordinators of transactional ids or groups, as soon as all have
     one."""
-    asked = {"coordinator_keys": [key], "key_type": kind}
+    asked = {"coordinator_keys": [*keys], "key_type": kind}
 
-    def found() -> int:
-        answer = client.call(find_coordinator.API, 4, asked).coordinators[0]
-        return 0 if answer.error_code else int(answer.port)
+    def found() -> dict[str, int] | None:
+        coordinators = client.call(find_coordinator.API, 4, asked).coordinators
+        if any(each.error_code for each in coordinators):
+            return None
+        return {each.key: each.port for each in coordinators}
 
-    return int(until(found))
+    ports: dict[str, int] = until(found)
+    return ports
 
 
 # -- producers -------------------------------------------------------------------------------------
@@ -133,7 +138,7 @@ def init_request(transactional_id: str | None) -> bytes:
 def initialised(client: Client, transactional_id: str | None) -> Producer:
     """Return a new producer; with a transactional id the client is one of its coordinator's."""
     if transactional_id is not None:
-        coordinator_port(client, transactional_id)
+        coordinator_ports(client, [transactional_id])
     request = init_request(transactional_id)
 
     def given() -> Any:

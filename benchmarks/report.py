@@ -171,7 +171,8 @@ def _aims(results: Results) -> Iterator[tuple[str, Row]]:
         ours = medians.get(measurement, {}).get(own, {}).get(figure)
         theirs = medians.get(name, {}).get(system, {}).get(figure)
         if ours is not None and theirs is not None:
-            yield figure, Row(measurement, ours, theirs, aim)
+            label = f"{measurement} ({own})" if whose else measurement
+            yield figure, Row(label, ours, theirs, aim)
     by_name = results.get("throughput", {}).get("medians", {}).items()
     for name, found in sorted(by_name, key=lambda each: each[0].startswith("consume")):
         rates = {each: figures["mb_per_s"] for each, figures in found.items()}

@@ -143,7 +143,7 @@ class System:
     def coordinator(self, key: str, kind: int = raw.TRANSACTION) -> raw.Client:
         """Connect to the coordinator of a transactional id or group."""
         with raw.connect(self.port) as client:
-            return raw.connect(raw.coordinator_port(client, key, kind))
+            return raw.connect(raw.coordinator_ports(client, [key], kind)[key])
 
     def producer(self, transactional_id: str | None) -> raw.Producer:
         """Return a new producer."""

@@ -100,6 +100,13 @@ def test_records_beside_joins_are_held_against_records_beside_none() -> None:
     assert found.endswith(f"at most 1.2 of {consumer_groups.ALONE} | **no** |")
 
 
+def test_an_aim_of_several_processes_names_them() -> None:
+    name, several = "10,000 groups of 2 members", {"Barnabas,_2_processes": {"seconds": 3.0}}
+    results = measured("groups", name, Apache_Kafka={"seconds": 4.0}, **several)
+    found = row(results, f"{name} (Barnabas, 2 processes)")
+    assert found.endswith("| 0.75 | at most 1 of Apache Kafka | yes |")
+
+
 def test_an_aim_beside_a_system_that_was_not_measured_is_left_out() -> None:
     name = "Produce of 16 KB"
     results = measured("requests", name, Barnabas={"cpu_us": 16.0}, Apache_Kafka={"cpu_us": 20.0})

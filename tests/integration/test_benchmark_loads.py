@@ -91,8 +91,9 @@ def test_clients_of_all_libraries_are_measured(systems: dict[str, System]) -> No
             assert figures["cpu_us"] > 0
 
 
-def test_members_of_consumer_groups_get_their_shares(systems: dict[str, System]) -> None:
-    broker = systems[Barnabas.name]
+@pytest.mark.parametrize("name", [Barnabas.name, "Barnabas, 2 processes"])
+def test_members_of_consumer_groups_get_their_shares(systems: dict[str, System], name: str) -> None:
+    broker = systems[name]
     one, many, paced = consumer_groups.shapes(members=FEW, groups=FEW)
     consumer_groups.prepare(broker, [one, many])
     assert consumer_groups.unchanged(broker, one, FEW)[consumer_groups.UNCHANGED]["cpu_us"] > 0

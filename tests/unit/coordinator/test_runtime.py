@@ -18,7 +18,7 @@ from barnabas.coordinator.decision import (
 )
 from barnabas.coordinator.hosted_shard import Mode
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.java_hash import java_hash, partition_for
+from barnabas.protocol.java_hash import java_hash, partition_for, remembered_hash
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.steps import Steps
@@ -459,6 +459,23 @@ def test_keys_hash_as_in_java(text: str) -> None:
 
 def test_hash_of_known_string_is_that_of_java() -> None:
     assert java_hash("group") == 98629247
+
+
+def test_hashes_of_thousands_of_groups_are_remembered() -> None:
+    groups = [f"orders-service-{number}" for number in range(20_000)]
+    partitions = [partition_for(each, 50) for each in groups]
+    computed = remembered_hash.cache_info().misses
+    assert [partition_for(each, 50) for each in groups] == partitions
+    assert remembered_hash.cache_info().misses == computed
+
+
+def test_hash_of_long_id_takes_no_memory() -> None:
+    remembered_hash.cache_clear()
+    long = "g" * 65
+    assert partition_for(long, 50) == abs(java_hash(long)) % 50
+    assert remembered_hash.cache_info().currsize == 0
+    partition_for(long[1:], 50)
+    assert remembered_hash.cache_info().currsize == 1
 
 
 def test_the_most_negative_hash_belongs_to_the_first_partition() -> None:

@@ -3,7 +3,7 @@
 v3 an error of the whole request, v4 sizes of the volume, v5 cordoned directories (none here).
 """
 
-from collections.abc import Container
+from collections.abc import Iterable
 
 from barnabas.broker.loop.offload import Offload
 from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
@@ -36,13 +36,13 @@ def handle(
     _context: RequestContext,
 ) -> Steps[DescribeLogDirsResponse]:
     """Answer from the logs; only the sizes of the volumes are asked of the disk."""
-    wanted: set[tuple[str, int]] | None = None
+    wanted: dict[tuple[str, int], None] | None = None
     if request.topics is not None:
-        wanted = set()
+        wanted = {}
         for topic in request.topics:
             yield None
             for index in topic.partitions:
-                wanted.add((topic.topic, index))
+                wanted[topic.topic, index] = None
                 yield None
     results = []
     for log_dir in logs.dirs:
@@ -52,16 +52,16 @@ def handle(
 
 
 def _describe(
-    logs: LogManager, offload: Offload, log_dir: LogDir, wanted: Container[tuple[str, int]] | None
+    logs: LogManager, offload: Offload, log_dir: LogDir, wanted: Iterable[tuple[str, int]] | None
 ) -> Steps[DescribeLogDirsResult]:
     try:
         total, free = yield offload.submit("logs", lambda: logs.space(log_dir))
     except KafkaError as error:
         return DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.path, topics=[])
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for log in logs.logs_in(log_dir):
+    for log in _found(logs, wanted):
         yield None
-        if wanted is not None and (log.topic, log.partition) not in wanted:
+        if log is None or log.log_dir is not log_dir:
             continue
         if log.topic not in topics:
             topics[log.topic] = DescribeLogDirsTopic(name=log.topic, partitions=[])
@@ -79,6 +79,13 @@ def _describe(
         total_bytes=total,
         usable_bytes=free,
     )
+
+
+def _found(logs: LogManager, wanted: Iterable[tuple[str, int]] | None) -> Iterable[Log | None]:
+    """Return the wanted logs, or all, future logs included; None stands for one that is missing."""
+    if wanted is None:
+        return [*logs.logs, *logs.futures.values()]
+    return (log for each in wanted for log in (logs.get(*each), logs.futures.get(each)))
 
 
 def _lag(logs: LogManager, log: Log) -> int:

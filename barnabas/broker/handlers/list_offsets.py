@@ -9,7 +9,6 @@ The end for consumers is the high watermark or the last stable offset; for follo
 their replica id, it is the log end. The replica id -2 asks any replica, leader or not.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -31,7 +30,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from barnabas.protocol.records.record import RecordTooLargeError
-from barnabas.protocol.steps import Steps, in_steps
+from barnabas.protocol.steps import Steps, counted, in_steps
 from barnabas.storage.log.log import Log
 
 __all__ = ["API", "RIGHTS", "handle"]
@@ -84,7 +83,7 @@ def handle(
 
     `counted_batches` returns `group.lag.counted.batches`: the most batches that one request counts.
     """
-    asked_for = Counter(
+    asked_for = yield from counted(
         (topic.name, asked.partition_index)
         for topic in request.topics
         for asked in topic.partitions

@@ -33,6 +33,7 @@ from barnabas.broker.handlers import (
     join_group,
     leave_group,
     list_groups,
+    list_offsets,
     list_partition_reassignments,
     metadata,
     offset_commit,
@@ -280,7 +281,27 @@ async def test_replicas_are_moved_and_described_in_steps() -> None:
     described = describe_log_dirs.handle(rig.logs, rig.offload, message, context)
     answer, steps = await counted_steps(described, slicer)
     assert len(answer.results) == 1
+    assert steps >= 3 * ELEMENTS
+
+
+async def test_logs_of_another_directory_are_passed_over_in_steps() -> None:
+    rig = Replicas()
+    message, context = request(describe_log_dirs, "topics")
+    message.topics = None
+    elsewhere: Any = SimpleNamespace(log_dir=None)
+    rig.logs._logs |= {("t", index): elsewhere for index in range(ELEMENTS)}
+    described = describe_log_dirs.handle(rig.logs, rig.offload, message, context)
+    answer, steps = await counted_steps(described, CountingSlicer())
+    assert answer.results[0].topics == []
     assert steps >= ELEMENTS
+
+
+async def test_partitions_are_counted_and_their_offsets_found_in_steps() -> None:
+    message, context = request(list_offsets, "topics.partitions")
+    handled = list_offsets.handle(Replicas().manager, lambda: 0, message, context)
+    answer, steps = await counted_steps(handled, CountingSlicer())
+    assert len(answer.topics[0].partitions) == ELEMENTS
+    assert steps >= 2 * ELEMENTS
 
 
 async def test_partitions_are_created_and_elected_in_steps() -> None:

@@ -12,7 +12,7 @@ from barnabas.broker.handlers.list_offsets import (
     MAX_TIMESTAMP,
     handle,
 )
-from barnabas.broker.loop.slices import Slicer
+from barnabas.broker.loop.slices import SLICE_S, Slicer
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_offsets import (
@@ -95,9 +95,10 @@ def found(response: ListOffsetsResponse) -> tuple[int, int]:
 
 
 def slow_slicer() -> Slicer:
-    """Return a slicer for whose clock every step takes a millisecond."""
+    """Return a slicer for whose clock every step takes half a slice: one to count the partitions,
+    and one in which the search begins."""
     ticks = itertools.count()
-    return Slicer(lambda: next(ticks) / 1000)
+    return Slicer(lambda: next(ticks) * SLICE_S / 2)
 
 
 async def asking() -> Asking:

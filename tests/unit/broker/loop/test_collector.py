@@ -181,3 +181,27 @@ async def test_frozen_objects_that_were_freed_cause_no_collection_of_everything(
     rig.work.idle_s = 1.0
     rig.look()
     assert left() is not None
+
+
+async def test_frozen_objects_are_counted_when_they_may_be_twice_as_many(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To count those of 10,000 partitions holds the event loop for 60 ms."""
+    counts = []
+    count = gc.get_freeze_count
+
+    def counted() -> int:
+        counts.append(count())
+        return counts[-1]
+
+    monkeypatch.setattr(gc, "get_freeze_count", counted)
+    rig.work.collection_s = 1.0
+    for _ in range(5):
+        rig.look()
+    assert len(counts) == 1
+    kept = [[] for _ in range(counts[0] + 1_000)]
+    rig.look()
+    rig.look()
+    # Once to see that they are so many, once after the collection of everything.
+    assert len(counts) == 3
+    assert kept

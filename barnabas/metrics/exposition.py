@@ -17,7 +17,7 @@ from barnabas.metrics.registry import FamilySnapshot, HistogramSample, Labels
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Spelled out: prometheus_client names it since 0.23 only."""
 
-_BLOCK: Final = 100
+_BLOCK: Final = 25
 _HEAD_LINES: Final = 2
 
 
@@ -44,7 +44,7 @@ class _Block:
 
 
 def render(family: FamilySnapshot) -> Iterator[bytes]:
-    """Yield the lines of one metric, in blocks that take about a millisecond each."""
+    """Yield the lines of one metric, in blocks that take about a third of a millisecond each."""
     for start in range(0, max(len(family.samples), 1), _BLOCK):
         block = _Block(family, family.samples[start : start + _BLOCK])
         text = generate_latest(block)

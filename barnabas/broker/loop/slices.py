@@ -18,8 +18,11 @@ T = TypeVar("T")
 TURN_S = 0.005
 """The most time for queued work in one iteration of the event loop, and the time for new work."""
 SLICE_S = 0.001
-"""The time after which work makes room for the next in the queue, and the least time for queued
-work in one iteration."""
+"""The time after which new work joins the queue, and a task waits for its next turn."""
+QUEUED_S = 0.00025
+"""The time after which queued work makes room for the next in the queue, and the least time for it
+in one iteration: in a quiet loop a request that comes meanwhile waits for so long. Slices of 1 ms
+would end the work a tenth sooner."""
 CROWD_S = 0.015
 """The time in one iteration after which connections begin no more requests in it."""
 
@@ -150,7 +153,7 @@ class Slicer:
         self._scheduled = self.crowded = False
         self._left = TURN_S
         now = self._now()
-        end = now + min(TURN_S, max(SLICE_S, now - self._waits_since))
+        end = now + min(TURN_S, max(QUEUED_S, now - self._waits_since))
         if self._queue:
             self._worked_at = now
         while self._queue and now < end:
@@ -160,7 +163,7 @@ class Slicer:
                     # The task runs right after this turn.
                     work.set_result(None)
                     end -= SLICE_S
-            elif self._advance(work, min(now + SLICE_S, end)):
+            elif self._advance(work, min(now + QUEUED_S, end)):
                 self._queue.append(work)
             now = self._now()
         if self._queue:

@@ -26,7 +26,7 @@ from barnabas.protocol.messages import (
     list_config_resources,
     update_features,
 )
-from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.topic_partition import TopicPartition, by_topic
 from barnabas.security.acl import rules as acl
 from barnabas.security.principal import Principal
 
@@ -173,13 +173,19 @@ class Admin:
         check(response.error_code, response.error_message)
         return response
 
-    async def describe_log_dirs(self, node: int) -> list[describe_log_dirs.DescribeLogDirsResult]:
-        """Return the log directories of a broker and the sizes of their replicas in bytes."""
-        response = await self._cluster.ask(
-            describe_log_dirs.API,
-            describe_log_dirs.DescribeLogDirsRequest(topics=None),
-            node=node,
-        )
+    async def describe_log_dirs(
+        self, node: int, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[describe_log_dirs.DescribeLogDirsResult]:
+        """Return the log directories of a broker and the sizes of their replicas in bytes, of all
+        or of some `partitions`."""
+        topics = None
+        if partitions is not None:
+            topics = [
+                describe_log_dirs.DescribableLogDirTopic(topic=topic, partitions=indexes)
+                for topic, indexes in by_topic(partitions).items()
+            ]
+        request = describe_log_dirs.DescribeLogDirsRequest(topics=topics)
+        response = await self._cluster.ask(describe_log_dirs.API, request, node=node)
         check(response.error_code)
         rows: list[describe_log_dirs.DescribeLogDirsResult] = response.results
         return rows

@@ -25,7 +25,8 @@ from barnabas.operations.answers.cluster import Problem
 from barnabas.operations.answers.transactions import StuckPartition
 from barnabas.operations.group_description import DESCRIBED_TYPES, GROUPS_AT_ONCE
 from barnabas.operations.health import find_problems
-from barnabas.operations.transactions.stuck import stuck_partitions
+from barnabas.operations.partitions import readable_partitions
+from barnabas.operations.transactions.stuck import held_back, stuck_partitions
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_groups import ListedGroup
 from barnabas.protocol.topic_partition import TopicPartition
@@ -44,8 +45,6 @@ _SLOW_S: Final = 5.0
 _SIZES_S: Final = 10.0
 _STALE_S: Final = 30.0
 """The age up to which a slow result is shown while it is computed anew."""
-_LONG_STALE_S: Final = 60.0
-"""The same of offsets of many groups, and the longest rest before they are read again."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -113,6 +112,29 @@ class LogEnds(NamedTuple):
     start: int
     stable: int
     end: int
+
+
+async def high_watermarks(
+    console: Console, partitions: tuple[TopicPartition, ...]
+) -> dict[TopicPartition, int]:
+    """Return the high watermarks of the partitions whose leaders answer, of some seconds ago."""
+    return await console.results.get(
+        ("high watermarks", partitions),
+        lambda: _high_watermarks(console, partitions),
+        for_s=_FEW_S,
+        rows=len,
+    )
+
+
+async def _high_watermarks(
+    console: Console, partitions: tuple[TopicPartition, ...]
+) -> dict[TopicPartition, int]:
+    by_leader = await led(console, partitions)
+    found = await ask_each(
+        by_leader,
+        lambda leader: find_offsets(console.cluster, dict.fromkeys(by_leader[leader], LATEST)),
+    )
+    return {each: row.offset for rows in found.answers.values() for each, row in rows.items()}
 
 
 async def log_ends(
@@ -223,16 +245,28 @@ class Directory(NamedTuple):
     usable_bytes: int
 
 
-async def disks(console: Console, *, for_s: float = _SIZES_S) -> Disks:
-    """Return the sizes of all replicas, of some seconds ago."""
+async def disks(
+    console: Console,
+    partitions: tuple[TopicPartition, ...] | None = None,
+    *,
+    for_s: float = _SIZES_S,
+) -> Disks:
+    """Return the sizes of all replicas, or of those of some partitions, of some seconds ago."""
     return await console.results.get(
-        "disks", lambda: _disks(console), for_s=for_s, stale_s=_STALE_S
+        ("disks", partitions),
+        lambda: _disks(console, partitions),
+        for_s=for_s,
+        stale_s=_STALE_S,
+        rows=lambda found: sum(map(len, found.replicas.values())),
     )
 
 
-async def _disks(console: Console) -> Disks:
+async def _disks(console: Console, partitions: tuple[TopicPartition, ...] | None) -> Disks:
     await console.cluster.refresh()
-    found = await ask_each(sorted(console.cluster.nodes), Admin(console.cluster).describe_log_dirs)
+    admin = Admin(console.cluster)
+    found = await ask_each(
+        sorted(console.cluster.nodes), lambda node: admin.describe_log_dirs(node, partitions)
+    )
     replicas: dict[TopicPartition, dict[int, Replica]] = defaultdict(dict)
     directories = {}
     for broker, rows in found.answers.items():
@@ -257,7 +291,9 @@ async def _disks(console: Console) -> Disks:
 
 async def groups(console: Console) -> list[ListedGroup]:
     """Return the groups of the brokers that answer, by id."""
-    return await console.results.get("groups", GroupAdmin(console.cluster).groups, for_s=_FEW_S)
+    return await console.results.get(
+        "groups", GroupAdmin(console.cluster).groups, for_s=_FEW_S, rows=len
+    )
 
 
 class Committed(NamedTuple):
@@ -279,8 +315,8 @@ def begin_committed(console: Console) -> "asyncio.Future[Committed]":
         "committed",
         lambda: _committed(console),
         for_s=_SIZES_S,
-        stale_s=_LONG_STALE_S,
-        longest_rest_s=_LONG_STALE_S,
+        stale_s=_STALE_S,
+        rows=lambda found: sum(map(len, found.by_partition.values())),
     )
 
 
@@ -319,7 +355,7 @@ def begin_health(console: Console) -> "asyncio.Future[Seen[Problem]]":
 
 
 async def _health(console: Console) -> Seen[Problem]:
-    return Seen(await find_problems(console.cluster), now_ms())
+    return Seen(await find_problems(console.cluster, await _held_back(console)), now_ms())
 
 
 def begin_stuck(console: Console) -> "asyncio.Future[Seen[StuckPartition]]":
@@ -328,17 +364,21 @@ def begin_stuck(console: Console) -> "asyncio.Future[Seen[StuckPartition]]":
 
 
 async def _stuck(console: Console) -> Seen[StuckPartition]:
+    held, at_ms = await _held_back(console), now_ms()
+    return Seen(await stuck_partitions(console.cluster, held, now_ms=at_ms), at_ms)
+
+
+async def _held_back(console: Console) -> Mapping[TopicPartition, object]:
+    """Return the partitions that a transaction held back at the last look at all of them: to look
+    at these again costs little."""
     await console.cluster.refresh()
-    every = (
-        each
-        for topic in console.cluster.topics.values()
-        if not topic.is_internal
-        for each in partitions_of(topic)
+    every = readable_partitions(console.cluster)
+    return await console.results.get(
+        "held back",
+        lambda: held_back(console.cluster, every),
+        for_s=_FEW_S,
+        rows=lambda _: len(every),
     )
-    by_leader = await led(console, every)
-    wanted = [each for partitions in by_leader.values() for each in partitions]
-    at_ms = now_ms()
-    return Seen(await stuck_partitions(console.cluster, wanted, now_ms=at_ms), at_ms)
 
 
 def now_ms() -> int:

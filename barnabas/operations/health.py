@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.client.admin import Admin
@@ -11,9 +11,9 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.operations.answers.cluster import Problem
-from barnabas.operations.log_dirs import ONLINE, directories
+from barnabas.operations.partitions import readable_partitions
 from barnabas.operations.transactions.stuck import held_back
-from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
 HELD_BACK_MS: Final = 60_000
@@ -46,9 +46,11 @@ def unreachable(before: Sequence[Problem], reason: str) -> list[Problem]:
     return [now, *(each for each in before if (each.check, each.where) != (now.check, now.where))]
 
 
-async def find_problems(cluster: Cluster) -> list[Problem]:
+async def find_problems(
+    cluster: Cluster, held_back_lately: Iterable[TopicPartition] | None = None
+) -> list[Problem]:
     """Check brokers, controller, partitions, log directories, and transactions that hold consumers
-    back. A cause comes before its symptoms."""
+    back: in all partitions, or in those where one did lately. A cause comes before its symptoms."""
     await cluster.refresh()
     described = await Admin(cluster).describe_cluster()
     found: list[Problem] = []
@@ -58,7 +60,9 @@ async def find_problems(cluster: Cluster) -> list[Problem]:
     found += await _partitions(cluster)
     for node in sorted(cluster.nodes):
         found += await _directories(cluster, node)
-    found += await _held_back(cluster)
+    if held_back_lately is None:
+        held_back_lately = readable_partitions(cluster)
+    found += await _held_back(cluster, held_back_lately)
     return sorted(found, key=lambda each: _CAUSES_FIRST.index(each.check))
 
 
@@ -116,29 +120,26 @@ def _lacking(cluster: Cluster, topic: TopicInfo) -> Iterator[tuple[int, int, set
 
 async def _directories(cluster: Cluster, node: int) -> list[Problem]:
     try:
-        found = await directories(cluster, node)
+        # Of no partition: 10,000 sizes would take the broker 40 ms.
+        found = await Admin(cluster).describe_log_dirs(node, ())
     except (BrokerUnreachable, OSError, TimeoutError) as error:
         return [Problem("brokers", f"broker {node}", f"not reached: {error}")]
     except KafkaError as error:
         return [Problem("directories", f"broker {node}", str(error))]
     return [
-        Problem("directories", f"broker {node}", f"{each.log_dir}: {each.state}")
+        Problem(
+            "directories",
+            f"broker {node}",
+            f"{each.log_dir}: {ErrorCode.of(each.error_code).text}",
+        )
         for each in found
-        if each.state != ONLINE
+        if each.error_code
     ]
 
 
-async def _held_back(cluster: Cluster) -> list[Problem]:
+async def _held_back(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[Problem]:
     """Return the partitions where no record was added to the oldest open transaction lately."""
-    held = await held_back(
-        cluster,
-        [
-            TopicPartition(topic.name, row.partition_index)
-            for topic in cluster.topics.values()
-            for row in topic.description.partitions
-            if row.leader_id in cluster.nodes and not topic.is_internal
-        ],
-    )
+    held = await held_back(cluster, partitions)
     now_ms = time.time_ns() // 1_000_000
     return [
         Problem(

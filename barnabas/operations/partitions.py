@@ -45,6 +45,18 @@ async def partitions_of(
     return sorted(set(found))
 
 
+def readable_partitions(cluster: Cluster) -> list[TopicPartition]:
+    """Return the partitions that have a live leader as of the last refresh, except those of
+    internal topics."""
+    return [
+        TopicPartition(topic.name, index)
+        for topic in cluster.topics.values()
+        if not topic.is_internal
+        for index, leader in topic.leaders.items()
+        if leader in cluster.nodes
+    ]
+
+
 async def every_partition(cluster: Cluster) -> list[TopicPartition]:
     """Return all partitions of all topics, of the internal ones too."""
     await cluster.refresh()

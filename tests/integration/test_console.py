@@ -16,6 +16,7 @@ import pytest
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.console import reads, shared
 from barnabas.console.pages import groups
 from barnabas.operations.answers.groups import DescribedGroup
 from barnabas.operations.group_description import describe_groups
@@ -25,6 +26,7 @@ from barnabas.testing import Broker
 from tests.support.command_line import environment, niceness, run
 from tests.support.ports import free_port
 from tests.support.running_console import RunningConsole
+from tests.support.waiting import until
 
 METRICS = f"127.0.0.1:{free_port()}"
 
@@ -180,6 +182,21 @@ def test_list_of_groups_asks_a_broker_for_all_of_them_at_once(broker: Broker) ->
         before = requests(*apis)
         assert console.get("/groups").words.count("classic Empty 0 0 0 0") == 20
         assert 4 <= requests(*apis) - before <= 6
+
+
+def test_pages_share_one_look_at_all_partitions(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page asked for two offsets of all partitions, again and again: of 10,000, that took a
+    broker 0.3 s each 10 s."""
+    monkeypatch.setattr(shared, "_REST_S", 60.0)
+    with RunningConsole(broker.bootstrap_servers) as console:
+        before = requests("ListOffsets")
+        for _ in range(2):
+            until(lambda: "Checked" in console.get("/").words)
+            until(lambda: " ago." in console.get("/transactions").words)
+            monkeypatch.setattr(reads, "_SLOW_S", 0.0)
+        assert requests("ListOffsets") - before == 2
 
 
 def test_group_that_cannot_be_described_costs_its_own_row_only(

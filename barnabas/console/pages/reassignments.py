@@ -43,7 +43,8 @@ async def show(console: Console, request: Request) -> Response:
     paging = paged(request, sorted(found.items()), _ON_A_PAGE)
     moves = []
     if paging.rows:
-        replicas = (await disks(console, for_s=_FOR_S)).replicas
+        places = tuple(place for place, _ in paging.rows)
+        replicas = (await disks(console, places, for_s=_FOR_S)).replicas
         for place, each in paging.rows:
             here = replicas.get(place, {})
             leader = await console.cluster.leader(*place)

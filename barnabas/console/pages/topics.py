@@ -13,10 +13,9 @@ from barnabas.console.rates import Rate
 from barnabas.console.reads import (
     SOON_S,
     Committed,
-    LogEnds,
     begin_committed,
     disks,
-    log_ends,
+    high_watermarks,
     partitions_of,
     rates,
 )
@@ -67,7 +66,7 @@ async def show(console: Console, request: Request) -> Response:
     committed = await soon(reading, SOON_S)
     counted = await rates(console)
     wanted = _read(paging.rows, committed) if counted.are_counted else _every(paging.rows)
-    ends = await log_ends(console, wanted)
+    ends = await high_watermarks(console, tuple(wanted))
     if not counted.are_counted:
         _note(console, paging.rows, ends)
     rows = [_row(console, topic, sizes.size(topic), committed, ends) for topic in paging.rows]
@@ -104,14 +103,12 @@ def _every(topics: Sequence[TopicInfo]) -> list[TopicPartition]:
     return [each for topic in topics for each in partitions_of(topic)]
 
 
-def _note(
-    console: Console, topics: Sequence[TopicInfo], ends: dict[TopicPartition, LogEnds]
-) -> None:
+def _note(console: Console, topics: Sequence[TopicInfo], ends: dict[TopicPartition, int]) -> None:
     """Take the end offsets of topics as samples of their rates, of those whose leaders answer."""
     for topic in topics:
         places = partitions_of(topic)
         if all(each in ends for each in places):
-            console.rates.note_offsets(topic.name, sum(ends[each].end for each in places))
+            console.rates.note_offsets(topic.name, sum(ends[each] for each in places))
 
 
 def _row(
@@ -119,7 +116,7 @@ def _row(
     topic: TopicInfo,
     size: int,
     committed: Committed | None,
-    ends: dict[TopicPartition, LogEnds],
+    ends: dict[TopicPartition, int],
 ) -> TopicRow:
     rows = topic.description.partitions
     readers = [] if committed is None else committed.readers(topic.name, topic.leaders)
@@ -138,7 +135,7 @@ def _lag(
     topic: TopicInfo,
     group: str,
     committed: Committed | None,
-    ends: dict[TopicPartition, LogEnds],
+    ends: dict[TopicPartition, int],
 ) -> int | None:
     assert committed is not None
     lag = 0
@@ -148,7 +145,7 @@ def _lag(
             continue
         if each not in ends:
             return None
-        lag += offset_lag(offset, ends[each].end)
+        lag += offset_lag(offset, ends[each])
     return lag
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.console import shared
 from barnabas.console.shared import Results
+from tests.support.waiting import eventually
 
 
 class Work:
@@ -82,19 +83,46 @@ async def test_change_makes_all_results_new() -> None:
     assert await results.get("key", work, for_s=60) == 2
 
 
-async def test_long_work_rests_for_a_multiple_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_result_rests_for_a_time_that_grows_with_the_rows_read_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A large cluster answered the same questions all the time while a tab was open."""
     loop, ahead = asyncio.get_running_loop(), 0.0
     time = loop.time
     monkeypatch.setattr(loop, "time", lambda: time() + ahead)
     results, work = Results(), Work()
-    work.ends.clear()
-    begun = results.begin("key", work, for_s=0)
-    await asyncio.sleep(0)
-    ahead = 0.4
-    work.ends.set()
-    assert await begun == 1
-    ahead = 4.0
-    assert await results.get("key", work, for_s=0) == 1
-    ahead = 30.0
-    assert await results.get("key", work, for_s=0) == 2
+
+    async def result(stale_s: float = 0.0) -> int:
+        return await results.get("key", work, for_s=2, stale_s=stale_s, rows=lambda _: 10_000)
+
+    assert await result() == 1
+    ahead = 45.0
+    assert await result() == 1
+    ahead = 75.0
+    # While it is computed anew, it may be as old as its rest and half a minute.
+    assert await result(stale_s=30) == 1
+
+    async def is_new() -> bool:
+        return await result() == 2
+
+    await eventually(is_new)
+
+
+async def test_rest_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, ahead = asyncio.get_running_loop(), 0.0
+    time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time() + ahead)
+    results, work = Results(), Work()
+    assert await results.get("key", work, for_s=0, rows=lambda _: 10**9) == 1
+    ahead = shared.LONGEST_REST_S + 1
+    assert await results.get("key", work, for_s=0, rows=lambda _: 10**9) == 2
+
+
+async def test_error_does_not_rest() -> None:
+    async def fail() -> int:
+        raise OSError("no broker")
+
+    results, work = Results(), Work()
+    with pytest.raises(OSError, match="no broker"):
+        await results.get("key", fail, for_s=0, rows=lambda _: 10**9)
+    assert await results.get("key", work, for_s=0, rows=lambda _: 10**9) == 1

@@ -249,8 +249,6 @@ def tables(results: Results, notes: Path) -> str:
 def _run(part: str, results: Results) -> str:
     """Return the sentences on the run."""
     runs, where = PAGES["runs"], results["machine"]
-    if part == "pipeline" and "spark" not in where:
-        part = "earlier_pipeline"
     megabytes = runs["of_megabytes"] if part in _OF_MEGABYTES else ""
     text = runs.get(part, runs["part"].replace("{of_megabytes}", megabytes))
     if part not in runs and where.get("left_out"):

@@ -8,7 +8,7 @@ from itertools import count
 from types import GeneratorType
 from typing import Any
 
-from barnabas.broker.loop.slices import TASK_S, Slicer
+from barnabas.broker.loop.slices import SLICE_S, Slicer
 from barnabas.protocol.steps import Future, Steps
 
 
@@ -18,7 +18,7 @@ class CountingSlicer(Slicer):
 
     def __init__(self) -> None:
         ticks = count()
-        super().__init__(lambda: next(ticks) * 2 * TASK_S)
+        super().__init__(lambda: next(ticks) * 2 * SLICE_S)
         self.turns = 0
 
     def run(self, steps: Steps[Any], waits: Callable[[Future], None] | None = None) -> Any:

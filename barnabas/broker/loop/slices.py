@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 TURN_S = 0.005
 """The most time for queued work in one iteration of the event loop, and the time for new work."""
-SLICE_S = 0.00025
-"""The time after which work makes room for the next in the queue, and the least time for queued
-work in one iteration: in a quiet loop a request that comes meanwhile waits for so long. Slices of
-1 ms would end the work a tenth sooner."""
-TASK_S = 0.001
-"""The time after which a task waits for its next turn."""
+SLICE_S = 0.001
+"""The time after which new work joins the queue, and a task waits for its next turn."""
+QUEUED_S = 0.00025
+"""The time after which queued work makes room for the next in the queue, and the least time for it
+in one iteration: in a quiet loop a request that comes meanwhile waits for so long. Slices of 1 ms
+would end the work a tenth sooner."""
 CROWD_S = 0.015
 """The time in one iteration after which connections begin no more requests in it."""
 
@@ -33,7 +33,7 @@ class Paced(Generic[T]):
     def __init__(self, slicer: "Slicer", items: Iterable[T]) -> None:
         self._slicer = slicer
         self._items = iter(items)
-        self._end = slicer.monotonic() + TASK_S
+        self._end = slicer.monotonic() + SLICE_S
 
     def __aiter__(self) -> "Paced[T]":
         return self
@@ -42,7 +42,7 @@ class Paced(Generic[T]):
         monotonic = self._slicer.monotonic
         if monotonic() >= self._end:
             await self._slicer.turn()
-            self._end = monotonic() + TASK_S
+            self._end = monotonic() + SLICE_S
         for item in self._items:
             return item
         raise StopAsyncIteration
@@ -108,8 +108,8 @@ class Slicer:
     def each(self, items: Iterable[T]) -> Paced[T]:
         """Iterate over items in a task: `async for item in slicer.each(items)`.
 
-        The task takes TASK_S at once, and again each time that its turn comes. The body of the loop
-        takes less than that.
+        The task takes a slice at once, and another one each time that its turn comes. The body of
+        the loop takes less than a slice.
         """
         return Paced(self, items)
 
@@ -153,7 +153,7 @@ class Slicer:
         self._scheduled = self.crowded = False
         self._left = TURN_S
         now = self._now()
-        end = now + min(TURN_S, max(SLICE_S, now - self._waits_since))
+        end = now + min(TURN_S, max(QUEUED_S, now - self._waits_since))
         if self._queue:
             self._worked_at = now
         while self._queue and now < end:
@@ -162,8 +162,8 @@ class Slicer:
                 if not work.done():
                     # The task runs right after this turn.
                     work.set_result(None)
-                    end -= TASK_S
-            elif self._advance(work, min(now + SLICE_S, end)):
+                    end -= SLICE_S
+            elif self._advance(work, min(now + QUEUED_S, end)):
                 self._queue.append(work)
             now = self._now()
         if self._queue:

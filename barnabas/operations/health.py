@@ -11,9 +11,10 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.operations.answers.cluster import Problem
+from barnabas.operations.log_dirs import ONLINE, directories
 from barnabas.operations.partitions import readable_partitions
 from barnabas.operations.transactions.stuck import held_back
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
 HELD_BACK_MS: Final = 60_000
@@ -121,19 +122,15 @@ def _lacking(cluster: Cluster, topic: TopicInfo) -> Iterator[tuple[int, int, set
 async def _directories(cluster: Cluster, node: int) -> list[Problem]:
     try:
         # Of no partition: 10,000 sizes would take the broker 40 ms.
-        found = await Admin(cluster).describe_log_dirs(node, ())
+        found = await directories(cluster, node, ())
     except (BrokerUnreachable, OSError, TimeoutError) as error:
         return [Problem("brokers", f"broker {node}", f"not reached: {error}")]
     except KafkaError as error:
         return [Problem("directories", f"broker {node}", str(error))]
     return [
-        Problem(
-            "directories",
-            f"broker {node}",
-            f"{each.log_dir}: {ErrorCode.of(each.error_code).text}",
-        )
+        Problem("directories", f"broker {node}", f"{each.log_dir}: {each.state}")
         for each in found
-        if each.error_code
+        if each.state != ONLINE
     ]
 
 

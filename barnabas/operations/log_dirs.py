@@ -1,9 +1,12 @@
 """The log directories of brokers, as rows."""
 
+from collections.abc import Iterable
+
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.operations.answers.log_dirs import LogDir
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.topic_partition import TopicPartition
 
 ONLINE = "online"
 """The state of a log directory without a failure."""
@@ -17,8 +20,11 @@ async def broker_ids(cluster: Cluster, broker: int | None) -> list[int]:
     return sorted(cluster.nodes)
 
 
-async def directories(cluster: Cluster, broker: int | None) -> list[LogDir]:
-    """Return a row for each log directory, of one broker or of all."""
+async def directories(
+    cluster: Cluster, broker: int | None, partitions: Iterable[TopicPartition] | None = None
+) -> list[LogDir]:
+    """Return a row for each log directory, of one broker or of all; its replicas and bytes are
+    those of all partitions, or of some."""
     return [
         LogDir(
             broker=node,
@@ -30,5 +36,5 @@ async def directories(cluster: Cluster, broker: int | None) -> list[LogDir]:
             usable_bytes=each.usable_bytes,
         )
         for node in await broker_ids(cluster, broker)
-        for each in await Admin(cluster).describe_log_dirs(node)
+        for each in await Admin(cluster).describe_log_dirs(node, partitions)
     ]

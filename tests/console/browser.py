@@ -8,10 +8,10 @@ from os import geteuid
 from typing import Any, Final
 
 from axe_playwright_python import base as _axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
-NARROW = {"width": 360, "height": 640}
+NARROW: Final[ViewportSize] = {"width": 360, "height": 640}
 WIDE = {"width": 1280, "height": 800}
 _AXE = files(_axe.__package__ or "").joinpath("axe.min.js").read_text()
 _NOTES = """
@@ -127,7 +127,8 @@ class Tab:
 
 
 def require_accessible(tab: Tab, path: str) -> None:
-    """Fail unless axe finds nothing, and Tab reaches all that a mouse does, in a light window."""
+    """Fail unless axe finds nothing, Tab reaches all that a mouse does, and the page then fits a
+    narrow dark screen. The tab is wide and light."""
     tab.hold_still()
     tab.open(path)
     assert tab.page.evaluate(_BACK) == "rgb(255, 255, 255)"
@@ -142,12 +143,8 @@ def require_accessible(tab: Tab, path: str) -> None:
         reached.append(found)
     assert len(reached) == expected
     assert [each for each in reached if not (each["outlined"] and each["seen"])] == []
-
-
-def require_narrow(tab: Tab, path: str) -> None:
-    """Fail unless a page fits 360 px, with colours that can be read in the dark."""
-    tab.hold_still()
-    tab.open(path)
+    tab.page.set_viewport_size(NARROW)
+    tab.page.emulate_media(color_scheme="dark")
     assert tab.page.evaluate(_BACK) == "rgb(18, 23, 30)"
     assert tab.too_wide() == []
     assert tab.findings("color-contrast") == []

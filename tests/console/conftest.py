@@ -25,11 +25,14 @@ KEYS = (
 )
 
 
+# Before pytest-xdist looks for groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            # One process has the brokers and the browser.
-            item.add_marker(pytest.mark.xdist_group("console"))
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
+            # One process has the three brokers, and one the browser of a module without them.
+            group = "console" if "brokers" in item.fixturenames else item.path.stem
+            item.add_marker(pytest.mark.xdist_group(group))
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason="Debian's package chromium is missing"))
 

@@ -33,6 +33,13 @@ def test_all_pages_that_are_served_are_tested() -> None:
     assert {each.path for each in SERVED} <= tested
 
 
+def test_all_that_share_the_brokers_run_in_one_worker(request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("loadgroup", False):
+        pytest.skip("tests are spread by groups with --dist loadgroup alone")
+    here = [each for each in request.session.items if each.path == request.path]
+    assert [each.nodeid for each in here if not each.nodeid.endswith("@console")] == []
+
+
 @ALL
 def test_page_is_accessible_used_by_keyboard_and_fits_a_narrow_screen(
     new_tab: NewTab, path: str

@@ -27,6 +27,7 @@ from barnabas.client.connection import Connection
 from barnabas.client.consumer import Consumer
 from barnabas.client.group import GroupMember
 from barnabas.client.producer import Producer
+from barnabas.storage.priority import yield_to_brokers
 from benchmarks.child import Child, tell
 from benchmarks.raw import connect, fetch_request, keyed_request
 
@@ -125,6 +126,8 @@ async def flushes(port: int, partition: int, ready: Ready) -> None:
 
 
 async def tabs(port: int, count: int, ready: Ready) -> None:
+    # A browser is on another machine, as a rule.
+    yield_to_brokers()
     with ThreadPoolExecutor(count) as pool:
         opened = [LivePage(port, path) for path in TABS[:count]]
         for _ in pool.map(LivePage.show, opened):

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
@@ -240,6 +241,7 @@ def test_command_says_its_address_yields_to_brokers_and_ends_at_sigterm(
         with urllib.request.urlopen(address) as answer:
             assert b"Overview" in answer.read()
         assert niceness(process.pid) == min(niceness(0) + 10, 19)
+        assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

@@ -9,8 +9,9 @@ import click
 
 from barnabas.cli.common import Target, cluster_options, http_options
 from barnabas.cli.help import Command
-from barnabas.cli.processes.console import NEEDS, yield_to_brokers
+from barnabas.cli.processes.console import NEEDS
 from barnabas.operations.answers.console import ConsoleAddress
+from barnabas.storage.priority import yield_to_brokers
 
 if TYPE_CHECKING:
     from barnabas.operations.broker_http import HttpAccess

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from barnabas.storage.priority import yield_to_brokers
+
 if TYPE_CHECKING:
     from barnabas.cli.processes.secure import Secured
 
 NEEDS: Final = "the console needs: pip install 'barnabas[console]'"
 _STOP_S: Final = 5.0
-_NICENESS: Final = 10
 
 
 class Beside(NamedTuple):
@@ -114,13 +115,6 @@ class _ConsoleChild:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def yield_to_brokers() -> None:
-    """Let brokers on this machine have its cores first: their clients feel a millisecond, and a
-    person who looks at a page does not."""
-    if hasattr(os, "nice"):
-        os.nice(_NICENESS)
 
 
 # -- in the child ----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from barnabas.storage.cleaning.compaction_job import (
     CompactionResult,
 )
 from barnabas.storage.files.files import Files, OsFiles
+from barnabas.storage.priority import yield_to_brokers
 
 _MODULE = "barnabas.storage.cleaning.cleaner_worker"
 _NICENESS = 19
@@ -132,14 +133,8 @@ class Throttle:
 
 
 def give_way() -> None:
-    """Lower the priority: use the processor time that others leave, and preempt no other process.
-
-    Not SCHED_IDLE: on a machine that is busy for hours it would starve the cleaner and fill the
-    disk.
-    """
-    os.nice(_NICENESS)
-    if hasattr(os, "SCHED_BATCH"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    """Let brokers have the cores first, though this process has a session of its own."""
+    yield_to_brokers(_NICENESS)
     # Linux's autogroup groups processes by session, and niceness counts within a group only. This
     # process has a separate session: a share as large as the broker's. See sched(7).
     with suppress(OSError), open("/proc/self/autogroup", "w") as autogroup:

@@ -103,7 +103,7 @@ async def test_removed_member_leaves_no_timer(how: str) -> None:
     assert {key[-1] for key in host.timers} == {"b"}
 
 
-@finds(sessions.resume, "if member.state is MemberState.UNREVOKED_PARTITIONS and", "if False and")
+@finds(sessions._resume, "if member.state is MemberState.UNREVOKED_PARTITIONS and", "if False and")
 async def test_loaded_coordinator_waits_for_partitions_to_be_given_up() -> None:
     host = await consumers()
     (one,) = joined(host, "a")
@@ -194,6 +194,43 @@ async def test_member_whose_join_was_refused_has_no_session() -> None:
     assert set(host.group.sessions) == {"a"}
     gc.collect()
     assert host.memory.used == used
+
+
+@finds(sessions._removed, "_resume(draft, group, group.members[member_id])", "pass")
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_member_whose_removal_was_refused_is_removed_later(leaves: bool) -> None:
+    host = await consumers()
+    one, two = joined(host, "a", "b")
+    host.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    if leaves:
+        two.leave()
+    else:
+        host.time.pass_ms(44_000)
+        one.beat()
+        host.time.pass_ms(2_000)
+    host.log.refusal = None
+    assert set(host.group.members) == {"a", "b"}
+    for _ in range(10):
+        host.time.pass_ms(5_000)
+        one.beat()
+    assert set(host.group.members) == {"a"}
+    assert one.partitions == 3
+
+
+@finds(sessions._resume, "await_revocation(draft, group.group_id, member)", "pass")
+async def test_member_that_gives_nothing_up_is_removed_although_that_was_refused_once() -> None:
+    host = await consumers()
+    (one,) = joined(host, "a")
+    Member(host, "b").join()
+    one.beat()
+    host.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    host.time.pass_ms(30_000)
+    host.log.refusal = None
+    assert "a" in host.group.members
+    for _ in range(6):
+        one.beat()
+        host.time.pass_ms(5_000)
+    assert "a" not in host.group.members
 
 
 @finds(_take_memory, "if session is None else session.memory", "")

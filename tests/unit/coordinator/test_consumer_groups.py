@@ -38,11 +38,11 @@ from barnabas.coordinator.group.consumer.records import (
     encode_consumer_record,
 )
 from barnabas.coordinator.group.consumer.sessions import (
+    _resume,
     _revocation_over,
     _session_over,
     await_revocation,
     end_session,
-    resume,
 )
 from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.coordinator.group.consumer.topics import Topic, hash_of_topics
@@ -299,7 +299,7 @@ async def test_group_is_full() -> None:
 
 @finds(advance, "_keep_alive(draft, group, updated, memory)", "pass")
 @finds(_take_memory, "share.take(member.size)", "share.keep(member.size)")
-@finds(resume, "extend_session(draft, group, member.member_id)", "pass")
+@finds(_resume, "extend_session(draft, group, member.member_id)", "pass")
 async def test_members_of_all_groups_have_a_bound_of_memory() -> None:
     host = await consumers()
     host.memory.limit = 20_000

@@ -565,7 +565,7 @@ async def test_classic_member_that_sends_the_newer_heartbeat_speaks_the_newer_pr
 
 
 @finds(advancing.take_step, "and member.classic is None", "")
-@finds(sessions.resume, "and member.classic is None", "")
+@finds(sessions._resume, "and member.classic is None", "")
 async def test_classic_member_has_its_times_to_join_and_to_sync_and_no_other() -> None:
     host = await consumers()
     old, new = ClassicMember(host, cooperative=True), Member(host, "new")

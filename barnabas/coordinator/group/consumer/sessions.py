@@ -16,7 +16,7 @@ from barnabas.coordinator.group.consumer.timers import JOIN, REBALANCE, SESSION,
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import MemoryShare
 from barnabas.coordinator.group.table import GroupDecision, GroupTable
-from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leave_group import MemberIdentity
 
 
@@ -97,20 +97,36 @@ def _too_late(
 
 
 def end_session(draft: Draft, group: ConsumerGroup, member_id: str) -> None:
-    """End the session of a member that is removed; if its removal fails, its next heartbeat begins
-    another one."""
+    """End the session of a member that is removed; another one begins if its removal is refused."""
     group.sessions.pop(member_id, None)
     for timer in timers_of(group.group_id, member_id):
         draft.cancel(timer)
+    draft.afterwards(partial(_removed, draft.table, group.group_id, member_id))
+
+
+def _removed(
+    table: GroupTable, group_id: str, member_id: str, error: KafkaError | None, now: Instant
+) -> GroupDecision[None]:
+    """Give a member whose removal was refused its times again: one that is gone for good sends no
+    heartbeat, and would keep its partitions."""
+    draft = Draft(table, now)
+    group = table.consumers.get(group_id)
+    if error is not None and group is not None and member_id in group.members:
+        _resume(draft, group, group.members[member_id])
+    return draft.decision(None)
 
 
 def resume(draft: Draft, group: ConsumerGroup) -> None:
     """Give every member a whole session, and all its time to give partitions up: after a load, no
     member has sent a heartbeat to this broker."""
     for member in group.members.values():
-        extend_session(draft, group, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
-            await_revocation(draft, group.group_id, member)
+        _resume(draft, group, member)
+
+
+def _resume(draft: Draft, group: ConsumerGroup, member: ConsumerMember) -> None:
+    extend_session(draft, group, member.member_id)
+    if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+        await_revocation(draft, group.group_id, member)
 
 
 def _start(

@@ -77,7 +77,10 @@ class ModernMember:
         self._owned: Partitions = {}
         """The partitions that it uses."""
         self._reported: Partitions | None = None
-        """The partitions in the last heartbeat that had some and was answered."""
+        """The partitions in the last heartbeat that told them and was answered; None if the
+        coordinator has to be told."""
+        self._settled = self._target
+        """The last target of which all partitions, and no others, were in use."""
         self._uncertain = True
         """Whether the coordinator may have missed, or answered, a request unseen."""
         self._interval = 0.0
@@ -103,6 +106,7 @@ class ModernMember:
             await self._next_answer()
         if self._heartbeats.done():
             ended, self._heartbeats = self._heartbeats, None
+            self._fence()
             await self._lose()
             ended.result()
         await self._reconcile()
@@ -121,8 +125,12 @@ class ModernMember:
 
     async def _reconcile(self) -> None:
         """Revoke and assign partitions until those of the last response are in use."""
-        while not self._lost and (wanted := await self._wanted()) != self._owned:
-            owned = self._owned
+        while not self._lost:
+            target = self._target
+            wanted, owned = await self._wanted(), self._owned
+            if wanted == owned:
+                self._settle(target)
+                return
             if revoked := [tp for tp in owned if wanted.get(tp) != owned[tp]]:
                 await self._revoke(revoked)
                 continue
@@ -132,6 +140,13 @@ class ModernMember:
                 self._consumer.assign({**self._consumer.positions, **found})
                 self._own({**owned, **added})
                 await self._listener.on_assigned(list(added))
+
+    def _settle(self, target: dict[bytes, list[int]]) -> None:
+        """Tell the coordinator which partitions are in use, once for each target: it may wait for
+        one that came and went between two calls, and was never used."""
+        if target is not self._settled:
+            self._settled, self._reported = target, None
+            self._due.set()
 
     async def _wanted(self) -> Partitions:
         """Return the partitions of the last response, without topics that are not known yet."""

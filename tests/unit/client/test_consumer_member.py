@@ -363,6 +363,34 @@ async def test_partitions_are_lost_when_heartbeats_end_with_an_error() -> None:
         assert group.positions == {}
 
 
+async def test_member_whose_heartbeats_ended_with_an_error_reads_again() -> None:
+    failed = refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    coordinator = Coordinator([given(1, {A: [0]}), given(1), failed, given(2, {A: [0]})])
+    async with Group(coordinator) as group:
+        with pytest.raises(KafkaError):
+            await group.until(lambda: False)
+        await group.until(lambda: group.positions)
+        again = coordinator.heartbeats[3]
+        # A coordinator refuses a member that joins and has partitions.
+        assert (again.member_epoch, _partitions(again)) == (0, {})
+
+
+async def test_partition_that_was_taken_back_before_it_was_used_is_given_up() -> None:
+    """The coordinator waits until the member tells what it uses, and no other gets it before."""
+    coordinator = Coordinator([given(1, {A: [0]})])
+    async with Group(coordinator) as group:
+        await group.until(lambda: group.positions)
+        await group.until(lambda: len(coordinator.heartbeats) > 2)
+        await eventually(lambda: _partitions(coordinator.heartbeats[-1]) is None)
+        coordinator.script += [given(2, {A: [0, 1]}), given(2, {A: [0]})]
+        await eventually(lambda: not coordinator.script)
+        sent = len(coordinator.heartbeats)
+        await group.until(lambda: any(map(_partitions, coordinator.heartbeats[sent:])))
+        assert {A: [0]} in [_partitions(each) for each in coordinator.heartbeats[sent:]]
+        assert len(group.listener.calls) == 1
+        await eventually(lambda: _partitions(coordinator.heartbeats[-1]) is None)
+
+
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
 async def test_leaving_member_revokes_and_says_so(instance_id: str | None, epoch: int) -> None:
     coordinator = Coordinator([given(1, {A: [0]})])

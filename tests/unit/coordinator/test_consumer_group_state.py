@@ -138,7 +138,7 @@ def test_step_of_a_member_towards_its_target(
 ) -> None:
     target = {topic: frozenset(indexes) for topic, indexes in target.items()}
     told = None if owned is None else listed(owned)
-    after = reconciled(member, target, 3, told, lambda *each: each not in taken)
+    after = reconciled(member, target, 3, told, lambda *each: each not in taken, lambda _: True)
     assert shown(after) == expected
     assert all(
         epoch == (2 if index in member.assigned.get(topic, {}) else 3) or member.epoch == 3
@@ -147,7 +147,7 @@ def test_step_of_a_member_towards_its_target(
     )
 
 
-LOSES = "return member if subscribed is None else _unsubscribed(member, owned, subscribed)"
+LOSES = "return _unsubscribed(member, owned, subscribed) if has_changed else member"
 IS_THERE = "elif member.is_at(target_epoch):"
 LOST = "if owned is None or _uses(owned, lost):"
 
@@ -170,14 +170,15 @@ LOST = "if owned is None or _uses(owned, lost):"
      (_unsubscribed, "for topic_id, epochs in member.revoking.items()", "for topic_id in ()")),
     # The target has B still.
     (at(2, {A: [0], B: [0]}), None, (2, "UNREVOKED", {A: [0]}, {B: [0]}),
-     (_towards, "if subscribed is not None and not subscribed(topic_id):", "if False:")),
+     (_towards, "if subscribed(topic_id) else _NONE", "")),
 )  # fmt: skip
 def test_step_of_a_member_that_no_longer_subscribes(
     member: ConsumerMember, owned: Any, expected: Any
 ) -> None:
     told = None if owned is None else listed(owned)
     target = {A: frozenset([0]), B: frozenset([0])}
-    after = reconciled(member, target, 3, told, lambda *_: True, lambda topic: topic == A)
+    subscribed = A.__eq__
+    after = reconciled(member, target, 3, told, lambda *_: True, subscribed, has_changed=True)
     assert shown(after) == expected
     assert after == member if shown(member) == expected else after.previous_epoch == member.epoch
 

@@ -14,13 +14,18 @@ from barnabas.coordinator.group.consumer.advancing import (
     _keep_alive,
     _replace,
     _step,
+    _subscribed,
     _take_memory,
     advance,
     require_room,
     take_step,
 )
 from barnabas.coordinator.group.consumer.assignment import Assigning, is_due
-from barnabas.coordinator.group.consumer.expressions import _resolved, refresh_is_due
+from barnabas.coordinator.group.consumer.expressions import (
+    _resolved,
+    _some_have_more,
+    refresh_is_due,
+)
 from barnabas.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from barnabas.coordinator.group.consumer.heartbeat import (
     _dynamic,
@@ -500,8 +505,8 @@ async def test_member_whose_removal_was_refused_still_expires() -> None:
 @finds(refresh_is_due, "{new, *group.expression_users}", "{*group.expression_users}")
 @finds(
     _resolved,
-    "if any(before.get(text, frozenset()) != each.topics for text, each in found.items()):",
-    "if False:",
+    "any(before.get(text, frozenset()) != each.topics for text, each in found.items())",
+    "False",
 )
 async def test_expression_is_resolved_behind_the_answer_and_again_for_new_topics() -> None:
     host = await consumers()
@@ -539,8 +544,8 @@ async def test_topic_that_is_created_shortly_after_a_resolution_is_found_later()
 @finds(refresh_is_due, "and 0 <= wall_ms - known[text].timestamp_ms < again_ms")
 @finds(
     _resolved,
-    "if any(before.get(text, frozenset()) != each.topics for text, each in found.items()):",
-    "if True:",
+    "any(before.get(text, frozenset()) != each.topics for text, each in found.items())",
+    "True",
 )
 async def test_expression_is_resolved_again_from_time_to_time() -> None:
     host = await consumers(regex_refresh_interval_ms=30_000)
@@ -553,6 +558,47 @@ async def test_expression_is_resolved_again_from_time_to_time() -> None:
         one.beat()
     assert host.group.expressions["t.*"].timestamp_ms >= first + 30_000
     assert one.epoch == 2
+
+
+@finds(_resolved, "or (yield from _some_have_more", "and (yield from _some_have_more")
+@finds(
+    _some_have_more,
+    "member.expression in fresh and not set(names) <= set(member.topics)",
+    "False",
+)
+@pytest.mark.parametrize("alone", [True, False])
+async def test_member_whose_new_expression_matches_nothing_keeps_no_part(alone: bool) -> None:
+    host = await consumers()
+    one = Member(host, "a", (), expression="t")
+    everyone = [one] if alone else [one, Member(host, "b")]
+    for each in everyone:
+        each.join()
+        host.time.pass_ms(1)
+    settle(everyone)
+    assert all(each.partitions for each in everyone)
+    one.expression = "nothing"
+    one.beat(subscribed_topic_regex="nothing", topic_partitions=one.told())
+    for _ in range(3):
+        host.time.pass_ms(10_000)
+        settle(everyone)
+    assert host.group.targets["a"] == {}
+    assert [each.partitions for each in everyone] == ([0] if alone else [0, 3])
+
+
+@finds(_towards, "if subscribed(topic_id) else _NONE", "")
+@finds(_subscribed, "in names", "is not None")
+async def test_member_is_not_given_back_what_it_unsubscribed_while_its_target_waits() -> None:
+    host = await consumers(assignment_interval_ms=1_000)
+    topic = host.topics.create("u", 1)
+    one = Member(host, "m", ("t", "u"))
+    one.join()
+    one.tell()
+    one.beat(subscribed_topic_names=["u"])
+    one.tell()
+    one.tell()
+    assert (host.group.assignment_epoch, host.group.epoch) == (2, 3)
+    assert set(one.owned) == {topic}
+    assert host.group.is_free(host.topics.topics["t"].topic_id, 0)
 
 
 @finds(

@@ -129,7 +129,9 @@ def _downgrade(
     if not rebalances:
         assert replaced is not None
         target = group.targets.get(replaced.member_id, NO_TARGET)
-        member = reconciled(member, target, group.assignment_epoch, change.owned, group.is_free)
+        subscribed = _subscribed(draft.table, group, member)
+        epoch = group.assignment_epoch
+        member = reconciled(member, target, epoch, change.owned, group.is_free, subscribed)
         if member != change.updated:
             draft.records.append(records.current(group.group_id, member))
     after = _after(draft, group)
@@ -174,9 +176,8 @@ def _step(
     loses = before.epoch != JOIN and (
         updated.topics != before.topics or updated.expression != before.expression
     )
-    subscribed = assigning.is_subscribed if loses else None
     target, epoch = assigning.target, assigning.assignment_epoch
-    fill(take_step(draft, change, target, epoch, subscribed))
+    fill(take_step(draft, change, target, epoch, has_changed=loses))
 
 
 def take_step(
@@ -184,11 +185,20 @@ def take_step(
     change: Change,
     target: Target,
     target_epoch: int,
-    subscribed: Callable[[bytes], bool] | None = None,
+    *,
+    has_changed: bool = False,
 ) -> ConsumerMember:
     """Return a member after a step towards its target, as `reconciled` does, which is recorded."""
     group, before, updated = change.group, change.member, change.updated
-    member = reconciled(updated, target, target_epoch, change.owned, group.is_free, subscribed)
+    member = reconciled(
+        updated,
+        target,
+        target_epoch,
+        change.owned,
+        group.is_free,
+        _subscribed(draft.table, group, updated),
+        has_changed=has_changed,
+    )
     if member != updated:
         draft.records.append(records.current(group.group_id, member))
     # A classic member has its time to join and to ask for its assignment instead.
@@ -198,6 +208,14 @@ def take_step(
     elif before.state is MemberState.UNREVOKED_PARTITIONS:
         sessions.end_revocation(draft, group.group_id, member.member_id)
     return member
+
+
+def _subscribed(
+    table: GroupTable, group: ConsumerGroup, member: ConsumerMember
+) -> Callable[[bytes], bool]:
+    """Return a function that says whether a member subscribes to a topic, by its id."""
+    names = frozenset(group.topics_of(member))
+    return lambda topic_id: table.topics.name_of(topic_id) in names
 
 
 def _replace(

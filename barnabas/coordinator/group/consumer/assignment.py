@@ -73,10 +73,6 @@ class Assigning:
     def _topics_of(self, member: ConsumerMember) -> Iterable[str]:
         return self.group.topics_of(member)
 
-    def is_subscribed(self, topic_id: bytes) -> bool:
-        """Return whether the changed member subscribes to a topic."""
-        return self._table.topics.name_of(topic_id) in set(self._topics_of(self._updated))
-
     def forget_unused(self, expression: str) -> None:
         """Delete what an expression matched that no member uses any more."""
         group = self.group

@@ -3,7 +3,7 @@
 The topics that the expressions of a group match are resolved behind the answer to a heartbeat.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -12,6 +12,7 @@ from barnabas.coordinator.decision import Decision, Instant, StartTimer
 from barnabas.coordinator.expressions import Expression, ExpressionError, NotInstalledError
 from barnabas.coordinator.group.consumer import records
 from barnabas.coordinator.group.consumer.group import (
+    NO_TARGET,
     ConsumerGroup,
     ConsumerMember,
     ResolvedExpression,
@@ -109,8 +110,23 @@ def _resolved(
         found[text] = ResolvedExpression(matched, version, draft.now.wall_ms)
         draft.records.append(records.expression(group.group_id, text, found[text]))
     before = {text: each.topics for text, each in group.expressions.items()}
-    if any(before.get(text, frozenset()) != each.topics for text, each in found.items()):
+    differs = any(before.get(text, frozenset()) != each.topics for text, each in found.items())
+    if differs or (yield from _some_have_more(table, group, found.keys() - before.keys())):
         subscribed = {*group.subscribers}.union(*(each.topics for each in found.values()))
         metadata_hash = hash_of_topics(table.topics, subscribed)
         reason = "a regular expression matches other topics"
         draft.begin_epoch(group.group_id, group.epoch + 1, metadata_hash, reason)
+
+
+def _some_have_more(table: GroupTable, group: ConsumerGroup, fresh: Collection[str]) -> Steps[bool]:
+    """Return whether a member whose expression is a `fresh` one has a part in topics of the one
+    before it, which others may get. An epoch that waits for its target looks at that anyway."""
+    if not fresh or group.epoch > group.assignment_epoch:
+        return False
+    for member in list(group.members.values()):
+        yield None
+        # It matches no topics: others would be news themselves.
+        names = map(table.topics.name_of, group.targets.get(member.member_id, NO_TARGET))
+        if member.expression in fresh and not set(names) <= set(member.topics):
+            return True
+    return False

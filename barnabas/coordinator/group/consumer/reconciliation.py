@@ -36,18 +36,20 @@ def reconciled(
     target_epoch: int,
     owned: Owned,
     is_free: Callable[[bytes, int], bool],
-    subscribed: Callable[[bytes], bool] | None = None,
+    subscribed: Callable[[bytes], bool],
+    *,
+    has_changed: bool = False,
 ) -> ConsumerMember:
-    """Return the member after a step towards its target.
+    """Return the member after a step towards that part of its target to which it subscribes: there
+    may be no target yet for its present subscription.
 
-    `subscribed` is given if the member's subscription has changed: it loses what it no longer
-    subscribes to, even before there is a target for that.
+    If its subscription `has_changed`, it loses what it no longer subscribes to at once.
     """
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if owned is None or _uses(owned, member.revoking):
-            return member if subscribed is None else _unsubscribed(member, owned, subscribed)
+            return _unsubscribed(member, owned, subscribed) if has_changed else member
     elif member.is_at(target_epoch):
-        return member if subscribed is None else _unsubscribed(member, owned, subscribed)
+        return _unsubscribed(member, owned, subscribed) if has_changed else member
     return _towards(member, target, target_epoch, owned, is_free, subscribed)
 
 
@@ -57,16 +59,14 @@ def _towards(
     target_epoch: int,
     owned: Owned,
     is_free: Callable[[bytes, int], bool],
-    subscribed: Callable[[bytes], bool] | None,
+    subscribed: Callable[[bytes], bool],
 ) -> ConsumerMember:
     assigned: dict[bytes, dict[int, int]] = {}
     revoked: dict[bytes, dict[int, int]] = {}
     unreleased = False
     missing: dict[bytes, list[int]] = {}
     for topic_id in dict.fromkeys((*target, *member.assigned)):
-        wanted = target.get(topic_id, _NONE)
-        if subscribed is not None and not subscribed(topic_id):
-            wanted = _NONE
+        wanted = target.get(topic_id, _NONE) if subscribed(topic_id) else _NONE
         has = member.assigned.get(topic_id, _NOTHING)
         if has:
             _divide(topic_id, has, wanted, assigned, revoked)

@@ -173,6 +173,9 @@ class Decision(NamedTuple, Generic[R, A]):
 
     With `postpones`, the record may be replayed before it is written: a coordinator whose log lacks
     it makes the same decision again, and no answer depends on more than this decision.
+
+    If it is `whole`, its records are replayed in one step, however many they are: between two of
+    them a request would find what no decision made.
     """
 
     answer: A | KafkaError | DeferredAnswer[A]
@@ -182,6 +185,7 @@ class Decision(NamedTuple, Generic[R, A]):
     producer: TransactionWriter | None = None
     steps: Steps[None] | None = None
     postpones: bool = False
+    whole: bool = False
 
 
 NOTHING: Final[Decision[Any, None]] = Decision(None)

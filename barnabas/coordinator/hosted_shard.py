@@ -137,8 +137,9 @@ class _Write:
 
     @property
     def is_long(self) -> bool:
-        """Whether its replay may take longer than a step."""
-        return self.marker is not None or len(self.decision.records) > AT_ONCE
+        """Whether it is replayed in steps."""
+        decision = self.decision
+        return self.marker is not None or (len(decision.records) > AT_ONCE and not decision.whole)
 
     def settle(self, answer: Any) -> None:
         """Answer a client that waits, unless another decision gives the answer."""
@@ -233,7 +234,7 @@ class HostedShard(Generic[S, R]):
             decision = decide(self.shard.state, now)
         except KafkaError as refusal:
             raise self._unless_replaced(refusal) from None
-        known, records, effects, then, _, steps, _ = decision
+        known, records, effects, then, _, steps, _, _ = decision
         if not (records or effects or then or steps) and not isinstance(known, _GIVEN_OTHERWISE):
             return known
         write = _Write(key, decision, now, self.log.commits_at_once)
@@ -299,7 +300,7 @@ class HostedShard(Generic[S, R]):
     def _carry_out(self, write: _Write) -> None:
         """Perform the effects of a decision, and write its records: now, with others, or later."""
         decision = write.decision
-        _, records, effects, _, producer, steps, postpones = decision
+        _, records, effects, _, producer, steps, postpones, _ = decision
         if effects:
             self._perform_all(effects)
         if (steps is not None and next(steps, _DONE) is not _DONE) or len(records) > AT_ONCE:

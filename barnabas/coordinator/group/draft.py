@@ -40,12 +40,14 @@ class Draft:
         default_factory=list
     )
     then: Callable[[KafkaError | None, Instant], GroupDecision[None]] | None = None
+    whole: bool = False
+    """Whether the group becomes one of the other type, and is neither in between."""
 
     def decision(
         self, answer: A | KafkaError | DeferredAnswer[A], steps: Steps[None] | None = None
     ) -> GroupDecision[A]:
         """Return the decision, with the answer to the request; `steps` adds further records."""
-        fields = answer, self.records, self.effects, self.then, None, steps, False
+        fields = answer, self.records, self.effects, self.then, None, steps, False, self.whole
         return _new(Decision, fields)
 
     def afterwards(self, then: Callable[[KafkaError | None, Instant], GroupDecision[None]]) -> None:

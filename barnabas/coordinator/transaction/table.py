@@ -195,4 +195,4 @@ class TransactionTable:
             return decision
 
         record = _new(TransactionRecord, (key, target, self.is_flexible(target)))
-        return _new(Decision, (answer, (record,), (), landed, None, None, postpones))
+        return _new(Decision, (answer, (record,), (), landed, None, None, postpones, False))

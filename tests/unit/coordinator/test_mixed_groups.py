@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,8 +38,9 @@ from barnabas.protocol.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
 )
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.steps import Steps
 from tests.support.coordinator.classic_members import ClassicMember
-from tests.support.coordinator.consumers import Consumers, Member
+from tests.support.coordinator.consumers import JOINS, Consumers, Member
 from tests.support.coordinator.harness import GROUP, code_of, subscription
 from tests.support.mutants import cases, finds, hunt
 from tests.support.steps import all_taken
@@ -117,7 +119,53 @@ def kinds(host: Consumers) -> list[tuple[int, bool]]:
     return [(int.from_bytes(key[:2]), value is not None) for key, value in host.log.records if key]
 
 
+class OneByOne:
+    """A slicer that takes a step when the test asks for it."""
+
+    def __init__(self) -> None:
+        self._work: deque[tuple[Steps[Any], asyncio.Future[Any]]] = deque()
+
+    def run(self, steps: Steps[Any]) -> "asyncio.Future[Any]":
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._work.append((steps, done))
+        return done
+
+    def step(self) -> bool:
+        """Take a step of the oldest work; return whether there was one."""
+        if not self._work:
+            return False
+        steps, done = self._work[0]
+        try:
+            next(steps)
+        except StopIteration as end:
+            self._work.popleft()
+            done.set_result(end.value)
+        return True
+
+
 # -- upgrade ---------------------------------------------------------------------------------------
+
+
+@finds(upgrade.upgrade, "draft.whole = True", "pass")
+@finds(downgrade.downgrade, "draft.whole = True", "pass")
+async def test_member_of_a_large_group_that_changes_its_type_is_never_unknown() -> None:
+    host = Consumers(assignment_interval_ms=0, offloads_assignment=False)
+    host.topics.create("t", 60)
+    host.runtime._slices = slices = OneByOne()
+    await host.load()
+    options: Any = {"protocols": PROTOCOLS, "session_ms": 900_000, "rebalance_ms": 900_000}
+    joins = [host.join(**options) for _ in range(60)]
+    host.time.pass_ms(200_000)
+    while slices.step():
+        pass
+    ids = [(await each).member_id for each in joins]
+    lead(host, ids, 1, [assigned(index) for index in range(60)])
+    while slices.step():
+        pass
+    for answer in (host.beat("new", 0, **JOINS), host.beat("new", -1)):
+        while slices.step() and not answer.done():
+            assert host.heartbeat(ids[-1], 1) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+        assert not (await answer).error_code
 
 
 @finds(heartbeat._group, "if classic.state is not GroupState.EMPTY:", "if False:")

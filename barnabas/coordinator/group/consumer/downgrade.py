@@ -49,6 +49,7 @@ def downgrade(
     """
     record = _record(draft, group, kept, rebalances=rebalances)
     draft.records += [*records.deletion(group), record]
+    draft.whole = True
     protocols = {each.member_id: each.protocols for each in kept}
     draft.afterwards(partial(_downgraded, draft.table, group.group_id, protocols, rebalances))
 

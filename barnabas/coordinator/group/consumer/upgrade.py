@@ -44,6 +44,7 @@ def upgrade(draft: Draft, classic: Group) -> ConsumerGroup:
         *(records.current(group_id, each) for each in members),
     ]
     draft.records += [GroupRecord(group_id, None), *converted]
+    draft.whole = True
     draft.afterwards(partial(_upgraded, table, classic))
     groups: dict[str, ConsumerGroup] = {}
     for record in converted:

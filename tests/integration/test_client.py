@@ -1,20 +1,23 @@
 """Barnabas's own client: the same tests, with the same results, on Barnabas and on Apache Kafka."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
-from barnabas.client.group import GroupMember
+from barnabas.client.group import GroupMember, RebalanceListener
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.groups import classic
 from barnabas.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offsets
 from barnabas.client.producer import ALL, Producer, ProducerSettings
 from barnabas.protocol.config_resources import ConfigOperation, ConfigResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import heartbeat
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
@@ -308,6 +311,54 @@ async def test_a_group_shares_partitions_and_outlives_the_crash_of_a_member(
     assert one.partitions == {0, 1, 2, 3}
     await one.leave()
     assert await GroupAdmin(cluster).offsets("sharers") == {("shared", p): 50 for p in range(4)}
+
+
+async def test_member_whose_heartbeats_ended_with_an_error_joins_again(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "HEARTBEAT_INTERVAL", 0.1)
+    listener = Refusals()
+    async with Cluster(servers) as cluster:
+        async with Producer(cluster) as producer:
+            await producer.send("again", b"v", partition=0)
+        consumer = Consumer(cluster, FetchSettings(max_wait=0.1, offset_reset=EARLIEST))
+        async with GroupMember(cluster, consumer, "again", ["again"], listener=listener) as member:
+            await member.ensure_joined()
+            with monkeypatch.context() as refusing:
+                refusing.setattr(cluster, "ask_coordinator", refuse_heartbeats(cluster))
+                with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+                    await stay_joined(member)
+            assert (listener.lost, consumer.positions) == (1, {})
+            await member.ensure_joined()
+            assert [message.value for message in await consumer.poll()] == [b"v"]
+
+
+async def stay_joined(member: GroupMember) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            await member.ensure_joined()
+            await asyncio.sleep(0.05)
+
+
+class Refusals(RebalanceListener):
+    """Counts how often partitions are lost."""
+
+    lost = 0
+
+    async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
+        self.lost += 1
+
+
+def refuse_heartbeats(cluster: Cluster) -> Callable[..., Any]:
+    """Return `ask_coordinator` as for a client that has lost its right to the group."""
+    ask = cluster.ask_coordinator
+
+    async def ask_or_refuse(api: Any, *arguments: Any) -> Any:
+        if api is heartbeat.API:
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return await ask(api, *arguments)
+
+    return ask_or_refuse
 
 
 async def test_group_continues_at_reset_offsets(servers: str, cluster: Cluster) -> None:

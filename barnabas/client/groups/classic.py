@@ -109,7 +109,9 @@ class ClassicMember:
         if self._heartbeats is not None and self._heartbeats.done():
             if self._lost:
                 await self._stop_reading()
-            self._heartbeats.result()
+            ended, self._heartbeats = self._heartbeats, None
+            self._must_join = True
+            ended.result()
 
     async def commit(self) -> None:
         """Commit the positions of the consumer; if a rebalance has begun, join again later.

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from uuid import uuid4
 
 from barnabas.client.cluster import Cluster, check
+from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.consumer import Consumer
 from barnabas.client.groups.listener import RebalanceListener
 from barnabas.client.groups.metadata import GroupMetadata
@@ -136,7 +137,8 @@ class ModernMember:
                 continue
             added = {tp: topic for tp, topic in wanted.items() if tp not in owned}
             found = await self._committed(list(added))
-            if found is not None and not self._lost:
+            # Others may have got them while the offsets were fetched.
+            if found is not None and not self._lost and self._target is target:
                 self._consumer.assign({**self._consumer.positions, **found})
                 self._own({**owned, **added})
                 await self._listener.on_assigned(list(added))
@@ -339,9 +341,16 @@ class ModernMember:
             await self._lose()
         if self._owned:
             await self._revoke(list(self._owned))
+        joins = self._epoch == JOIN and self._heartbeats is not None
         await self.abandon()
-        if self._epoch == JOIN:
-            return
+        if joins:
+            # The coordinator may have taken it in, or may be out of reach.
+            with suppress(KafkaError, BrokerUnreachable, TimeoutError):
+                await self._say_goodbye()
+        elif self._epoch != JOIN:
+            await self._say_goodbye()
+
+    async def _say_goodbye(self) -> None:
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group,
             member_id=self._member_id,

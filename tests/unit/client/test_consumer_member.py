@@ -62,6 +62,7 @@ class Coordinator:
     heartbeats: list[ConsumerGroupHeartbeatRequest] = field(default_factory=list)
     committed: list[tuple[int, dict[Key, int]]] = field(default_factory=list)
     commit_codes: list[ErrorCode] = field(default_factory=list)
+    fetch_codes: list[ErrorCode] = field(default_factory=list)
     topics: dict[str, bytes] = field(default_factory=lambda: {"a": A, "b": B})
     offsets: dict[Key, int] = field(default_factory=dict)
     last_epoch: int = 0
@@ -122,7 +123,8 @@ class Coordinator:
             )
             for topic in group.topics
         ]
-        answer = SimpleNamespace(group_id=group.group_id, error_code=0, topics=topics)
+        code = self.fetch_codes.pop(0) if self.fetch_codes else 0
+        answer = SimpleNamespace(group_id=group.group_id, error_code=code, topics=topics)
         return SimpleNamespace(groups=[answer])
 
     def _commit(self, request: Any) -> Any:
@@ -389,6 +391,31 @@ async def test_partition_that_was_taken_back_before_it_was_used_is_given_up() ->
         assert {A: [0]} in [_partitions(each) for each in coordinator.heartbeats[sent:]]
         assert len(group.listener.calls) == 1
         await eventually(lambda: _partitions(coordinator.heartbeats[-1]) is None)
+
+
+async def test_partition_that_is_taken_back_while_its_offset_is_fetched_is_never_used() -> None:
+    coordinator = Coordinator([given(1, {A: [0]})])
+    async with Group(coordinator) as group:
+        await group.until(lambda: group.positions)
+        coordinator.script.append(given(2, {A: [0, 1]}))
+        await eventually(lambda: not coordinator.script)
+        coordinator.fetch_codes = [ErrorCode.STALE_MEMBER_EPOCH]
+        coordinator.script.append(given(3, {A: [0]}))
+        await group.until(lambda: not coordinator.script and not coordinator.fetch_codes)
+        assert group.listener.calls == [("assigned", [("a", 0)])]
+
+
+async def test_member_that_leaves_while_it_joins_says_so() -> None:
+    """The coordinator has taken it in, and would keep partitions for it as long as a session."""
+    coordinator = Coordinator([given(1, {A: [0]})], held=asyncio.Event())
+    async with Group(coordinator) as group:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(group.member.ensure_joined(), 0.05)
+        assert coordinator.held is not None
+        coordinator.held.set()
+        coordinator.script = [refused(ErrorCode.UNKNOWN_MEMBER_ID)]
+        await group.member.leave()
+        assert [each.member_epoch for each in coordinator.heartbeats] == [0, -1]
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])

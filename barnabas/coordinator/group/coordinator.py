@@ -389,6 +389,7 @@ class GroupShard:
         self._live = True
         draft = Draft(self.state, now)
         for group in self.state.consumers.values():
+            group.forget_versions()
             sessions.resume(draft, group)
         resumed = resume_sessions(self.state, now)
         return resumed._replace(effects=[*resumed.effects, *draft.effects])

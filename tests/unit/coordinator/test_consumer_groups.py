@@ -51,6 +51,7 @@ from barnabas.coordinator.group.consumer.sessions import (
 )
 from barnabas.coordinator.group.consumer.states import MemberState
 from barnabas.coordinator.group.consumer.topics import Topic, hash_of_topics
+from barnabas.coordinator.group.coordinator import GroupShard
 from barnabas.coordinator.group.records import decode_record
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.internal.consumer_group import (
@@ -558,6 +559,25 @@ async def test_expression_is_resolved_again_from_time_to_time() -> None:
         one.beat()
     assert host.group.expressions["t.*"].timestamp_ms >= first + 30_000
     assert one.epoch == 2
+
+
+@finds(GroupShard.loaded, "group.forget_versions()", "pass")
+async def test_topic_that_was_created_before_a_failover_is_found_after_it() -> None:
+    host = await consumers()
+    one = Member(host, "m", (), expression="t.*")
+    one.join()
+    host.time.pass_ms(1)
+    one.beat()
+    version = host.topics.version
+    host.topics.create("tt", 2)
+    # The next coordinator began to count later.
+    host.topics.version = version
+    host.time.forget()
+    await host.load()
+    for _ in range(3):
+        host.time.pass_ms(5_000)
+        one.beat()
+    assert one.partitions == 5
 
 
 @finds(_resolved, "or (yield from _some_have_more", "and (yield from _some_have_more")

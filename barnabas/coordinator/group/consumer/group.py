@@ -38,6 +38,7 @@ Target = Mapping[bytes, frozenset[int]]
 NO_PARTITIONS: Final[Partitions] = {}
 NO_TARGET: Final[Target] = {}
 
+_NO_VERSION: Final = -1
 _new = tuple.__new__
 
 
@@ -195,6 +196,12 @@ class ConsumerGroup:
     def has_seen(self, version: int) -> bool:
         """Return whether the hash of the metadata is that of this version of the topics."""
         return self.checked == (version, self.metadata_hash)
+
+    def forget_versions(self) -> None:
+        """Let expressions be resolved again: each broker counts the versions of its topics, and
+        those in the log may be another's."""
+        for text, resolved in self.expressions.items():
+            self.expressions[text] = resolved._replace(version=_NO_VERSION)
 
     def changed(self) -> None:
         """Derive the state again when it is asked for: epochs or members have changed."""

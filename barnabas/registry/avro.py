@@ -1,7 +1,9 @@
 """Avro: values are those of fastavro, and their JSON is the JSON encoding of Avro."""
 
+import copy
 import io
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import fastavro
@@ -27,6 +29,7 @@ class AvroSchema(UsableSchema):
             for _, text in schema.resolved:
                 fastavro.parse_schema(_loaded(text), named_schemas=named)
             self.parsed: Final = fastavro.parse_schema(_loaded(schema.text), named_schemas=named)
+            self._binary: Final = _with_values(self.parsed, named)
         except (fastavro.schema.SchemaParseException, *_ERRORS) as error:
             raise BadSchema(f"not a schema of Avro: {_said(error)}") from error
         self.named: Final = named
@@ -36,11 +39,17 @@ class AvroSchema(UsableSchema):
             raise BadSchema(f"the schema is of {self.record}, not of {record}")
 
     def read(self, payload: bytes, reader: "AvroSchema | None") -> Any:
-        """Resolve the value from this schema to that of `reader`, by the rules of Avro."""
+        """Resolve the value from this schema to that of `reader`, by the rules of Avro.
+
+        Without a reader, a record, enum or fixed in a union is a pair of its name and itself: its
+        JSON needs the name, and several types may fit it.
+        """
         data = io.BytesIO(payload)
-        wanted = None if reader is None or reader.schema == self.schema else reader.parsed
+        wanted = None if reader is None or reader.schema == self.schema else reader._binary
         try:
-            value = fastavro.schemaless_reader(data, self.parsed, wanted)
+            value = fastavro.schemaless_reader(
+                data, self._binary, wanted, return_named_type=reader is None
+            )
         except (fastavro.read.SchemaResolutionError, *_ERRORS) as error:
             raise BadRecord(f"value does not fit the schema: {_said(error)}") from error
         if more := len(payload) - data.tell():
@@ -51,7 +60,7 @@ class AvroSchema(UsableSchema):
         """Encode a value; a field that it lacks gets its default."""
         data = io.BytesIO()
         try:
-            fastavro.schemaless_writer(data, self.parsed, value, strict_allow_default=True)
+            fastavro.schemaless_writer(data, self._binary, value, strict_allow_default=True)
         except _ERRORS as error:
             raise BadRecord(f"value does not fit the schema: {_said(error)}") from error
         return data.getvalue()
@@ -63,10 +72,14 @@ class AvroSchema(UsableSchema):
         return text.getvalue()
 
     def from_json(self, text: str) -> Any:
-        """Read the JSON encoding of Avro."""
+        """Read the JSON encoding of Avro; members of unions are as in `read` without a reader."""
         try:
-            value = next(fastavro.json_reader(io.StringIO(text), self.parsed))
-            validate(value, self.parsed)
+            # fastavro takes an array or a map out of the schema that has it as a default.
+            reader = fastavro.json_reader(io.StringIO(text), copy.deepcopy(self.parsed))
+            reader.options["return_named_type"] = True
+            value = next(reader)
+            # It knows pairs of records only.
+            validate(_without_names(value), self.parsed)
         except AttributeError as error:
             text = 'a member of a union needs its type before it, such as {"long": 3}'
             raise BadRecord(f"value does not fit the schema: {text}") from error
@@ -76,14 +89,76 @@ class AvroSchema(UsableSchema):
 
 
 def _loaded(text: str) -> Any:
-    """Return a schema without the logical type uuid: a string is read as a string then."""
+    """Return a schema without the logical type uuid: a string is read as a string then.
+
+    A decimal without a precision is bytes: Avro ignores a logical type that is not valid.
+    """
 
     def plain(part: dict[str, Any]) -> dict[str, Any]:
-        if part.get("logicalType") == "uuid":
+        logical = part.get("logicalType")
+        if logical == "uuid" or (logical == "decimal" and "precision" not in part):
             del part["logicalType"]
         return part
 
     return json.loads(text, object_hook=plain)
+
+
+def _without_names(value: Any) -> Any:
+    """Return a value whose members of unions are not pairs of name and value."""
+    match value:
+        case tuple():
+            return _without_names(value[1])
+        case list():
+            return [_without_names(each) for each in value]
+        case dict():
+            return {name: _without_names(each) for name, each in value.items()}
+    return value
+
+
+def _with_values(parsed: Any, named: Mapping[str, Any]) -> Any:
+    """Return a copy of a schema whose defaults are values, as fastavro takes them: not JSON."""
+    copied = copy.deepcopy(parsed)
+    open_parts, done = [copied], set()
+    while open_parts:
+        part = open_parts.pop()
+        if id(part) in done or not isinstance(part, dict | list):
+            continue
+        done.add(id(part))
+        if isinstance(part, list):
+            open_parts += part
+            continue
+        for field in part.get("fields", ()):
+            if "default" in field:
+                field["default"] = _value(field["type"], field["default"], named)
+        open_parts += (each for name, each in part.items() if name != "default")
+    return copied
+
+
+def _value(kind: Any, default: Any, named: Mapping[str, Any]) -> Any:
+    """Return the value of a default: bytes of a text, and a record with all its fields."""
+    if default is None:
+        return None
+    if isinstance(kind, list):
+        return _value(next(each for each in kind if each != "null"), default, named)
+    if isinstance(kind, str):
+        kind = named.get(kind, {"type": kind})
+    match kind["type"]:
+        case "bytes" | "fixed":
+            return default.encode("iso-8859-1") if isinstance(default, str) else default
+        case "record" | "error":
+            return {
+                each["name"]: _value(
+                    each["type"], default.get(each["name"], each.get("default")), named
+                )
+                for each in kind["fields"]
+            }
+        case "array":
+            return [_value(kind["items"], each, named) for each in default]
+        case "map":
+            return {name: _value(kind["values"], each, named) for name, each in default.items()}
+        case str():
+            return default
+    return _value(kind["type"], default, named)
 
 
 def _said(error: BaseException) -> str:

@@ -72,6 +72,39 @@ def test_avro_defaults_fill_what_a_value_lacks_and_unknown_fields_are_refused():
             schema.write(value)
 
 
+@pytest.mark.parametrize(
+    ("member", "data"),
+    [
+        ('{"shop.B": {"n": 3}}', b"\2\6"),
+        ('{"string": "P"}', b"\4\2P"),
+        ('{"E": "P"}', b"\6\0"),
+        ('{"F": "P"}', b"\10P"),
+    ],
+)
+def test_json_of_a_union_of_avro_keeps_the_member(member, data):
+    fields = '"fields": [{"name": "n", "type": "int"}]'
+    text = (
+        '{"type": "record", "name": "R", "fields": [{"name": "x", "type": ['
+        f'{{"type": "record", "name": "A", {fields}}},'
+        f'{{"type": "record", "name": "B", "namespace": "shop", {fields}}},'
+        '"string", {"type": "enum", "name": "E", "symbols": ["P"]},'
+        '{"type": "fixed", "name": "F", "size": 1}]}]}'
+    )
+    schema = AvroSchema(SchemaText("AVRO", text))
+    line = f'{{"x": {member}}}'
+    assert schema.write(schema.from_json(line)) == data
+    assert schema.to_json(schema.read(data, None)) == line
+
+
+def test_json_of_avro_gets_the_whole_default_each_time():
+    text = (
+        '{"type": "record", "name": "R", "fields": [{"name": "x", "default": [1, 2],'
+        ' "type": {"type": "array", "items": "int"}}]}'
+    )
+    schema = AvroSchema(SchemaText("AVRO", text))
+    assert [schema.from_json("{}") for _ in range(2)] == [{"x": [1, 2]}] * 2
+
+
 @pytest.mark.parametrize("name", ["../evil.proto", "/evil.proto", "a/../../evil.proto", ""])
 def test_an_import_does_not_leave_its_folder(name):
     with pytest.raises(BadSchema, match="cannot be the name of an import"):

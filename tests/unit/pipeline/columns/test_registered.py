@@ -86,6 +86,55 @@ def test_a_value_that_the_column_cannot_hold_makes_its_record_bad_alone(fake):
         assert reason.startswith("subject s, schema id 1: value does not fit the columns: ")
 
 
+@pytest.mark.parametrize(
+    ("kind", "default", "found"),
+    [
+        ("bytes", "\u00ff", b"\xff"),
+        ({"type": "fixed", "name": "F", "size": 2}, "\u00fe\u0080", b"\xfe\x80"),
+        (["bytes", "null"], "\u00ff", b"\xff"),
+        (logical("bytes", "decimal", precision=6, scale=2), "\u0001\u0000", Decimal("2.56")),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ({"type": "map", "values": "bytes"}, {"a": "\u00ff"}, [("a", b"\xff")]),
+        (
+            {
+                "type": "record",
+                "name": "N",
+                "fields": [
+                    {"name": "n", "type": "int", "default": 7},
+                    {"name": "b", "type": "bytes", "default": "\u00ff"},
+                ],
+            },
+            {"n": 8},
+            {"n": 8, "b": b"\xff"},
+        ),
+        (logical("long", "timestamp-millis"), 1_767_268_800_000, NOON),
+    ],
+)
+def test_a_default_of_avro_is_a_value_and_not_its_json(fake, kind, default, found):
+    reader = avro(kind, default=default)
+    other = {"type": "record", "name": "A", "fields": [{"name": "y", "type": "int"}]}
+    registry = SchemaRegistry(RegistrySettings((fake.url,)))
+    writer = SchemaText("AVRO", json.dumps(other))
+    number = registry.register("s", writer)
+    old = Encoder(AvroSchema(writer), "s", number).encode({"y": 1})
+    usable = AvroSchema(reader)
+    decoder = Decoder(registry, "avro", "s", usable)
+    rows = decode(decoder, record_of(usable), pa.array([old], pa.binary())).to_pylist()
+    assert rows == [{"value": {"x": found}, "kind": None, "reason": None}]
+    written = encode(Encoder(usable, "s", number), record_of(usable), pa.array([{}], pa.struct([])))
+    (whole,) = encode(
+        Encoder(usable, "s", number),
+        record_of(usable),
+        pa.array([{"x": found}], record_of(usable).type),
+    ).to_pylist()
+    assert written.to_pylist() == [whole]
+
+
+def test_a_decimal_of_avro_without_precision_is_bytes(fake):
+    kind = {"type": "bytes", "logicalType": "decimal"}
+    assert read(fake, avro(kind), avro(kind), b"\1\2") == [b"\1\2"]
+
+
 def test_writers_of_both_kinds_are_read_in_one_batch(fake):
     registry = SchemaRegistry(RegistrySettings((fake.url,)))
     writers = [avro("long"), avro(logical("long", "timestamp-millis"))]

@@ -1,6 +1,7 @@
 """JSON Schema: values are those of `json`, checked by jsonschema."""
 
 import json
+import re
 from typing import Any, Final
 
 from jsonschema import Draft7Validator
@@ -14,6 +15,8 @@ from referencing.jsonschema import DRAFT7
 from barnabas.registry.client import SchemaText
 from barnabas.registry.errors import BadRecord, BadSchema
 from barnabas.registry.usable import UsableSchema
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class JsonSchema(UsableSchema):
@@ -48,11 +51,11 @@ class JsonSchema(UsableSchema):
 
     def write(self, value: Any) -> bytes:
         """Check and encode a value."""
-        return json.dumps(self._checked(value), ensure_ascii=False, separators=(",", ":")).encode()
+        return _text(self._checked(value), (",", ":")).encode()
 
     def to_json(self, value: Any) -> str:
         """Return the value on one line."""
-        return json.dumps(value, ensure_ascii=False)
+        return _text(value, (", ", ": "))
 
     def from_json(self, text: str) -> Any:
         """Return the value, not checked yet."""
@@ -74,6 +77,15 @@ class JsonSchema(UsableSchema):
                 f"value does not fit the schema: {fault.json_path}: {fault.message[:200]}"
             )
         return value
+
+
+def _text(value: Any, separators: tuple[str, str]) -> str:
+    """Return a value as JSON that UTF-8 has: a surrogate without the other one is escaped."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=separators)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(f"value is not JSON: {error}") from error
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _no_number(text: str) -> Any:

@@ -85,13 +85,17 @@ class ProtobufSchema(UsableSchema):
 
     def to_json(self, value: Message) -> str:
         """Return the JSON mapping, with the names of the schema."""
-        text: str = json_format.MessageToJson(
-            value,
-            preserving_proto_field_name=True,
-            indent=None,
-            ensure_ascii=False,
-            descriptor_pool=self._pool,
-        )
+        try:
+            text: str = json_format.MessageToJson(
+                value,
+                preserving_proto_field_name=True,
+                indent=None,
+                ensure_ascii=False,
+                descriptor_pool=self._pool,
+            )
+        except (json_format.Error, ValueError, TypeError) as error:
+            # Such as a time behind the year 9999, or an Any of another schema.
+            raise BadRecord(f"value has no JSON: {error}") from error
         return text
 
     def from_json(self, text: str) -> Message:

@@ -141,6 +141,34 @@ def test_a_value_that_is_no_json_is_told(text):
         JsonSchema(SchemaText("JSON", "{}")).read(text, None)
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_lacks_is_not_written(number):
+    schema = JsonSchema(SchemaText("JSON", "{}"))
+    for make in (schema.write, schema.to_json):
+        with pytest.raises(BadRecord, match="value is not JSON"):
+            make({"x": number})
+
+
+def test_a_half_surrogate_of_json_stays_an_escape():
+    schema = JsonSchema(SchemaText("JSON", "{}"))
+    value = schema.from_json('"ü \\ud83d"')
+    assert schema.write(value).decode() == schema.to_json(value) == '"ü \\ud83d"'
+
+
+def test_a_message_that_has_no_json_is_told():
+    text = """syntax = "proto3";
+        import "google/protobuf/any.proto";
+        import "google/protobuf/timestamp.proto";
+        message A { google.protobuf.Any any = 1; google.protobuf.Timestamp at = 2; }"""
+    schema = ProtobufSchema(SchemaText("PROTOBUF", text))
+    unknown, late = schema.make(), schema.make()
+    unknown.any.type_url = "type.googleapis.com/shop.Unknown"
+    late.at.seconds = 10**15
+    for message in (unknown, late):
+        with pytest.raises(BadRecord, match="value has no JSON: "):
+            schema.to_json(schema.read(schema.write(message), None))
+
+
 def test_what_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(codecs, "_is_installed", lambda name: name != "grpc_tools")
     with pytest.raises(RegistryError) as raised:

@@ -47,6 +47,7 @@ _MIDNIGHT: Final = datetime.datetime.min
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LOCAL_EPOCH: Final = datetime.datetime(1970, 1, 1)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_DAY: Final = datetime.timedelta(days=1) // _MICROSECOND
 
 
 def record(schema: AvroSchema) -> RowShape:
@@ -104,7 +105,8 @@ class _Columns:
             Column(
                 each["name"],
                 self._shape(each["type"], each["name"], depth + 1),
-                "default" not in each and not _may_be_null(each["type"]),
+                "default" not in each,
+                _may_be_null(each["type"]),
             )
             for each in definition["fields"]
         ]
@@ -139,7 +141,7 @@ class _Columns:
 
 
 def _may_be_null(kind: Any) -> bool:
-    return isinstance(kind, list) and "null" in kind
+    return kind == "null" or (isinstance(kind, list) and "null" in kind)
 
 
 def _member(union: Sequence[Any], field: str) -> Any:
@@ -205,4 +207,6 @@ def _since_midnight(unit: int) -> Convert:
 
 
 def _time(micros: int) -> datetime.time:
+    if not 0 <= micros < _DAY:
+        raise ValueError(f"{micros} us are not a time of day")
     return (_MIDNIGHT + micros * _MICROSECOND).time()

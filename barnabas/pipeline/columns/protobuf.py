@@ -64,7 +64,10 @@ def record(schema: ProtobufSchema) -> RowShape:
 
 
 def _columns(message: Descriptor, depth: int) -> Sequence[Column]:
-    return [Column(each.name, _shape(each, depth + 1), each.is_required) for each in message.fields]
+    return [
+        Column(each.name, _shape(each, depth + 1), each.is_required, not each.is_required)
+        for each in message.fields
+    ]
 
 
 def _shape(field: FieldDescriptor, depth: int) -> Shape:
@@ -117,6 +120,7 @@ def _message(kind: Descriptor, depth: int) -> Shape:
     found = _columns(kind, depth)
     getters = [_getter(field, each) for field, each in zip(kind.fields, found, strict=True)]
     setters = [_setter(field, each) for field, each in zip(kind.fields, found, strict=True)]
+    choices = [[field.name for field in each.fields] for each in kind.oneofs]
 
     def read_all(message: Message) -> Any:
         return {name: get(message) for name, get in getters}
@@ -124,6 +128,10 @@ def _message(kind: Descriptor, depth: int) -> Shape:
     def write_all(row: Any) -> Set:
         def fill(message: Message, row: Any = row) -> None:
             message.SetInParent()
+            for names in choices:
+                if len(several := [name for name in names if row.get(name) is not None]) > 1:
+                    text = f"{' and '.join(several)} are members of one oneof"
+                    raise ValueError(f"{text}: leave null in all but one")
             for name, put in setters:
                 if row.get(name) is not None:
                     put(message, row[name])
@@ -153,6 +161,7 @@ def _setter(field: FieldDescriptor, column: Column) -> tuple[str, Set]:
         def put_map(message: Message, value: Any) -> None:
             target = getattr(message, name)
             for key, each in write(value).items():
+                _require(each, name)
                 if inner.message_type is not None:
                     each(target[key])
                 else:
@@ -164,6 +173,7 @@ def _setter(field: FieldDescriptor, column: Column) -> tuple[str, Set]:
         def put_list(message: Message, value: Any) -> None:
             target = getattr(message, name)
             for each in write(value):
+                _require(each, name)
                 if field.message_type is not None:
                     each(target.add())
                 else:
@@ -173,6 +183,12 @@ def _setter(field: FieldDescriptor, column: Column) -> tuple[str, Set]:
     if field.message_type is not None:
         return name, lambda message, value: write(value)(getattr(message, name))
     return name, lambda message, value: setattr(message, name, write(value))
+
+
+def _require(element: Any, name: str) -> None:
+    """Raise ValueError for an element that is null: Protobuf has none."""
+    if element is None:
+        raise ValueError(f"{name} has an element that is null")
 
 
 def _same(value: Any) -> Any:

@@ -104,19 +104,19 @@ def _misfit(decoder: Decoder, pair: tuple[bytes, bytes | None], error: Exception
 
 def encode(encoder: Encoder, record: RowShape, rows: pa.Array) -> pa.Array:
     """Return the value of each row, null for null; raises BadRecord for the first misfit."""
-    required = [each.name for each in record.columns if each.required]
+    not_null = [each.name for each in record.columns if not each.null]
     return pa.array(
         [
-            None if row is None else _encoded(encoder, record, required, row)
+            None if row is None else _encoded(encoder, record, not_null, row)
             for row in rows.to_pylist()
         ],
         pa.binary(),
     )
 
 
-def _encoded(encoder: Encoder, record: RowShape, required: Sequence[str], row: Any) -> bytes:
-    for name in required:
-        if row.get(name) is None:
+def _encoded(encoder: Encoder, record: RowShape, not_null: Sequence[str], row: Any) -> bytes:
+    for name in not_null:
+        if name in row and row[name] is None:
             raise encoder.failure(f"column {name} is null")
     try:
         value = row if record.write is None else record.write(row)

@@ -32,7 +32,9 @@ class Column(NamedTuple):
     name: str
     shape: Shape
     required: bool
-    """Whether a row must have it: it may be neither null nor left out."""
+    """Whether it may not be left out."""
+    null: bool = True
+    """Whether a row may have null there."""
 
 
 class RowShape(NamedTuple):

@@ -197,6 +197,58 @@ def test_a_row_with_null_in_a_required_column_is_named():
         encode(Encoder(schema, "s", 3), record_of(schema), rows)
 
 
+def test_a_required_property_of_a_json_schema_may_be_null_where_its_type_says_so():
+    text = '{"properties": {"x": {"type": ["string", "null"]}}, "required": ["x"]}'
+    schema = JsonSchema(SchemaText("JSON", text))
+    framed = encode(Encoder(schema, "s", 3), record_of(schema), pa.array([{"x": None}]))
+    assert framed.to_pylist() == [b'\0\0\0\0\3{"x":null}']
+
+
+def test_a_field_of_avro_that_may_be_null_needs_a_column_without_a_default():
+    required = {
+        name: record_of(AvroSchema(avro(["null", "int"], **more))).columns[0].required
+        for name, more in {"without": {}, "with": {"default": None}}.items()
+    }
+    assert required == {"without": True, "with": False}
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        (logical("int", "time-millis"), 86_400_000),
+        (logical("int", "time-millis"), -1),
+        (logical("long", "time-micros"), 90_000_000_000),
+    ],
+)
+def test_a_time_behind_the_end_of_the_day_is_not_one_of_the_next(kind, number):
+    schema = AvroSchema(avro(kind))
+    rows = pa.array([{"x": number}])
+    with pytest.raises(BadRecord, match=r"schema id 3: row does not fit .* are not a time of day"):
+        encode(Encoder(schema, "s", 3), record_of(schema), rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ({"a": "x", "b": 1}, "a and b are members of one oneof"),
+        ({"list": ["x", None]}, "list has an element that is null"),
+        ({"map": [("k", None)]}, "map has an element that is null"),
+    ],
+)
+def test_a_row_that_a_message_would_lose_a_part_of_is_told(row, error):
+    text = """syntax = "proto3";
+        message A {
+          oneof one { string a = 1; int32 b = 2; }
+          repeated string list = 3;
+          map<string, A.B> map = 4;
+          message B { int32 c = 1; }
+        }"""
+    schema = ProtobufSchema(SchemaText("PROTOBUF", text))
+    record = record_of(schema)
+    with pytest.raises(BadRecord, match=f"^subject s, schema id 3: row does not fit .*: {error}"):
+        encode(Encoder(schema, "s", 3), record, pa.array([row], record.type))
+
+
 LARGE = {
     "type": "record",
     "name": "L",

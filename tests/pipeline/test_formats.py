@@ -525,6 +525,9 @@ def test_a_header_may_have_the_schema(spark, url, client, topic, codec):
     assert [each.key for each in row.headers] == ["other"]
 
     unknown = [("__value_schema_id", b"\1" + 16 * b"\7")]
+    # A program that passed headers on has added its own.
+    [row] = run(spark, file, keyed(spark, topic, (b"k", value), headers=[*unknown, *headers]))
+    assert json.loads(row.value) == {"id": "a"}
     rows = run(spark, file, keyed(spark, topic, (b"k", value), headers=unknown))
     guid = "07070707-0707-0707-0707-070707070707"
     assert [each.split(": ")[0] for each in reasons(rows)] == [

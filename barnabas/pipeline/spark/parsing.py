@@ -136,7 +136,9 @@ def _decoded(
     header = f.lit(None).cast("binary")
     if "headers" in records.columns:
         name = SCHEMA_HEADERS[part]
-        header = f.get(f.filter("headers", lambda each: each["key"] == name), f.lit(0))["value"]
+        own = f.filter("headers", lambda each: each["key"] == name)
+        # The last one counts, as for Confluent's deserializers in Java.
+        header = f.try_element_at(own, f.lit(-1))["value"]
     found = f.col("_key" if part == "key" else _PARSED)
     # A reason is `subject S, schema id N: ...`, and may repeat what the record has.
     schema = f.substring_index(found[REASON_FIELD], ": ", 1)

@@ -62,7 +62,8 @@ class Lineage:
 
     def __init__(self) -> None:
         self._inputs: dict[Partition, set[int]] = {}
-        self._counts: dict[Partition, Counter[int]] = {}
+        self._counts: dict[str, dict[Partition, Counter[int]]] = {}
+        """By topic of the output: several sinks may write the same records."""
         self._same: dict[InputPlace, Hashable] = {}
         self.outputs = 0
         """The number of output records with lineage."""
@@ -73,11 +74,12 @@ class Lineage:
         if key is not None:
             self._same[place] = key
 
-    def wrote(self, places: Iterable[InputPlace]) -> None:
-        """Note an output record with the places in its header."""
+    def wrote(self, topic: str, places: Iterable[InputPlace]) -> None:
+        """Note an output record of a topic with the places in its header."""
         self.outputs += 1
+        counts = self._counts.setdefault(topic, {})
         for place in places:
-            self._counts.setdefault(place.of, Counter())[place.offset] += 1
+            counts.setdefault(place.of, Counter())[place.offset] += 1
 
     @property
     def inputs(self) -> int:
@@ -86,8 +88,8 @@ class Lineage:
 
     def seen(self, partition: Partition) -> range:
         """Return the offsets from the first to the last that the output names."""
-        counts = self._counts.get(partition)
-        return range(min(counts), max(counts) + 1) if counts else range(0)
+        named = self._named(partition)
+        return range(min(named), max(named) + 1) if named else range(0)
 
     def foreign(self, starts: Mapping[Partition, int]) -> list[RecordRange]:
         """Return the places in the output that are not in the input.
@@ -98,21 +100,21 @@ class Lineage:
             {
                 each: {
                     offset
-                    for offset in set(counts) - self._inputs.get(each, set())
+                    for offset in self._named(each) - self._inputs.get(each, set())
                     if offset >= starts.get(each, 0)
                 }
-                for each, counts in self._counts.items()
+                for each in set().union(*self._counts.values())
             }
         )
 
     def repeated(self) -> list[RecordRange]:
-        """Return the input records that came more than once."""
-        return self._ranges(
-            {
-                each: {offset for offset, count in counts.items() if count > 1}
-                for each, counts in self._counts.items()
-            }
-        )
+        """Return the input records that came into one topic more than once."""
+        chosen: dict[Partition, set[int]] = {}
+        for by_partition in self._counts.values():
+            for each, counts in by_partition.items():
+                found = {offset for offset, count in counts.items() if count > 1}
+                chosen.setdefault(each, set()).update(found)
+        return self._ranges(chosen)
 
     def missing(self, due: Mapping[Partition, range]) -> list[RecordRange]:
         """Return the input records in the ranges that came never, and no equal one came."""
@@ -134,11 +136,15 @@ class Lineage:
         return never - sum(each.records for each in self.missing(due))
 
     def _came(self, place: InputPlace) -> bool:
-        return place.offset in self._counts.get(place.of, ())
+        return any(place.offset in each.get(place.of, ()) for each in self._counts.values())
+
+    def _named(self, partition: Partition) -> set[int]:
+        """Return the offsets of a partition that the output names."""
+        return set().union(*(each.get(partition, ()) for each in self._counts.values()))
 
     def _never(self, partition: Partition, due: range) -> set[int]:
         inputs = {each for each in self._inputs.get(partition, ()) if each in due}
-        return inputs - set(self._counts.get(partition, ()))
+        return inputs - self._named(partition)
 
     def _ranges(self, chosen: Mapping[Partition, set[int]]) -> list[RecordRange]:
         """Return chosen offsets as ranges: those with no other input between them together."""

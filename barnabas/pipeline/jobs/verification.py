@@ -257,7 +257,7 @@ class _Output:
                 for record in records:
                     value = dict(record.headers).get(LINEAGE_HEADER)
                     if value is not None:
-                        self.lineage.wrote(read_places(value))
+                        self.lineage.wrote(partition.topic, read_places(value))
 
 
 async def _read_input(

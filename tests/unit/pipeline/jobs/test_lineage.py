@@ -33,7 +33,7 @@ ALL = {("in", 0): range(100)}
 def test_missing_and_repeated_records_are_told_as_ranges():
     lineage = Lineage()
     for offset in (0, 7, 9, 9):
-        lineage.wrote([InputPlace("in", 0, offset)])
+        lineage.wrote("out", [InputPlace("in", 0, offset)])
     for offset in (0, 1, 2, 4, 5, 7, 9):  # 3, 6 and 8 are markers
         lineage.read(InputPlace("in", 0, offset))
     assert list(map(str, lineage.missing(ALL))) == ["in/0@1..5"]
@@ -48,7 +48,9 @@ def test_missing_and_repeated_records_are_told_as_ranges():
 def test_a_place_that_is_not_in_the_input_is_foreign():
     lineage = Lineage()
     lineage.read(InputPlace("in", 0, 0))
-    lineage.wrote([InputPlace("in", 0, 1), InputPlace("other", 0, 0), InputPlace("in", 0, 0)])
+    lineage.wrote(
+        "out", [InputPlace("in", 0, 1), InputPlace("other", 0, 0), InputPlace("in", 0, 0)]
+    )
     assert list(map(str, lineage.foreign({}))) == ["in/0@1", "other/0@0"]
     assert list(map(str, lineage.foreign({("in", 0): 2}))) == ["other/0@0"]
     assert lineage.missing(ALL) == []
@@ -58,6 +60,18 @@ def test_of_equal_records_one_is_enough():
     lineage = Lineage()
     for offset, key in enumerate(["a", "b", "a", "b", "c"]):
         lineage.read(InputPlace("in", 0, offset), key)
-    lineage.wrote([InputPlace("in", 0, 2)])
+    lineage.wrote("out", [InputPlace("in", 0, 2)])
     assert list(map(str, lineage.missing(ALL))) == ["in/0@1", "in/0@3..4"]
     assert lineage.dropped(ALL) == 1
+
+
+def test_a_record_in_two_topics_came_once_into_each():
+    lineage = Lineage()
+    for offset in range(3):
+        lineage.read(InputPlace("in", 0, offset))
+    for topic, offsets in {"a": (0, 1), "b": (1, 2, 2)}.items():
+        for offset in offsets:
+            lineage.wrote(topic, [InputPlace("in", 0, offset)])
+    assert list(map(str, lineage.repeated())) == ["in/0@2"]
+    assert (lineage.missing(ALL), lineage.foreign({})) == ([], [])
+    assert lineage.seen(("in", 0)) == range(3)

@@ -71,6 +71,13 @@ def check_package(file: JobFile) -> None:
                 " share"
             )
             problems.append(Problem(("tables", index, "path"), text))
+    for location, files in job.files:
+        if not _is_everywhere(files.path):
+            text = (
+                f"path: on a cluster {files.path!r} is another folder for each host; give a URI, or"
+                " a path from / that all hosts share"
+            )
+            problems.append(Problem((*location, "path"), text))
     for name in job.spark:
         if SECRET.search(name) or name in OF_PROGRAM:
             why = "a secret is not packed" if name not in OF_PROGRAM else "the program adds to it"

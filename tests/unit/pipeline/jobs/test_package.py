@@ -110,6 +110,11 @@ def test_same_content_has_the_same_bytes(path: Path, tmp_path: Path) -> None:
     [
         ("hdfs:///points", "points", "9:1: checkpoint: on a cluster 'points' is another folder"),
         ("/shared/rows", "rows.parquet", "4:35: path: rows.parquet is not packed; give a URI"),
+        (
+            "sink: {topic: out, codec: protobuf, schema: {file: schemas/out.proto}}",
+            "sinks: [{topic: out}, {path: archive, format: csv}]",
+            "8:24: path: on a cluster 'archive' is another folder for each host; give a URI, or",
+        ),
         ("{env: NOT_SET_HERE}}\nsink", "x}\nsink", "7:5: password: a secret does not belong into"),
         ("{env: NOT_SET_HERE}\nspark", "x\nspark", "14:3: sasl.password: a secret does not"),
         ("/run/secrets/login", "login", "10:37: basic.auth.user.info: file login is not packed;"),

@@ -580,8 +580,10 @@ class Job(_Part):
 
     @property
     def keeps_all(self) -> bool:
-        """Whether every record must reach the output: no query and no watermark drops any."""
-        narrowing = any(step.sql or step.watermark for step in self.steps)
+        """Whether every record must reach the output: no query, watermark or where drops any."""
+        narrowing = any(step.sql or step.watermark for step in self.steps) or all(
+            sink.where is not None for _, sink in self.outputs
+        )
         if narrowing or len(self.inputs) != 1 or self.inputs[0][1].watermark is not None:
             return False
         # Of values with a schema id it is not known which ones are repetitions.
@@ -608,7 +610,8 @@ def check_references(job: Job) -> list[Problem]:
     views: list[str] = []
 
     def add(location: Location, view: str) -> None:
-        if view in views:
+        # Spark does not tell the case of names apart.
+        if view.lower() in map(str.lower, views):
             text = f"view {view!r} is there already; choose another name"
             problems.append(Problem((*location, "view"), text))
         views.append(view)

@@ -45,6 +45,18 @@ def test_keys_that_are_left_out_have_defaults():
     assert file.checkpoint == "/jobs/points"
 
 
+@pytest.mark.parametrize(
+    ("sinks", "keeps_all"),
+    [
+        ("[{topic: a}, {topic: b, where: x > 1}]", True),
+        ("[{topic: a, where: x < 1}, {topic: b, where: x > 1}]", False),
+    ],
+)
+def test_verify_expects_no_records_that_a_where_drops(sinks, keeps_all):
+    text = f"name: a\nsource: {{topic: in}}\nsinks: {sinks}\ncheckpoint: points\n"
+    assert JobFile(PATH, text).job.keeps_all == keeps_all
+
+
 def test_a_checkpoint_with_a_scheme_stands_as_it_is():
     assert JobFile(PATH, GOOD.replace("points", "s3a://a/b")).checkpoint == "s3a://a/b"
 
@@ -82,6 +94,7 @@ def test_a_checkpoint_with_a_scheme_stands_as_it_is():
             "7:14: no view 'timly' stands before; did you mean 'timely'?",
         ),
         ("view: once", "view: timely", "6:5: view 'timely' is there already; choose another name"),
+        ("view: once", "view: Timely", "6:5: view 'Timely' is there already; choose another name"),
         ("columns: id", "columns: []", "7:28: columns must not be empty"),
         (
             "    sql: |\n      SELECT *\n      FROM once",

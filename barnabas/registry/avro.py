@@ -3,7 +3,8 @@
 import copy
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from decimal import MAX_PREC
 from typing import Any, Final
 
 import fastavro
@@ -29,7 +30,8 @@ class AvroSchema(UsableSchema):
             for _, text in schema.resolved:
                 fastavro.parse_schema(_loaded(text), named_schemas=named)
             self.parsed: Final = fastavro.parse_schema(_loaded(schema.text), named_schemas=named)
-            self._binary: Final = _with_values(self.parsed, named)
+            self._written: Final = _with_values(self.parsed, named)
+            self._read: Final = _with_all_digits(self._written)
         except (fastavro.schema.SchemaParseException, *_ERRORS) as error:
             raise BadSchema(f"not a schema of Avro: {_said(error)}") from error
         self.named: Final = named
@@ -45,10 +47,10 @@ class AvroSchema(UsableSchema):
         JSON needs the name, and several types may fit it.
         """
         data = io.BytesIO(payload)
-        wanted = None if reader is None or reader.schema == self.schema else reader._binary
+        wanted = None if reader is None or reader.schema == self.schema else reader._read
         try:
             value = fastavro.schemaless_reader(
-                data, self._binary, wanted, return_named_type=reader is None
+                data, self._read, wanted, return_named_type=reader is None
             )
         except (fastavro.read.SchemaResolutionError, *_ERRORS) as error:
             raise BadRecord(f"value does not fit the schema: {_said(error)}") from error
@@ -60,7 +62,7 @@ class AvroSchema(UsableSchema):
         """Encode a value; a field that it lacks gets its default."""
         data = io.BytesIO()
         try:
-            fastavro.schemaless_writer(data, self._binary, value, strict_allow_default=True)
+            fastavro.schemaless_writer(data, self._written, value, strict_allow_default=True)
         except _ERRORS as error:
             raise BadRecord(f"value does not fit the schema: {_said(error)}") from error
         return data.getvalue()
@@ -68,14 +70,20 @@ class AvroSchema(UsableSchema):
     def to_json(self, value: Any) -> str:
         """Return the JSON encoding of Avro: a member of a union is wrapped in its type."""
         text = io.StringIO()
-        fastavro.json_writer(text, self.parsed, [value])
+        try:
+            fastavro.json_writer(text, self.parsed, [value])
+        except _ERRORS as error:
+            # Such as a decimal of more digits than its schema has.
+            raise BadRecord(f"value does not fit the schema: {_said(error)}") from error
         return text.getvalue()
 
     def from_json(self, text: str) -> Any:
         """Read the JSON encoding of Avro; members of unions are as in `read` without a reader."""
         try:
-            # fastavro takes an array or a map out of the schema that has it as a default.
-            reader = fastavro.json_reader(io.StringIO(text), copy.deepcopy(self.parsed))
+            # fastavro reads a value from each line; and it takes an array or a map out of the
+            # schema that has it as a default.
+            line = io.StringIO(text.replace("\n", " "))
+            reader = fastavro.json_reader(line, copy.deepcopy(self.parsed))
             reader.options["return_named_type"] = True
             value = next(reader)
             # It knows pairs of records only.
@@ -118,20 +126,33 @@ def _without_names(value: Any) -> Any:
 def _with_values(parsed: Any, named: Mapping[str, Any]) -> Any:
     """Return a copy of a schema whose defaults are values, as fastavro takes them: not JSON."""
     copied = copy.deepcopy(parsed)
-    open_parts, done = [copied], set()
-    while open_parts:
-        part = open_parts.pop()
-        if id(part) in done or not isinstance(part, dict | list):
-            continue
-        done.add(id(part))
-        if isinstance(part, list):
-            open_parts += part
-            continue
+    for part in _parts(copied):
         for field in part.get("fields", ()):
             if "default" in field:
                 field["default"] = _value(field["type"], field["default"], named)
-        open_parts += (each for name, each in part.items() if name != "default")
     return copied
+
+
+def _with_all_digits(parsed: Any) -> Any:
+    """Return a copy of a schema with which fastavro does not round decimals to their precision."""
+    copied = copy.deepcopy(parsed)
+    for part in _parts(copied):
+        if part.get("logicalType") == "decimal":
+            part["precision"] = MAX_PREC
+    return copied
+
+
+def _parts(parsed: Any) -> Iterator[dict[str, Any]]:
+    """Yield each mapping of a schema, outside of defaults."""
+    open_parts, done = [parsed], set()
+    while open_parts:
+        part = open_parts.pop()
+        if isinstance(part, list):
+            open_parts += part
+        elif isinstance(part, dict) and id(part) not in done:
+            done.add(id(part))
+            open_parts += (each for name, each in part.items() if name != "default")
+            yield part
 
 
 def _value(kind: Any, default: Any, named: Mapping[str, Any]) -> Any:

@@ -105,21 +105,21 @@ def _misfit(decoder: Decoder, pair: tuple[bytes, bytes | None], error: Exception
 def encode(encoder: Encoder, record: RowShape, rows: pa.Array) -> pa.Array:
     """Return the value of each row, null for null; raises BadRecord for the first misfit."""
     not_null = [each.name for each in record.columns if not each.null]
-    return pa.array(
-        [
-            None if row is None else _encoded(encoder, record, not_null, row)
-            for row in rows.to_pylist()
-        ],
-        pa.binary(),
-    )
+    return pa.array([_encoded(encoder, record, not_null, row) for row in rows], pa.binary())
 
 
-def _encoded(encoder: Encoder, record: RowShape, not_null: Sequence[str], row: Any) -> bytes:
-    for name in not_null:
-        if name in row and row[name] is None:
-            raise encoder.failure(f"column {name} is null")
+def _encoded(
+    encoder: Encoder, record: RowShape, not_null: Sequence[str], scalar: pa.Scalar
+) -> bytes | None:
     try:
+        row = scalar.as_py()
+        if row is None:
+            return None
+        for name in not_null:
+            if name in row and row[name] is None:
+                raise encoder.failure(f"column {name} is null")
         value = row if record.write is None else record.write(row)
     except _ERRORS as error:
+        # Spark has times that Python has not, behind the year 9999.
         raise encoder.failure(f"row does not fit the schema: {error}") from error
     return encoder.encode(value)

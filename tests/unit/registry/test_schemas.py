@@ -60,6 +60,13 @@ def test_json_that_does_not_fit_a_schema_of_avro_is_told(text, error):
         AvroSchema(SchemaText("AVRO", UNION)).from_json(text)
 
 
+def test_of_two_values_of_avro_in_one_text_none_is_lost():
+    schema = AvroSchema(SchemaText("AVRO", UNION))
+    assert schema.from_json('{\n"x":\nnull}\n') == {"x": None}
+    with pytest.raises(BadRecord, match="Extra data"):
+        schema.from_json('{"x": null}\n{"x": null}')
+
+
 def test_avro_defaults_fill_what_a_value_lacks_and_unknown_fields_are_refused():
     text = (
         '{"type": "record", "name": "A", "fields": ['

@@ -130,6 +130,33 @@ def test_a_default_of_avro_is_a_value_and_not_its_json(fake, kind, default, foun
     assert written.to_pylist() == [whole]
 
 
+def test_a_decimal_of_more_digits_than_its_schema_is_not_rounded(fake):
+    """fastavro rounds it to the digits of the writer's schema, which a wider reader took."""
+    writer = avro(logical("bytes", "decimal", precision=4, scale=2))
+    number = 123_456_789
+    framed = b"\0\0\0\0\1\x08" + number.to_bytes(4, "big")
+    registry = SchemaRegistry(RegistrySettings((fake.url,)))
+    registry.register("s", writer)
+    found = []
+    for precision in (20, 4):
+        usable = AvroSchema(avro(logical("bytes", "decimal", precision=precision, scale=2)))
+        decoder = Decoder(registry, "avro", "s", usable)
+        (row,) = decode(decoder, record_of(usable), pa.array([framed], pa.binary())).to_pylist()
+        found.append(row["kind"] or row["value"]["x"])
+    assert found == [Decimal("1234567.89"), "misfit"]
+    schema = AvroSchema(writer)
+    with pytest.raises(BadRecord, match="value does not fit the schema: "):
+        schema.to_json(schema.read(framed[5:], None))
+
+
+def test_a_time_that_python_lacks_is_told_with_subject_and_id():
+    schema = AvroSchema(avro(logical("long", "timestamp-micros")))
+    kind = pa.struct([("x", pa.timestamp("us", tz="UTC"))])
+    late = pa.array([{"x": 300_000 * 10**12}], pa.struct([("x", pa.int64())])).cast(kind)
+    with pytest.raises(BadRecord, match=r"^subject s, schema id 3: row does not fit the schema: "):
+        encode(Encoder(schema, "s", 3), record_of(schema), late)
+
+
 def test_a_decimal_of_avro_without_precision_is_bytes(fake):
     kind = {"type": "bytes", "logicalType": "decimal"}
     assert read(fake, avro(kind), avro(kind), b"\1\2") == [b"\1\2"]

@@ -43,6 +43,8 @@ _LARGEST: Final = 16 << 20
 _MOST_REFERENCES: Final = 1000
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
+_FIELDS: Final[Mapping[str, type]] = {"schema": str, "id": int, "version": int}
+"""The types of fields that responses must have."""
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 T = TypeVar("T")
 
@@ -97,7 +99,7 @@ class SchemaRegistry:
             raise UnknownSchema("the registry has no such schema")
         try:
             kind = "guids" if isinstance(number, UUID) else "ids"
-            found = self._ask("GET", f"/schemas/{kind}/{number}")
+            found = self._ask("GET", f"/schemas/{kind}/{number}", needs=("schema",))
         except UnknownSchema:
             remember(self._unknown, number, time.monotonic() + _UNKNOWN_S)
             raise
@@ -107,7 +109,8 @@ class SchemaRegistry:
 
     def version(self, subject: str, version: int | str = LATEST) -> Version:
         """Return a version of a subject; raises UnknownSchema and RegistryError."""
-        found = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        found = self._ask("GET", path, needs=("version", "id", "schema"))
         return Version(subject, found["version"], found["id"], self._resolved(found))
 
     def with_references(self, kind: str, text: str, references: Sequence[Reference]) -> SchemaText:
@@ -121,7 +124,7 @@ class SchemaRegistry:
         Raises Incompatible, BadSchema and RegistryError.
         """
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        number: int = self._ask("POST", path, _body(schema), subject)["id"]
+        number: int = self._ask("POST", path, _body(schema), subject, needs=("id",))["id"]
         return number
 
     def check(self, subject: str, schema: SchemaText) -> None:
@@ -158,7 +161,8 @@ class SchemaRegistry:
                 raise BadSchema(f"reference {reference.name!r} refers to itself")
             open_names.add(reference.name)
             subject = quote(reference.subject, safe="")
-            found = self._ask("GET", f"/subjects/{subject}/versions/{reference.version}")
+            path = f"/subjects/{subject}/versions/{reference.version}"
+            found = self._ask("GET", path, needs=("schema",))
             for each in found.get("references") or ():
                 add(Reference(each["name"], each["subject"], each["version"]))
             texts[reference.name] = found["schema"]
@@ -170,9 +174,14 @@ class SchemaRegistry:
     # -- HTTP -----------------------------------------------------------------------------------
 
     def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, subject: str = ""
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        subject: str = "",
+        needs: Sequence[str] = (),
     ) -> Any:
-        """Return the response, as soon as the registry gives one."""
+        """Return the response, as soon as the registry gives one; it has the fields `needs`."""
         end = time.monotonic() + self.settings.retry_s
         backoff = Backoff(_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
@@ -180,7 +189,7 @@ class SchemaRegistry:
             try:
                 status, data = self._once(url, method, path, body)
                 if status not in _RETRIED:
-                    return _answer(url, status, data, subject)
+                    return _answer(url, status, data, subject, needs)
                 why = _why(status, _parsed(data))
             except ssl.SSLCertVerificationError as error:
                 raise RegistryError(f"registry {url}: {error.verify_message}") from error
@@ -235,10 +244,10 @@ def _body(schema: SchemaText) -> Mapping[str, Any]:
     return body
 
 
-def _answer(url: str, status: int, data: bytes, subject: str) -> Any:
+def _answer(url: str, status: int, data: bytes, subject: str, needs: Sequence[str]) -> Any:
     """Return the JSON of a response; raises its error."""
     found = _parsed(data)
-    if status == 200 and found:
+    if status == 200 and found and all(type(found.get(name)) is _FIELDS[name] for name in needs):
         return found
     why = _why(status, found)
     match status:

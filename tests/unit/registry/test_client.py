@@ -227,3 +227,16 @@ def test_a_value_without_a_frame_has_no_id_in_its_reason(fake):
     with pytest.raises(BadRecord, match=r"^subject a-value: value does not begin with a magic"):
         decoder.decode(b"{}")
     assert fake.asked == []
+
+
+@pytest.mark.parametrize("body", [{"status": "green"}, {"schema": 5, "id": "5", "version": 1}])
+def test_json_of_another_server_is_told_too(fake, monkeypatch, body):
+    monkeypatch.setattr(fake, "answer", lambda *_: (200, body))
+    registry = SchemaRegistry(RegistrySettings((fake.url,)))
+    for ask in (
+        lambda: registry.schema(1),
+        lambda: registry.version("a"),
+        lambda: registry.register("a", SchemaText("AVRO", INT)),
+    ):
+        with pytest.raises(RegistryError, match="does not answer as a schema registry does"):
+            ask()

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -58,6 +58,8 @@ QUERY_OF_WRITES: Final = "write"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
 _TAGS: Final = "spark.job.tags"
+_REMEMBERED: Final = 100
+"""Sinks whose plans a process keeps."""
 _OF_CONNECT: Final = "SparkConnect_"
 """The begin of the tag of every job that a server of Spark Connect runs for a client."""
 
@@ -88,10 +90,13 @@ def plan_sink(
             "spark.python.worker.reuse=false would use new transactional ids for every task:"
             " set it to true, or choose delivery=at-least-once"
         )
-    return _checked_plan(parsed, query_of(parsed.checkpoint) if streaming else None)
+    # A number for each batch would be a plan for each batch, asked and kept.
+    asked = parsed.model_copy(update={"batch_number": None})
+    plan = _checked_plan(asked, query_of(parsed.checkpoint) if streaming else None)
+    return plan._replace(options=parsed)
 
 
-@cache
+@lru_cache(_REMEMBERED)
 def _checked_plan(options: SinkOptions, query: str | None) -> SinkPlan:
     """Ask the cluster once per process: what it serves, and whose sink it is."""
 

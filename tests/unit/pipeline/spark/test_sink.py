@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from barnabas.pipeline.sink.options import SinkOptionsError, parse_options
+from barnabas.pipeline.sink.options import SinkOptions, SinkOptionsError, parse_options
 from barnabas.pipeline.sink.planning import SinkPlan
 from barnabas.pipeline.sink.port import Identity, Place
 from barnabas.pipeline.sink.protocol import SinkError, Winner
@@ -50,6 +50,27 @@ def test_workers_that_are_not_used_again_are_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     with pytest.raises(SinkOptionsError, match=r"spark\.python\.worker\.reuse=false .* set it to"):
         plan_sink(OPTIONS, SCHEMA, streaming=True, overwrite=False)
+
+
+def test_cluster_is_asked_once_for_all_batches_of_foreach_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each number was a plan of its own, and a process kept them all."""
+    asked = []
+
+    def run(options: SinkOptions, _: object) -> SinkPlan:
+        asked.append(options)
+        return SinkPlan(options, 60_000, False)
+
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    monkeypatch.setattr(sink, "run", run)
+    given = {**OPTIONS, "topic": "asked-once"}
+    plans = [
+        plan_sink({**given, "batchid": str(number)}, SCHEMA, streaming=False, overwrite=False)
+        for number in range(3)
+    ]
+    assert [each.options.batch_number for each in plans] == [0, 1, 2]
+    assert len(asked) == 1
 
 
 def test_task_without_local_properties_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -568,7 +568,7 @@ def declarative_killed(
     stream = _stream(bench, name, from_topic=True)
     fault = stream.fault(site, when, "kill server", batch=BATCH, callback="commit")
     pipeline = DeclarativePipeline(stream)
-    code, said = pipeline.run()
+    code, said = pipeline.run(is_over=lambda: fault.has_struck)
     evidence.saw(
         fault.has_struck and code, f"spark-pipelines killed {when} step {site!r}", error=said
     )

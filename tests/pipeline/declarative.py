@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
@@ -60,8 +61,9 @@ class DeclarativePipeline:
         (self.folder / "pyspark_faulty.py").write_text(_MODULE)
         (self.folder / "flows.py").write_text(_FLOWS.format(name=name, sink=sink, source=source))
 
-    def run(self, *arguments: str) -> tuple[int, str]:
-        """Run the pipeline to its end; return the exit code and what it has printed."""
+    def run(self, *arguments: str, is_over: Callable[[], bool] = lambda: False) -> tuple[int, str]:
+        """Run the pipeline to its end, or kill it once it `is_over`: a client waits for minutes for
+        a server that was killed. Return the exit code and what it has printed."""
         given = ["--remote", MASTER]
         given += [part for pair in SETTINGS.items() for part in ("--conf", "=".join(pair))]
         home = Path(pyspark.__file__).parent
@@ -80,7 +82,8 @@ class DeclarativePipeline:
                 },
                 start_new_session=True,
             )
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(RUN_WITHIN_S)
+        end = time.monotonic() + RUN_WITHIN_S
+        while process.poll() is None and not is_over() and time.monotonic() < end:
+            time.sleep(0.1)
         kill_session(process.pid)
         return process.wait(), (self.folder / "log").read_text(errors="replace")

@@ -100,6 +100,11 @@ def test_a_header_may_have_the_schema(cli: Cli, broker, url, topic):
     how = ("--codec", "avro", "--registry", url)
     assert cli("consume", topic, *READ, *how) == b'{"id": "a", "count": null}\n'
 
+    # A copy has the schema's id before the value, and no header that says something else.
+    as_json = cli("consume", topic, *READ, *how, "--json")
+    cli("produce", topic, *how, "--format", "json", stdin=as_json)
+    assert cli("consume", topic, *READ, *how) == b'{"id": "a", "count": null}\n' * 2
+
 
 def test_bad_records_are_named_and_left_out(cli: Cli, broker, servers, url, topic, tmp_path):
     how = ("--codec", "avro", "--registry", url)

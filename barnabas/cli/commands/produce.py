@@ -225,6 +225,7 @@ def _by_object(producer: Producer, lines: _Lines, tally: "_Tally", partitions: i
     """Return the function that sends objects: to their own partition, if the number of the topic's
     partitions is given."""
     from barnabas.cli.json_records import from_json
+    from barnabas.registry.wire import SCHEMA_HEADERS
 
     number = 0
 
@@ -238,14 +239,16 @@ def _by_object(producer: Producer, lines: _Lines, tally: "_Tally", partitions: i
                 raise click.ClickException(f"line {number} is no record: {error}") from None
             if partitions is not None:
                 _require_partitions(lines.topic, partitions, record)
-            value = record.value
+            value, headers = record.value, record.headers
             if value is not None and lines.encode is not None:
                 value = lines.encode(value)
+                # Readers would take it for the schema of this value.
+                headers = tuple(each for each in headers if each[0] != SCHEMA_HEADERS["value"])
             delivered = await producer.send(
                 lines.topic,
                 value,
                 key=record.key,
-                headers=record.headers,
+                headers=headers,
                 partition=lines.partition if partitions is None else record.partition,
                 timestamp=record.timestamp,
             )

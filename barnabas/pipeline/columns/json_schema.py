@@ -123,13 +123,21 @@ class _Columns:
                 break
             if reference := part.get("$ref"):
                 document, _, path = str(reference).partition("#")
+                if path and not path.startswith("/"):
+                    text = "which is no path such as #/definitions/NAME, and so has no column"
+                    raise BadSchema(f"{field} has $ref {reference!r}, {text}")
                 root = root if not document else self._referred.get(document)
                 part = root
                 for key in path.split("/")[1:]:
                     key = key.replace("~1", "/").replace("~0", "~")
                     part = part.get(key) if isinstance(part, dict) else None
             elif choices := part.get("oneOf") or part.get("anyOf"):
-                others = [each for each in choices if each.get("type") != "null"]
+                # A member may be true or false.
+                others = [
+                    each
+                    for each in choices
+                    if not isinstance(each, dict) or each.get("type") != "null"
+                ]
                 if len(others) != 1:
                     raise BadSchema(f"{field} has several types, and so no column")
                 part = others[0]

@@ -195,6 +195,8 @@ def test_a_registry_that_is_away_makes_no_record_bad(fake):
         ('{"type": "object"}', "the schema has no properties"),
         ('{"properties": {"x": {"$ref": "#"}}}', "field 'x' contains itself"),
         ('{"properties": {"x": {"$ref": "#/definitions/no"}}}', "field 'x' has no type"),
+        ('{"properties": {"x": {"$ref": "#no"}}}', "field 'x' has .ref '#no', which is no path"),
+        ('{"properties": {"x": {"anyOf": [true]}}}', "field 'x' has no type"),
         ('{"properties": {"x": {"type": "string"}, "X": {"type": "string"}}}', "two fields are"),
     ],
 )

@@ -3,12 +3,11 @@
 import copy
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import MAX_PREC
 from typing import Any, Final
 
 import fastavro
-from fastavro.validation import validate
 
 from barnabas.registry.client import SchemaText
 from barnabas.registry.errors import BadRecord, BadSchema
@@ -17,6 +16,8 @@ from barnabas.registry.usable import UsableSchema
 _ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError, EOFError, AttributeError,
                   RecursionError, MemoryError, StopIteration, AssertionError)  # fmt: skip
 """The exceptions of fastavro for bytes and values that do not fit their schema."""
+_NAMED: Final = ("record", "error", "enum", "fixed")
+_LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
 
 
 class AvroSchema(UsableSchema):
@@ -78,22 +79,74 @@ class AvroSchema(UsableSchema):
         return text.getvalue()
 
     def from_json(self, text: str) -> Any:
-        """Read the JSON encoding of Avro; members of unions are as in `read` without a reader."""
+        """Read the JSON encoding of Avro; a member of a union is a pair of its type and itself.
+
+        A field that is left out stays so: `write` has its default.
+        """
         try:
-            # fastavro reads a value from each line; and it takes an array or a map out of the
-            # schema that has it as a default.
-            line = io.StringIO(text.replace("\n", " "))
-            reader = fastavro.json_reader(line, copy.deepcopy(self.parsed))
-            reader.options["return_named_type"] = True
-            value = next(reader)
-            # It knows pairs of records only.
-            validate(_without_names(value), self.parsed)
-        except AttributeError as error:
-            text = 'a member of a union needs its type before it, such as {"long": 3}'
-            raise BadRecord(f"value does not fit the schema: {text}") from error
-        except (fastavro.validation.ValidationError, *_ERRORS) as error:
+            return _Encoding(self.named).read(self.parsed, json.loads(text), "value")
+        except _ERRORS as error:
             raise BadRecord(f"value does not fit the schema: {_said(error)}") from error
-        return value
+
+
+class _Encoding:
+    """The JSON encoding of Avro, to read it.
+
+    The reader of fastavro does not read maps of records, and has the first member of a union that
+    fits, not the one that is named.
+    """
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+
+    def read(self, kind: Any, given: Any, at: str) -> Any:
+        """Return the value of a type; `at` is its place. Raises ValueError."""
+        if isinstance(kind, list):
+            return self._member(kind, given, at)
+        if isinstance(kind, str):
+            kind = self._named.get(kind, {"type": kind})
+        match kind["type"], given:
+            case (("record" | "error"), dict()):
+                types = {each["name"]: each["type"] for each in kind["fields"]}
+                if unknown := given.keys() - types:
+                    raise ValueError(f"{at} has no field {min(unknown)!r} in the schema")
+                return {name: self.read(types[name], given[name], name) for name in given}
+            case "array", list():
+                return [self.read(kind["items"], each, at) for each in given]
+            case "map", dict():
+                return {name: self.read(kind["values"], given[name], at) for name in given}
+            case (("bytes" | "fixed"), str()):
+                return given.encode("iso-8859-1")
+            case (("string" | "enum"), str()) | ("boolean", bool()) | ("null", None):
+                return given
+            case ("int" | "long") as name, int() if not isinstance(given, bool):
+                if -_LIMITS[name] <= given < _LIMITS[name]:
+                    return given
+            case (("float" | "double"), (int() | float())) if not isinstance(given, bool):
+                return float(given)
+            case (dict() | list()) as inner, _:
+                return self.read(inner, given, at)
+        raise ValueError(f"{at} is {json.dumps(given)[:40]}, and in the schema {_type_name(kind)}")
+
+    def _member(self, union: Sequence[Any], given: Any, at: str) -> Any:
+        if given is None and "null" in union:
+            return None
+        if isinstance(given, dict) and len(given) == 1:
+            [(name, value)] = given.items()
+            for each in union:
+                if _type_name(each) == name:
+                    return name, self.read(each, value, at)
+        names = ", ".join(map(_type_name, union))
+        example = 'a member of a union needs its type before it, such as {"long": 3}'
+        raise ValueError(f"{at}: {example}; the types are {names}")
+
+
+def _type_name(kind: Any) -> str:
+    """Return the name of a type, as a union has it before a value."""
+    if isinstance(kind, str):
+        return kind
+    name: str = kind["name"] if kind["type"] in _NAMED else kind["type"]
+    return name
 
 
 def _loaded(text: str) -> Any:
@@ -109,18 +162,6 @@ def _loaded(text: str) -> Any:
         return part
 
     return json.loads(text, object_hook=plain)
-
-
-def _without_names(value: Any) -> Any:
-    """Return a value whose members of unions are not pairs of name and value."""
-    match value:
-        case tuple():
-            return _without_names(value[1])
-        case list():
-            return [_without_names(each) for each in value]
-        case dict():
-            return {name: _without_names(each) for name, each in value.items()}
-    return value
 
 
 def _with_values(parsed: Any, named: Mapping[str, Any]) -> Any:

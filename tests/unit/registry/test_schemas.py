@@ -50,7 +50,10 @@ def test_indexes_that_are_none_are_told(data):
     ("text", "error"),
     [
         ('{"x": 3}', "a member of a union needs its type before it"),
-        ('{"x": {"long": "3"}}', "does not fit"),
+        ('{"x": {"long": "3"}}', 'does not fit the schema: x is "3", and in the schema long'),
+        ('{"x": {"long": 9223372036854775808}}', "x is 9223372036854775808, and in the schema"),
+        ('{"x": {"int": 3}}', "needs its type before it, .* the types are null, long"),
+        ('{"x": null, "z": 1}', "value has no field 'z' in the schema"),
         ("[]", "does not fit"),
         ("", "does not fit"),
     ],
@@ -86,6 +89,7 @@ def test_avro_defaults_fill_what_a_value_lacks_and_unknown_fields_are_refused():
         ('{"string": "P"}', b"\4\2P"),
         ('{"E": "P"}', b"\6\0"),
         ('{"F": "P"}', b"\10P"),
+        ('{"map": {"a": {"n": 1}, "b": {"n": 2}}}', b"\12\4\2a\2\2b\4\0"),
     ],
 )
 def test_json_of_a_union_of_avro_keeps_the_member(member, data):
@@ -95,12 +99,24 @@ def test_json_of_a_union_of_avro_keeps_the_member(member, data):
         f'{{"type": "record", "name": "A", {fields}}},'
         f'{{"type": "record", "name": "B", "namespace": "shop", {fields}}},'
         '"string", {"type": "enum", "name": "E", "symbols": ["P"]},'
-        '{"type": "fixed", "name": "F", "size": 1}]}]}'
+        '{"type": "fixed", "name": "F", "size": 1}, {"type": "map", "values": "A"}]}]}'
     )
     schema = AvroSchema(SchemaText("AVRO", text))
     line = f'{{"x": {member}}}'
     assert schema.write(schema.from_json(line)) == data
     assert schema.to_json(schema.read(data, None)) == line
+
+
+def test_json_of_a_map_of_records_with_records_is_read():
+    inner = '{"type": "record", "name": "B", "fields": [{"name": "n", "type": "int"}]}'
+    text = (
+        '{"type": "record", "name": "R", "fields": [{"name": "x", "type": {"type": "map",'
+        f' "values": {{"type": "record", "name": "A", "fields": [{{"name": "b", "type": {inner}}}]'
+        "}}}]}"
+    )
+    schema = AvroSchema(SchemaText("AVRO", text))
+    line = '{"x": {"a": {"b": {"n": 1}}, "b": {"b": {"n": 2}}}}'
+    assert schema.to_json(schema.read(schema.write(schema.from_json(line)), None)) == line
 
 
 def test_json_of_avro_gets_the_whole_default_each_time():
@@ -109,7 +125,7 @@ def test_json_of_avro_gets_the_whole_default_each_time():
         ' "type": {"type": "array", "items": "int"}}]}'
     )
     schema = AvroSchema(SchemaText("AVRO", text))
-    assert [schema.from_json("{}") for _ in range(2)] == [{"x": [1, 2]}] * 2
+    assert [schema.write(schema.from_json("{}")) for _ in range(2)] == [b"\4\2\4\0"] * 2
 
 
 @pytest.mark.parametrize("name", ["../evil.proto", "/evil.proto", "a/../../evil.proto", ""])

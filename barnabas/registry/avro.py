@@ -17,6 +17,7 @@ _ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError, EOFError,
                   RecursionError, MemoryError, StopIteration, AssertionError)  # fmt: skip
 """The exceptions of fastavro for bytes and values that do not fit their schema."""
 _NAMED: Final = ("record", "error", "enum", "fixed")
+_TYPES: Final = {bool: "boolean", str: "string", bytes: "bytes", list: "array", dict: "map"}
 _LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
 
 
@@ -33,6 +34,7 @@ class AvroSchema(UsableSchema):
             self.parsed: Final = fastavro.parse_schema(_loaded(schema.text), named_schemas=named)
             self._written: Final = _with_values(self.parsed, named)
             self._read: Final = _with_all_digits(self._written)
+            self._plain: Final = _without_logical_types(self.parsed)
         except (fastavro.schema.SchemaParseException, *_ERRORS) as error:
             raise BadSchema(f"not a schema of Avro: {_said(error)}") from error
         self.named: Final = named
@@ -44,15 +46,16 @@ class AvroSchema(UsableSchema):
     def read(self, payload: bytes, reader: "AvroSchema | None") -> Any:
         """Resolve the value from this schema to that of `reader`, by the rules of Avro.
 
-        Without a reader, a record, enum or fixed in a union is a pair of its name and itself: its
-        JSON needs the name, and several types may fit it.
+        Without a reader it is the value for `to_json`: numbers and bytes as they are encoded, and
+        a record, enum or fixed in a union as a pair of its name and itself.
         """
         data = io.BytesIO(payload)
-        wanted = None if reader is None or reader.schema == self.schema else reader._read
         try:
-            value = fastavro.schemaless_reader(
-                data, self._read, wanted, return_named_type=reader is None
-            )
+            if reader is None:
+                value = fastavro.schemaless_reader(data, self._plain, None, return_named_type=True)
+            else:
+                wanted = None if reader.schema == self.schema else reader._read
+                value = fastavro.schemaless_reader(data, self._read, wanted)
         except (fastavro.read.SchemaResolutionError, *_ERRORS) as error:
             raise BadRecord(f"value does not fit the schema: {_said(error)}") from error
         if more := len(payload) - data.tell():
@@ -70,13 +73,7 @@ class AvroSchema(UsableSchema):
 
     def to_json(self, value: Any) -> str:
         """Return the JSON encoding of Avro: a member of a union is wrapped in its type."""
-        text = io.StringIO()
-        try:
-            fastavro.json_writer(text, self.parsed, [value])
-        except _ERRORS as error:
-            # Such as a decimal of more digits than its schema has.
-            raise BadRecord(f"value does not fit the schema: {_said(error)}") from error
-        return text.getvalue()
+        return json.dumps(_Encoding(self.named).given(self.parsed, value))
 
     def from_json(self, text: str) -> Any:
         """Read the JSON encoding of Avro; a member of a union is a pair of its type and itself.
@@ -90,10 +87,10 @@ class AvroSchema(UsableSchema):
 
 
 class _Encoding:
-    """The JSON encoding of Avro, to read it.
+    """The JSON encoding of Avro.
 
-    The reader of fastavro does not read maps of records, and has the first member of a union that
-    fits, not the one that is named.
+    The reader of fastavro does not read a map of records with records. It and the writer take the
+    first member of a union that fits, not the one that is named.
     """
 
     def __init__(self, named: Mapping[str, Any]) -> None:
@@ -128,6 +125,30 @@ class _Encoding:
                 return self.read(inner, given, at)
         raise ValueError(f"{at} is {json.dumps(given)[:40]}, and in the schema {_type_name(kind)}")
 
+    def given(self, kind: Any, value: Any) -> Any:
+        """Return a value, as AvroSchema.read has it without a reader, for JSON."""
+        if isinstance(kind, list):
+            if value is None:
+                return None
+            name, member = value if isinstance(value, tuple) else (_member_of(kind, value), value)
+            inner = next(each for each in kind if _type_name(each) == name)
+            return {name: self.given(inner, member)}
+        if isinstance(kind, str):
+            kind = self._named.get(kind, {"type": kind})
+        match kind["type"]:
+            case "record" | "error":
+                types = {each["name"]: each["type"] for each in kind["fields"]}
+                return {name: self.given(types[name], each) for name, each in value.items()}
+            case "array":
+                return [self.given(kind["items"], each) for each in value]
+            case "map":
+                return {name: self.given(kind["values"], each) for name, each in value.items()}
+            case "bytes" | "fixed":
+                return value.decode("iso-8859-1")
+            case str():
+                return value
+        return self.given(kind["type"], value)
+
     def _member(self, union: Sequence[Any], given: Any, at: str) -> Any:
         if given is None and "null" in union:
             return None
@@ -139,6 +160,18 @@ class _Encoding:
         names = ", ".join(map(_type_name, union))
         example = 'a member of a union needs its type before it, such as {"long": 3}'
         raise ValueError(f"{at}: {example}; the types are {names}")
+
+
+def _member_of(union: Sequence[Any], value: Any) -> str:
+    """Return the name of the member of a union that a value without a name is of."""
+    names = {_type_name(each) for each in union}
+    match value:
+        case int() if not isinstance(value, bool):
+            is_int = "int" in names and -_LIMITS["int"] <= value < _LIMITS["int"]
+            return "int" if is_int else "long"
+        case float():
+            return "double" if "double" in names else "float"
+    return _TYPES[type(value)]
 
 
 def _type_name(kind: Any) -> str:
@@ -180,6 +213,14 @@ def _with_all_digits(parsed: Any) -> Any:
     for part in _parts(copied):
         if part.get("logicalType") == "decimal":
             part["precision"] = MAX_PREC
+    return copied
+
+
+def _without_logical_types(parsed: Any) -> Any:
+    """Return a copy of a schema with which fastavro reads numbers and bytes as they are encoded."""
+    copied = copy.deepcopy(parsed)
+    for part in _parts(copied):
+        part.pop("logicalType", None)
     return copied
 
 

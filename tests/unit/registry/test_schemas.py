@@ -1,5 +1,7 @@
 """Schemas of the three kinds: what does not fit is told, and nothing outside of them is asked."""
 
+import json
+
 import pytest
 
 from barnabas.registry import codecs
@@ -11,6 +13,7 @@ from barnabas.registry.protobuf import ProtobufSchema
 from barnabas.registry.subjects import subject_of
 from barnabas.registry.wire import read_indexes, write_indexes
 
+ENUM = {"type": "enum", "name": "E", "symbols": ["P"]}
 UNION = '{"type": "record", "name": "A", "fields": [{"name": "x", "type": ["null", "long"]}]}'
 
 
@@ -117,6 +120,25 @@ def test_json_of_a_map_of_records_with_records_is_read():
     schema = AvroSchema(SchemaText("AVRO", text))
     line = '{"x": {"a": {"b": {"n": 1}}, "b": {"b": {"n": 2}}}}'
     assert schema.to_json(schema.read(schema.write(schema.from_json(line)), None)) == line
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (["null", {"type": "map", "values": ["null", ENUM]}], '{"map": {"a": {"E": "P"}}}'),
+        (
+            ["null", {"type": "array", "items": ["int", "long"]}],
+            '{"array": [{"long": 4294967296}]}',
+        ),
+        (["float", "boolean"], '{"float": 0.5}'),
+        ({"type": "long", "logicalType": "timestamp-millis"}, "253402300800000"),
+        ({"type": "int", "logicalType": "date"}, "-2147483648"),
+    ],
+)
+def test_json_of_avro_comes_back(kind, line):
+    schema = AvroSchema(SchemaText("AVRO", json.dumps(kind)))
+    data = schema.write(schema.from_json(line))
+    assert schema.to_json(schema.read(data, None)) == line
 
 
 def test_json_of_avro_gets_the_whole_default_each_time():

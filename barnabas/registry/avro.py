@@ -31,7 +31,8 @@ class AvroSchema(UsableSchema):
             named: dict[str, Any] = {}
             for _, text in schema.resolved:
                 fastavro.parse_schema(_loaded(text), named_schemas=named)
-            self.parsed: Final = fastavro.parse_schema(_loaded(schema.text), named_schemas=named)
+            parsed = fastavro.parse_schema(_loaded(schema.text), named_schemas=named)
+            self.parsed: Final = _with_definitions(parsed, named)
             self._written: Final = _with_values(self.parsed, named)
             self._read: Final = _with_all_digits(self._written)
             self._plain: Final = _without_logical_types(self.parsed)
@@ -195,6 +196,19 @@ def _loaded(text: str) -> Any:
         return part
 
     return json.loads(text, object_hook=plain)
+
+
+def _with_definitions(parsed: Any, named: Mapping[str, Any]) -> Any:
+    """Return a schema with the definitions of names, also in a union, an array or a map.
+
+    fastavro keeps definitions with a record only, and asks for them when it reads.
+    """
+    if isinstance(parsed, list):
+        return [_with_definitions(each, named) for each in parsed]
+    found = named.get(parsed, parsed) if isinstance(parsed, str) else parsed
+    if isinstance(found, str):
+        return found
+    return {**found, "__fastavro_parsed": True, "__named_schemas": named}
 
 
 def _with_values(parsed: Any, named: Mapping[str, Any]) -> Any:

@@ -123,6 +123,25 @@ def test_json_of_a_map_of_records_with_records_is_read():
 
 
 @pytest.mark.parametrize(
+    ("text", "line", "record"),
+    [
+        ('["shop.A", "shop.B"]', '{"shop.B": {"a": {"n": 1}}}', None),
+        ('"shop.B"', '{"a": {"n": 1}}', "shop.B"),
+        ('{"type": "array", "items": "shop.B"}', '[{"a": {"n": 1}}]', None),
+    ],
+)
+def test_a_schema_of_avro_may_be_names_of_its_references(text, line, record):
+    """Such a union is how a topic has several types of records."""
+    first = '{"type": "record", "name": "shop.A", "fields": [{"name": "n", "type": "int"}]}'
+    second = '{"type": "record", "name": "shop.B", "fields": [{"name": "a", "type": "A"}]}'
+    schema = AvroSchema(SchemaText("AVRO", text, (), (("shop.A", first), ("shop.B", second))))
+    assert schema.record == record
+    data = schema.write(schema.from_json(line))
+    assert schema.to_json(schema.read(data, None)) == line
+    assert schema.read(data, schema) is not None
+
+
+@pytest.mark.parametrize(
     ("kind", "line"),
     [
         (["null", {"type": "map", "values": ["null", ENUM]}], '{"map": {"a": {"E": "P"}}}'),

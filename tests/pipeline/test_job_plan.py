@@ -104,6 +104,22 @@ def test_good_records_pass_the_steps_and_bad_ones_leave_unchanged(spark):
     ]  # fmt: skip
 
 
+def test_a_column_may_have_dots_in_its_name(spark):
+    text = """\
+        name: job
+        source: {topic: in, codec: string}
+        steps:
+          - view: logs
+            parse: {schema: {"log.level": string, "log.text": string}}
+        sinks:
+          - {topic: out, key: log.level}
+        checkpoint: c
+        """
+    file = JobFile(Path("job.yaml"), dedent(text))
+    value = b'{"log.level":"warn","log.text":"a"}'
+    assert run(spark, file, records(spark, value)) == [("out", b"warn", value, {"h": b"1"})]
+
+
 def test_records_are_read_and_parsed_once_if_a_sink_writes_them_as_they_are(spark):
     from barnabas.pipeline.spark.plan import build
 

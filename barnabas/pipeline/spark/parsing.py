@@ -170,10 +170,10 @@ def parse_column(location: Location, step: Parse, view: DataFrame) -> Marked:
     schema = schema_of(location, step.columns)
     key = f.col("_key") if "_key" in kept else f.lit(None)
     rows = view.select(
-        *kept,
+        *map(column_named, kept),
         key.cast("binary").alias("_raw_key"),
-        f.col(column).cast("binary").alias("_raw_value"),
-        _from_json(f.col(column), schema, step.json_options).alias(_PARSED),
+        column_named(column).cast("binary").alias("_raw_value"),
+        _from_json(column_named(column), schema, step.json_options).alias(_PARSED),
     )
     return _marked(rows, _json_checks(column, step.columns))
 
@@ -254,7 +254,8 @@ def with_values(marked: DataFrame) -> DataFrame:
         return marked
     names = marked.select(f"{_PARSED}.*").drop(_CORRUPT).columns
     values = [f.col(_PARSED)[name].alias(name) for name in names]
-    return marked.select(*values, *(name for name in marked.columns if name != _PARSED))
+    others = (column_named(name) for name in marked.columns if name != _PARSED)
+    return marked.select(*values, *others)
 
 
 def good_records(marked: DataFrame, advice: str | None) -> DataFrame:
@@ -269,6 +270,12 @@ def good_records(marked: DataFrame, advice: str | None) -> DataFrame:
         failure = f.concat(f.lit("bad record"), at, f.lit(": "), reason, f.lit(advice))
         good = f.when(good, f.lit(True)).otherwise(f.raise_error(failure).cast("boolean"))
     return marked.where(good).drop(BAD, "_raw_key", "_raw_value")
+
+
+def column_named(name: str) -> Column:
+    """Return a column by its whole name, in which Spark takes a dot for that of a field."""
+    quoted = name.replace("`", "``")
+    return f.col(f"`{quoted}`")
 
 
 def column_of(view: DataFrame, name: str, location: Location) -> str:

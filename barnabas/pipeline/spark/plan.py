@@ -43,6 +43,7 @@ from barnabas.pipeline.spark.parsing import (
     LINEAGE,
     Marked,
     bad_counts,
+    column_named,
     column_of,
     good_records,
     parse,
@@ -270,12 +271,14 @@ def _record(
         column = column_of(view, sink.timestamp, place)
         if not isinstance(view.schema[column].dataType, TimestampType):
             raise Problem(place, f"column {column!r} must be of type timestamp")
-        time = f.col(column)
+        time = column_named(column)
     added = {LINEAGE_HEADER: _lineage(view)} if job.lineage else {}
     if sink.is_registered:
         names = _fields((*location, "codec"), view)
-        given = {each: registered.Given(view.schema[each].dataType, f.col(each)) for each in names}
-        text_of = registered.text_of(sink.codec, view.select(*names).schema)
+        given = {
+            each: registered.Given(view.schema[each].dataType, column_named(each)) for each in names
+        }
+        text_of = registered.text_of(sink.codec, view.select(*map(column_named, names)).schema)
         form = sink_format(job.registry_settings, sink, sink.topic, text_of, location)
         value = registered.encoded(form, given, keep, registers=registers)
     else:
@@ -356,7 +359,7 @@ def _sink_key(
     place = (*location, "key_codec")
     text_of = registered.text_of(sink.key_codec.codec, kind)
     form = sink_format(job.registry_settings, sink.key_codec, sink.topic, text_of, place, "key")
-    given = registered.Given(kind, f.col(name))
+    given = registered.Given(kind, column_named(name))
     return registered.encoded_key(form, name, given, keep, registers=registers), dropped
 
 
@@ -368,7 +371,8 @@ def file_column(location: Location) -> str:
 def _file_row(location: Location, sink: FileSink, view: DataFrame) -> StructType:
     """Return the columns of a row in files of a sink; raises Problem for one that cannot be."""
     names = _fields((*location, "format"), view)
-    kind = view.select(*names).schema
+    rows = view.select(*map(column_named, names))
+    kind = rows.schema
     for name in names:
         if name.lower() in FOLDERS:
             text = f"column {name!r} has the name of a folder of the files; rename it"
@@ -381,7 +385,7 @@ def _file_row(location: Location, sink: FileSink, view: DataFrame) -> StructType
         "json": packages.json.JsonFileFormat,
         "csv": packages.csv.CSVFileFormat,
     }[sink.format]()
-    for name, each in zip(names, view.select(*names)._jdf.schema().fields(), strict=True):
+    for name, each in zip(names, rows._jdf.schema().fields(), strict=True):
         if not form.supportDataType(each.dataType()):
             kind_name = kind[name].dataType.simpleString()
             text = f"column {name!r} is {kind_name}, which {sink.format} cannot hold"
@@ -395,7 +399,7 @@ def _file_record(
     """Return a row of a view as a row of files; null if the sink leaves it out."""
     kinds = {"topic": "string", "headers": _HEADERS, "timestamp": "timestamp"}
     own = file_column(location)
-    row = f.struct(*map(f.col, shapes[own].names))
+    row = f.struct(*map(column_named, shapes[own].names))
     record = f.struct(
         *(f.lit(None).cast(kinds.get(name, "binary")).alias(name) for name in RECORD),
         *(
@@ -426,7 +430,7 @@ def _condition(location: Location, sql: str, view: DataFrame) -> Column:
 
 def _value(location: Location, sink: Sink, view: DataFrame) -> Column:
     if sink.codec == "json":
-        row = f.struct(*map(f.col, _fields(location, view)))
+        row = f.struct(*map(column_named, _fields(location, view)))
         return f.to_json(row, sink.json_options).cast("binary")
     if "value" not in view.columns:
         text = f"codec {sink.codec} needs a column 'value'; {nearest('value', view.columns)}"
@@ -446,7 +450,7 @@ def _binary(view: DataFrame, name: str, location: Location) -> Column:
             location,
             f"column {name!r} is {kind.simpleString()}; a key must be simple, or have a key_codec",
         )
-    column = f.col(name)
+    column = column_named(name)
     return column if isinstance(kind, BinaryType) else column.cast("string").cast("binary")
 
 

@@ -19,7 +19,10 @@ _SUFFIX: Final = ".properties"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _FILES: Final = re.compile(r"\.location$|\.file$")
 """Keys that name a file, whose path has to hold in every directory."""
-_SECRETS: Final = re.compile(r"password|secret|jaas\.config|keystore\.key$|\.pem$")
+_SECRETS: Final = re.compile(
+    r"password|passphrase|secret|jaas\.config|oauthbearer\.config|basic\.auth\.user\.info|"
+    r"auth\.token|keystore\.key$|\.pem$"
+)
 """Keys with secrets, also those that only other clients know."""
 
 

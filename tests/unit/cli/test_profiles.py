@@ -1,5 +1,6 @@
 """Profiles in the user's directory: what is written comes back, and only its owner can read it."""
 
+import re
 from pathlib import Path
 
 import click
@@ -8,6 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.cli import profiles
+from barnabas.client.security import SECRETS
+from barnabas.registry.settings import PREFIX
+from barnabas.registry.settings import SECRETS as REGISTRY_SECRETS
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -35,6 +39,19 @@ def test_file_is_for_its_owner_alone_and_names_whole_paths(
     profiles.create("here", {"sasl.password": "secret", "ssl.truststore.location": "ca.pem"})
     assert (home / "profiles" / "here.properties").stat().st_mode & 0o777 == 0o600
     assert profiles.read("here")["ssl.truststore.location"] == str(home.parent / "ca.pem")
+
+
+def test_secrets_of_every_client_are_hidden() -> None:
+    """`profile print` and `debug bundle` show keys without these."""
+    registry = {f"{PREFIX}{key}" for key in REGISTRY_SECRETS}
+    others = {"sasl.oauthbearer.config", "sasl.oauthbearer.assertion.private.key.passphrase"}
+    # Certificates are public, although Kafka gives them the type of a password.
+    public = re.compile(r"certificate\.chain$|certificates$")
+    names = {each for each in SECRETS | registry | others if not public.search(each)}
+    secret = dict.fromkeys(names, "hunter2")
+    shown = {"sasl.username": "ann", "sasl.oauthbearer.token.endpoint.url": "https://issuer"}
+    expected = {**dict.fromkeys(secret, "(hidden)"), **shown}
+    assert profiles.without_secrets(secret | shown) == expected
 
 
 def test_profile_in_use(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,24 @@ def without(value: Any, hidden: Set[str]) -> Any:
         }
     if isinstance(value, list):
         return [without(each, hidden) for each in value]
+    if isinstance(value, str) and hidden:
+        return _text_without(value, hidden)
     return value
+
+
+def _text_without(text: str, hidden: Set[str]) -> str:
+    """Return a text in a value of JSON with its masked fields hidden, if it is JSON itself: records
+    of an outbox have the event so."""
+    if not any(each in text for each in ("{", "[")):
+        return text
+    try:
+        # As it was parsed: of a name with two values, the text would show both.
+        return json.dumps(without(json.loads(text), hidden), ensure_ascii=False)
+    except RecursionError:
+        return HIDDEN
+    except ValueError:
+        has_field = any(each in text.lower() for each in ("\\", *hidden))
+        return HIDDEN if has_field else text
 
 
 def text_of(data: bytes | None) -> str | None:

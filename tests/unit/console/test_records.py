@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.client.consumer import Message
 from barnabas.console.records import Shown, shown
+from barnabas.console.search import Search
 
 HIDDEN = "(hidden)"
 
@@ -43,6 +44,35 @@ def test_masked_field_is_not_shown(value: bytes) -> None:
     if value != b'"SECRET"':
         # A text without fields is a key like any other.
         assert "SECRET" not in str(masked(b"{}", value).key)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"email": "SECRET"}',
+        '[{"a": {"email": "SECRET"}}]',
+        '{"\\u0065mail": "SECRET"}',
+        '{"email": "SECRET", "email": 1}',
+        '{"email": "SECRET"',
+        'failed: {"email": "SECRET"}',
+        '\ufeff{"email": "SECRET"}',
+        json.dumps('{"email": "SECRET"}'),
+        json.dumps({"event": '{"email": "SECRET"}'}),
+        "[" * 100_000 + '{"email": "SECRET"}',
+    ],
+)
+def test_masked_field_of_json_in_a_text_is_not_shown(text: str) -> None:
+    value = json.dumps({"payload": text, "id": 7}).encode()
+    found = masked(value)
+    assert "SECRET" not in (found.value or "")
+    assert json.loads(found.value or "")["id"] == 7
+    assert not Search.of({"path": "payload", "path_value": text}, ["email"]).matches(record(value))
+
+
+def test_text_without_masked_fields_is_shown() -> None:
+    for text in ("[INFO] started", "C:\\new", '{"name": "Ann"}', "{name}", "email me"):
+        found = masked(json.dumps({"payload": text}).encode())
+        assert json.loads(found.value or "") == {"payload": text}
 
 
 def test_other_fields_are_shown() -> None:

@@ -1,6 +1,7 @@
 """The HTTP endpoints of brokers: their addresses, and requests to them."""
 
 import asyncio
+import http.client
 import ssl
 import urllib.error
 import urllib.request
@@ -47,6 +48,9 @@ class HttpAccess:
                 return 200, answer.read(_MOST_BYTES)
         except urllib.error.HTTPError as error:
             return error.code, error.read(_MOST_BYTES)
+        except http.client.HTTPException as error:
+            # Another protocol at this port, or a broker that was killed while it answered.
+            raise OSError(f"no whole HTTP response: {type(error).__name__}") from error
 
 
 def http_address(configs: Mapping[str, str | None], broker_host: str) -> str | None:

@@ -58,8 +58,8 @@ async def _elect(cluster: Cluster, partitions: Collection[TopicPartition]) -> No
 def wait_for_replicas(target: Target, broker: int) -> tuple[list[Loss], Placements]:
     """Wait until replicas that are behind have caught up, at most for the target's timeout.
 
-    Returns the partitions that would lose a leader or min.insync.replicas without a broker, and the
-    placements then.
+    Returns the partitions that would lose a leader or min.insync.replicas without a broker, those
+    that it still leads, and the placements then.
     """
     deadline = time.monotonic() + target.timeout
     while True:
@@ -76,7 +76,15 @@ def wait_for_replicas(target: Target, broker: int) -> tuple[list[Loss], Placemen
 async def _needed(cluster: Cluster, broker: int) -> tuple[list[Loss], Placements]:
     placements = (await placed_on(cluster)).placements
     topics = {key.topic for key, placed in placements.items() if broker in placed.in_sync}
-    return losses(placements, broker, await Admin(cluster).min_isr(topics)), placements
+    found = losses(placements, broker, await Admin(cluster).min_isr(topics))
+    named = {each.partition for each in found}
+    # The time for elections was over before they were.
+    led = [
+        Loss(partition, "it still leads it: run the command again")
+        for partition, placed in placements.items()
+        if placed.leader == broker and partition not in named
+    ]
+    return sorted(found + led), placements
 
 
 async def restarts(cluster: Cluster, broker: int | None) -> list[Restart]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.testing import Cluster
 from tests.support.checker import Events, committed, run_until
 from tests.support.command_line import Cli
@@ -80,6 +81,24 @@ def test_drained_broker_may_be_stopped_and_gets_its_leaders_back(
     assert (code, errors) == (1, b"barnabas: no live broker has the id 9\n")
     code, _, errors = cli.run("brokers", "drain", "2", "--throttle", "50MB")
     assert (code, b"--throttle is for --replicas" in errors) == (2, True)
+
+
+def test_drain_does_not_say_done_while_the_broker_leads(
+    cluster: Cluster, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(cli, tmp_path, "orders", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    cluster.wait_until_in_sync()
+
+    async def elect_none(*_: object) -> dict[object, None]:
+        return {}
+
+    with monkeypatch.context() as slow:
+        slow.setattr(PartitionAdmin, "elect_leaders", elect_none)
+        drained = unhealthy(cli, "brokers", "drain", "2", "--timeout", "2")
+    assert (drained["leaders"], drained["may_be_stopped"]) == (1, False)
+    problem = "it still leads it: run the command again"
+    assert drained["problems"] == [{"topic": "orders", "partition": 1, "problem": problem}]
+    assert cli.json("brokers", "drain", "2")["may_be_stopped"]
 
 
 def test_drain_names_partitions_that_need_the_broker_and_moves_their_replicas(

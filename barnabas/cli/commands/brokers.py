@@ -78,8 +78,8 @@ def drain(target: Target, broker: int, replicas: bool, throttle: int | None, dry
     The broker comes last in the replicas of its partitions, so that no election makes it leader
     again; `brokers undrain` gives it leaders back. With --replicas other brokers get its data, and
     it may be removed; it may have died already. The command can be interrupted and run again, and
-    it says which partitions could not be written or read without the broker; the exit code is 3
-    then.
+    it says which partitions could not be written or read without the broker, or are still led by
+    it; the exit code is 3 then.
     """
     if throttle is not None and not replicas:
         raise click.UsageError("--throttle is for --replicas: no data moves without it")

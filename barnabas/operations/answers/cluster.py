@@ -68,7 +68,7 @@ class DrainedBroker(Answer):
     """The number of replicas on it."""
     may_be_stopped: bool
     problems: list[NeededBroker]
-    """Partitions that would lack a leader or min.insync.replicas."""
+    """Partitions that would lack a leader or min.insync.replicas, or that it still leads."""
 
 
 @dataclass(frozen=True, slots=True)

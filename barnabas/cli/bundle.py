@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas import __version__
+from barnabas.cli.peers import WrongPeer
 from barnabas.cli.profiles import without_secrets
 from barnabas.client.admin import Admin, finalized_features
 from barnabas.client.cluster import Cluster
-from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.transaction_admin import TransactionAdmin
@@ -26,13 +26,15 @@ from barnabas.operations.broker_http import HttpAccess, http_address
 from barnabas.operations.health import find_problems
 from barnabas.operations.log_dirs import directories
 from barnabas.protocol.config_resources import ConfigResourceType
-from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.types import uuid_text
 
 LOG_BYTES: Final = 10 * 1024 * 1024
 """The end of each log file that is taken."""
 _OF_TOPIC: Final = 1
 """The source of a key that the topic itself sets, in answers of DescribeConfigs."""
+NO_ANSWER: Final = (KafkaError, ProtocolError, WrongPeer, OSError)
+"""The errors of a cluster that refuses, or cannot be asked; TimeoutError is an OSError."""
 _PATHS: Final = ("metrics", "stacks", "events", "readyz", "syncz")
 _README: Final = """\
 A bundle of `barnabas debug bundle`, for a bug report. Read it before you send it.
@@ -131,7 +133,7 @@ async def _add(bundle: Bundle, name: str, work: Awaitable[Any]) -> Any:
     """Add an answer as JSON and return it; None if there is no answer."""
     try:
         found = await work
-    except (KafkaError, BrokerUnreachable, OSError, TimeoutError) as error:
+    except NO_ANSWER as error:
         bundle.fail(name, error)
         return None
     bundle.add_json(f"{name}.json", found)

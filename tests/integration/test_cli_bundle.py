@@ -106,3 +106,25 @@ def test_what_a_bundle_lacks_is_named(tmp_path: Path) -> None:
         cluster.stop_broker(2)
         _, texts = bundle(tmp_path, "-b", cluster.bootstrap_servers)
     assert {"brokers/1/configs.json", "brokers/3/configs.json"} <= texts.keys()
+
+
+def test_bundle_of_a_client_that_is_refused_has_the_parts_of_the_client(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=ann\n"
+        f"sasl.password={SECRET}\n"
+    )
+    with Broker() as broker:
+        words = ("-b", broker.bootstrap_servers, "--command-config", str(file))
+        answer, texts = bundle(tmp_path, *words, code=1)
+    (problem,) = answer["problems"]
+    assert problem.startswith("cluster: ")
+    assert "PLAIN" in problem
+    assert json.loads(texts["client/keys.json"])["sasl.password"] == "(hidden)"
+
+
+def test_bundle_asks_nobody_without_a_directory_for_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "b.zip"
+    server = f"127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(cli, ["debug", "bundle", "-o", str(path), "-b", server])
+    assert (done.exit_code, f"{path}: there is no such directory" in done.stderr) == (1, True)

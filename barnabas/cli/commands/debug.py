@@ -10,7 +10,6 @@ from barnabas.cli.common import Target, cluster_options, http_options
 from barnabas.cli.files import replace_file
 from barnabas.cli.help import Group
 from barnabas.cli.tables import tell
-from barnabas.client.connection import BrokerUnreachable
 from barnabas.operations.answers.debug import Part, WrittenBundle
 
 if TYPE_CHECKING:
@@ -52,13 +51,15 @@ def bundle(
     path = output or Path(time.strftime("barnabas-bundle-%Y%m%dT%H%M%SZ.zip", time.gmtime()))
     if path.exists():
         raise click.ClickException(f"{path} exists already")
+    if not path.absolute().parent.is_dir():
+        raise click.ClickException(f"{path}: there is no such directory")
     made = parts.Bundle()
     parts.add_client(made, target.properties)
     parts.add_logs(made, logs)
     reached = False
     try:
         endpoints = target.run(lambda cluster: parts.add_cluster(made, cluster))
-    except BrokerUnreachable as error:
+    except parts.NO_ANSWER as error:
         made.fail("cluster", error)
     else:
         reached = True

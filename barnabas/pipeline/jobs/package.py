@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 import barnabas
 from barnabas.pipeline.jobs.reading import JobFile
-from barnabas.pipeline.jobs.spec import SECRET, Job, Problem
+from barnabas.pipeline.jobs.spec import SECRET, Job, Location, Problem
 
 ENDING: Final = ".py"
 _OF_SPARK: Final = ("pyspark", "py4j")
@@ -36,6 +36,7 @@ _DISCOVERY: Final = "pyspark_barnabas"
 """The module by which Spark finds the data source."""
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file: the archive depends on nothing but its content."""
+_GIVE: Final = "give a URI, or a path from / that all hosts share"
 
 
 class PackageError(ValueError):
@@ -58,26 +59,16 @@ def check_package(file: JobFile) -> None:
     """Check a job that was read to be packed for what a cluster does not have; raises JobError."""
     job = file.job
     problems = []
-    if not _is_everywhere(job.checkpoint):
-        text = (
-            f"checkpoint: on a cluster {job.checkpoint!r} is another folder for each host; give a"
-            " URI, or a path from / that all hosts share"
-        )
-        problems.append(Problem(("checkpoint",), text))
+    folders: list[tuple[Location, str]] = [(("checkpoint",), job.checkpoint)]
+    folders += [((*location, "path"), files.path) for location, files in job.files]
+    for place, path in folders:
+        if not _is_everywhere(path):
+            text = f"{place[-1]}: on a cluster {path!r} is another folder for each host; {_GIVE}"
+            problems.append(Problem(place, text))
     for index, table in enumerate(job.tables):
         if table.path is not None and not _is_everywhere(table.path):
-            text = (
-                f"path: {table.path} is not packed; give a URI, or a path from / that all hosts"
-                " share"
-            )
+            text = f"path: {table.path} is not packed; {_GIVE}"
             problems.append(Problem(("tables", index, "path"), text))
-    for location, files in job.files:
-        if not _is_everywhere(files.path):
-            text = (
-                f"path: on a cluster {files.path!r} is another folder for each host; give a URI, or"
-                " a path from / that all hosts share"
-            )
-            problems.append(Problem((*location, "path"), text))
     for name in job.spark:
         if SECRET.search(name) or name in OF_PROGRAM:
             why = "a secret is not packed" if name not in OF_PROGRAM else "the program adds to it"

@@ -5,10 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.console.app import PAGES as SERVED
-from tests.console.browser import (
-    require_accessible,
-    require_no_scripts,
-)
+from tests.console.browser import require_accessible, require_no_scripts
 from tests.console.conftest import NewTab
 from tests.console.scene import OF_SECURITY, PAGES, Scene
 

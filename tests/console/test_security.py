@@ -10,10 +10,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.security import connect_with
 from barnabas.testing import Broker, allow
-from tests.console.browser import (
-    require_accessible,
-    require_no_scripts,
-)
+from tests.console.browser import require_accessible, require_no_scripts
 from tests.console.conftest import NewTab
 from tests.console.scene import CODE, OF_SECURITY, USER
 from tests.support.running_console import RunningConsole
